@@ -1,0 +1,58 @@
+//! Quantities of a network path, parsed and printed as people write them.
+//!
+//! | type | written | holds |
+//! | --- | --- | --- |
+//! | [`Rate`] | `600mbit`, `2.5gbit`, `64kbit`, `10MB/s` | bits per second |
+//! | [`Bytes`] | `256KiB`, `640KB`, `8MB`, `1500` | bytes |
+//! | [`Span`] | `20ms`, `150us`, `2s`, `1m` | a length of time, in nanoseconds |
+//! | [`Time`] | – | a point on a logical clock, in nanoseconds |
+//! | [`Share`] | `1%`, `0.01` | a part of a whole, 0 to 1 |
+//!
+//! Numbers never travel without their unit: a bare integer in a signature is a count.
+
+mod bytes;
+mod error;
+mod number;
+mod rate;
+mod share;
+mod span;
+mod time;
+
+#[cfg(test)]
+mod round_trip;
+
+pub use bytes::Bytes;
+pub use error::UnitError;
+pub use rate::Rate;
+pub use share::Share;
+pub use span::Span;
+pub use time::Time;
+
+/// Serialises through `Display` and deserialises through `FromStr`, so that every file and
+/// every JSON document shows a quantity the way a person would write it.
+macro_rules! as_text {
+    ($type:ty, $expected:literal) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl serde::de::Visitor<'_> for Text {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
+}
+pub(crate) use as_text;

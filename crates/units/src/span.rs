@@ -1,0 +1,162 @@
+use crate::number::{Grammar, exact};
+use crate::{UnitError, as_text};
+
+/// A length of time, in whole nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Span(u64);
+
+impl Span {
+    pub const ZERO: Self = Self(0);
+    pub const MAX: Self = Self(u64::MAX);
+
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros.saturating_mul(1_000))
+    }
+
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000_000))
+    }
+
+    pub fn from_secs_f64(secs: f64) -> Self {
+        Self((secs.max(0.0) * 1e9).round() as u64)
+    }
+
+    pub const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    pub fn micros_f64(self) -> f64 {
+        self.0 as f64 / 1e3
+    }
+
+    pub fn millis_f64(self) -> f64 {
+        self.0 as f64 / 1e6
+    }
+
+    pub fn secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    pub const fn as_duration(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0)
+    }
+}
+
+impl From<std::time::Duration> for Span {
+    fn from(duration: std::time::Duration) -> Self {
+        Self(duration.as_nanos().min(u64::MAX as u128) as u64)
+    }
+}
+
+impl std::ops::Add for Span {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        self.saturating_add(other)
+    }
+}
+
+impl std::ops::Sub for Span {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self.saturating_sub(other)
+    }
+}
+
+impl std::ops::Mul<u64> for Span {
+    type Output = Self;
+    fn mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+}
+
+impl std::ops::Div<u64> for Span {
+    type Output = Self;
+    fn div(self, divisor: u64) -> Self {
+        Self(self.0 / divisor)
+    }
+}
+
+impl std::str::FromStr for Span {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        GRAMMAR.parse(text).map(Self)
+    }
+}
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(&exact(
+            self.0,
+            &[
+                ("s", 1_000_000_000),
+                ("ms", 1_000_000),
+                ("us", 1_000),
+                ("ns", 1),
+            ],
+        ))
+    }
+}
+
+as_text!(Span, "a time such as \"20ms\"");
+
+const GRAMMAR: Grammar = Grammar {
+    quantity: "time",
+    example: "20ms, 150us or 2s",
+    known: "ns, us, ms, s, min, h",
+    range: "at most 290 years",
+    units: &[
+        ("ns", 1.0),
+        ("us", 1e3),
+        ("µs", 1e3),
+        ("usec", 1e3),
+        ("ms", 1e6),
+        ("msec", 1e6),
+        ("s", 1e9),
+        ("sec", 1e9),
+        ("m", 60e9),
+        ("min", 60e9),
+        ("h", 3600e9),
+    ],
+    bare: None,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_prints() {
+        for (text, nanos, printed) in [
+            ("20ms", 20_000_000, "20ms"),
+            ("0.5ms", 500_000, "500us"),
+            ("1500us", 1_500_000, "1.5ms"),
+            ("2min", 120_000_000_000, "120s"),
+            ("0", 0, "0ns"),
+        ] {
+            let span: Span = text.parse().unwrap();
+            assert_eq!((span.nanos(), span.to_string().as_str()), (nanos, printed));
+        }
+        assert!(
+            "20".parse::<Span>()
+                .unwrap_err()
+                .to_string()
+                .contains("no unit")
+        );
+    }
+}
