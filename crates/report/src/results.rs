@@ -1,0 +1,291 @@
+//! The results of a lab: what `results.json` holds. Scripts read it, so its keys never change their
+//! meaning; a reader accepts unknown keys and the absence of every optional one.
+
+use std::path::Path;
+
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+use crate::ReportError;
+
+/// Axis name to value, both as written in the lab file, in the file's order.
+pub type Axes = IndexMap<String, String>;
+
+/// One run of one lab.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Results {
+    pub lab: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub question: String,
+    #[serde(default)]
+    pub form: Form,
+    /// Whether this was the quick form; kept beside `form` because scripts ask for it.
+    #[serde(default)]
+    pub quick: bool,
+    /// Whether the run as a whole may be believed.
+    pub valid: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invalid_reasons: Vec<String>,
+    /// The answer in one or two sentences; when empty, the report derives it from the comparisons.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answer: Vec<String>,
+    /// RFC 3339, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_s: Option<f64>,
+    /// The exact command that repeats this run.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+    /// How it was measured, name to plain words: "repeats", "order", "interval", "discarded", …
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub method: IndexMap<String, String>,
+    /// Which metric and axis the main table shows; the report chooses when this is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
+    /// Kernel, CPU, sysctls, versions, …: name to text, number or a nested map.
+    #[serde(default)]
+    pub environment: IndexMap<String, serde_json::Value>,
+    #[serde(default)]
+    pub reference: Vec<Reference>,
+    pub cells: Vec<Cell>,
+    #[serde(default)]
+    pub comparisons: Vec<Comparison>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// How much of a lab was run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    #[default]
+    Full,
+    Quick,
+    Smoke,
+    /// A form that a newer writer knows and this reader does not.
+    #[serde(other)]
+    Other,
+}
+
+/// What the main table and chart show.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct View {
+    /// The metric of the main table, `goodput_mbit_s` for example.
+    pub metric: String,
+    /// The axis that runs down the table and along the chart, `loss` for example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<String>,
+}
+
+/// One system at one point of the axes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    pub system: String,
+    #[serde(default)]
+    pub axes: Axes,
+    /// Why there is no number; always written, `null` when the cell was measured.
+    #[serde(default)]
+    pub failed: Option<String>,
+    #[serde(default = "yes")]
+    pub valid: bool,
+    /// The machine had next to no idle time left: the number says more about it than about the system.
+    #[serde(default)]
+    pub cpu_limited: bool,
+    /// Metric name to value; nested names are flattened with dots (`cpu_percent.ksoftirqd`).
+    #[serde(default)]
+    pub metrics: IndexMap<String, Metric>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+}
+
+/// A median over repeats. A value that could not be computed is `NaN` here and `null` in the file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Metric {
+    #[serde(deserialize_with = "null_is_nan")]
+    pub median: f64,
+    /// The 95 % interval of the median; absent when there were too few repeats.
+    #[serde(default, deserialize_with = "interval")]
+    pub ci95: Option<[f64; 2]>,
+    #[serde(default)]
+    pub n: u64,
+    #[serde(default)]
+    pub unit: String,
+}
+
+/// A number somebody else published, to stand beside the measured one.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Reference {
+    pub system: String,
+    /// The measured systems this row stands beside; when empty, the one of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
+    /// The axes it is known for. It stands beside every cell that agrees on all of them.
+    #[serde(default)]
+    pub axes: Axes,
+    #[serde(default)]
+    pub metrics: IndexMap<String, f64>,
+    /// Where the numbers come from, "quic-tun reference report" for example.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
+}
+
+/// System `a` against system `b` at one point of the axes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    pub metric: String,
+    #[serde(default)]
+    pub axes: Axes,
+    pub a: String,
+    pub b: String,
+    pub ratio: Ratio,
+    pub verdict: Verdict,
+    /// The smallest difference that would matter in practice, as a share (0.05 is 5 %).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+}
+
+/// The paired ratio a/b.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    #[serde(deserialize_with = "null_is_nan")]
+    pub median: f64,
+    #[serde(default, deserialize_with = "interval")]
+    pub ci95: Option<[f64; 2]>,
+}
+
+/// What a comparison says of `a`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Better,
+    Worse,
+    /// The interval lies within the practical threshold around 1.
+    Same,
+    /// The interval is too wide to say; also what an unknown word is read as.
+    #[serde(other)]
+    Inconclusive,
+}
+
+impl Results {
+    pub fn new(lab: impl Into<String>, form: Form) -> Self {
+        Self {
+            lab: lab.into(),
+            form,
+            quick: form == Form::Quick,
+            valid: true,
+            ..Self::default()
+        }
+    }
+
+    /// Reads a `results.json`; `file` is only named in the error.
+    pub fn from_json(text: &str, file: &Path) -> Result<Self, ReportError> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let results = serde_path_to_error::deserialize(&mut json)
+            .map_err(|error| malformed(file, error.path().to_string(), error.inner()))?;
+        json.end()
+            .map_err(|error| malformed(file, ".".to_owned(), &error))?;
+        Ok(results)
+    }
+
+    pub fn read(file: &Path) -> Result<Self, ReportError> {
+        let text = std::fs::read_to_string(file).map_err(|source| ReportError::Read {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::from_json(&text, file)
+    }
+
+    pub fn to_json(&self) -> Result<String, ReportError> {
+        let mut text = serde_json::to_string_pretty(self).map_err(ReportError::Encode)?;
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// The reference rows that stand beside `cell`.
+    pub fn references_beside<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
+        self.reference.iter().filter(|row| row.stands_beside(cell))
+    }
+}
+
+impl Cell {
+    pub fn new(system: impl Into<String>, axes: Axes) -> Self {
+        Self {
+            system: system.into(),
+            axes,
+            failed: None,
+            valid: true,
+            cpu_limited: false,
+            metrics: IndexMap::new(),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Reference {
+    pub fn stands_beside(&self, cell: &Cell) -> bool {
+        let system = if self.beside.is_empty() {
+            self.system == cell.system
+        } else {
+            self.beside.contains(&cell.system)
+        };
+        system
+            && self
+                .axes
+                .iter()
+                .all(|(name, value)| cell.axes.get(name) == Some(value))
+    }
+}
+
+impl Verdict {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::Same => "same",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}
+
+impl Form {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Quick => "quick",
+            Self::Smoke => "smoke",
+            Self::Other => "other",
+        }
+    }
+}
+
+fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ReportError {
+    ReportError::Malformed {
+        file: file.to_owned(),
+        at,
+        reason: error.to_string(),
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+// serde_json writes a non-finite number as null, and one such value must not cost a whole run.
+fn null_is_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}
+
+fn interval<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<[f64; 2]>, D::Error> {
+    let ends = Option::<[Option<f64>; 2]>::deserialize(deserializer)?;
+    Ok(ends.and_then(|[low, high]| Some([low?, high?])))
+}
+
+#[cfg(test)]
+mod tests;

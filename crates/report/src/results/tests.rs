@@ -1,0 +1,125 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn the_shape_scripts_rely_on() {
+    let mut results = Results::new("quic-tun", Form::Quick);
+    let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
+    let mut cell = Cell::new("tcp-cubic", axes.clone());
+    cell.metrics
+        .insert("goodput_mbit_s".to_owned(), mbit(57.1, Some([55.0, 58.9])));
+    cell.metrics
+        .insert("cpu_percent.ksoftirqd".to_owned(), mbit(2.0, None));
+    results.cells.push(cell);
+    results.comparisons.push(Comparison {
+        metric: "goodput_mbit_s".to_owned(),
+        axes,
+        a: "weir-tunnel".to_owned(),
+        b: "tcp-cubic".to_owned(),
+        ratio: Ratio {
+            median: 9.8,
+            ci95: Some([9.1, 10.4]),
+        },
+        verdict: Verdict::Better,
+        threshold: None,
+    });
+    let written: serde_json::Value = serde_json::from_str(&results.to_json().unwrap()).unwrap();
+    assert_eq!(
+        written,
+        json!({
+            "lab": "quic-tun", "form": "quick", "quick": true, "valid": true,
+            "environment": {}, "reference": [],
+            "cells": [{
+                "system": "tcp-cubic", "axes": {"loss": "1%"}, "failed": null,
+                "valid": true, "cpu_limited": false,
+                "metrics": {
+                    "goodput_mbit_s":
+                        {"median": 57.1, "ci95": [55.0, 58.9], "n": 5, "unit": "Mbit/s"},
+                    "cpu_percent.ksoftirqd":
+                        {"median": 2.0, "ci95": null, "n": 5, "unit": "Mbit/s"},
+                },
+            }],
+            "comparisons": [{
+                "metric": "goodput_mbit_s", "axes": {"loss": "1%"},
+                "a": "weir-tunnel", "b": "tcp-cubic",
+                "ratio": {"median": 9.8, "ci95": [9.1, 10.4]}, "verdict": "better",
+            }],
+        })
+    );
+}
+
+#[test]
+fn older_and_newer_writers_are_read() {
+    let least = r#"{"lab":"x","valid":true,"cells":[{"system":"a"}]}"#;
+    let read = Results::from_json(least, Path::new("results.json")).unwrap();
+    assert!(read.cells[0].valid && read.cells[0].failed.is_none());
+    assert_eq!(read.form, Form::Full);
+
+    let newer = r#"{"lab":"x","valid":false,"form":"overnight","colour":"red","cells":[
+        {"system":"a","axes":{},"mood":1,
+         "metrics":{"m":{"median":null,"ci95":[null,2],"n":1,"unit":"s","p99":3}}}],
+        "comparisons":[{"metric":"m","a":"a","b":"b","ratio":{"median":1},"verdict":"puzzling"}]}"#;
+    let read = Results::from_json(newer, Path::new("results.json")).unwrap();
+    assert_eq!(read.form, Form::Other);
+    assert!(read.cells[0].metrics["m"].median.is_nan());
+    assert_eq!(read.cells[0].metrics["m"].ci95, None);
+    assert_eq!(read.comparisons[0].verdict, Verdict::Inconclusive);
+}
+
+#[test]
+fn nonsense_names_the_file_and_the_place() {
+    let wrong =
+        r#"{"lab":"x","valid":true,"cells":[{"system":"a","metrics":{"m":{"median":"fast"}}}]}"#;
+    let error = Results::from_json(wrong, Path::new("/runs/1/results.json")).unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("/runs/1/results.json"), "{message}");
+    assert!(message.contains("cells[0].metrics.m.median"), "{message}");
+}
+
+#[test]
+fn a_reference_stands_beside_the_cells_it_agrees_with() {
+    let row = Reference {
+        system: "tcp".to_owned(),
+        beside: vec!["tcp-cubic".to_owned()],
+        axes: Axes::from([("loss".to_owned(), "1%".to_owned())]),
+        ..Reference::default()
+    };
+    let at = |system: &str, loss: &str| {
+        Cell::new(system, Axes::from([("loss".to_owned(), loss.to_owned())]))
+    };
+    assert!(row.stands_beside(&at("tcp-cubic", "1%")));
+    assert!(!row.stands_beside(&at("tcp-cubic", "5%")));
+    assert!(!row.stands_beside(&at("tcp", "1%")));
+}
+
+proptest! {
+    #[test]
+    fn any_results_survive_the_file(
+        lab in ".{0,12}", system in ".{0,12}", axis in ".{0,6}", value in ".{0,6}",
+        failed in proptest::option::of(".{0,20}"), eighths in -1_000_000i32..1_000_000, n in 0u64..1000, valid: bool, cpu_limited: bool,
+    ) {
+        let mut cell = Cell::new(system, Axes::from([(axis, value)]));
+        cell.failed = failed;
+        cell.valid = valid;
+        cell.cpu_limited = cpu_limited;
+        // Eighths: serde_json may miss the last bit of an arbitrary float.
+        let median = f64::from(eighths) / 8.0;
+        let metric = Metric { median, ci95: Some([median, median + 1.0]), n, unit: "ms".to_owned() };
+        cell.metrics.insert("m.p50".to_owned(), metric);
+        let mut results = Results::new(lab, Form::Smoke);
+        results.cells.push(cell);
+        let text = results.to_json().unwrap();
+        prop_assert_eq!(Results::from_json(&text, Path::new("r")).unwrap(), results);
+    }
+}
+
+fn mbit(median: f64, ci95: Option<[f64; 2]>) -> Metric {
+    Metric {
+        median,
+        ci95,
+        n: 5,
+        unit: "Mbit/s".to_owned(),
+    }
+}

@@ -1,0 +1,36 @@
+//! Named time series of one repeat of one cell: throughput, queue, CPU per core, …
+
+use crate::Axes;
+
+/// Columns over one time axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// What it shows: `throughput`, `rtt`, `cwnd`, `queue`, `cpu`, `limited_by`, …
+    pub name: String,
+    pub system: String,
+    pub axes: Axes,
+    pub repeat: u32,
+    pub block: u32,
+    pub shape: Shape,
+    /// Seconds since the repeat began, ascending.
+    pub time_s: Vec<f64>,
+    pub columns: Vec<Column>,
+}
+
+/// One line of a [`Series`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    pub name: String,
+    pub unit: String,
+    /// As long as the time axis; `None` where nothing was read.
+    pub values: Vec<Option<f64>>,
+}
+
+/// How a series is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    #[default]
+    Lines,
+    /// Columns are shares of one whole and are stacked.
+    Stacked,
+}
