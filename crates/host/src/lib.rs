@@ -1,1 +1,22 @@
+//! Hosts made of network namespaces: what an experiment builds its machines from.
 //!
+//! A [`Namespace`] is held by a file descriptor alone and bears no name in the file system; a
+//! [`Confined`] process lives in its own process namespace and dies with the thread that keeps it.
+//! So whatever ends the program that made them, `kill -9` included, the kernel takes all of it back:
+//! processes, namespaces, and the interfaces and queues inside.
+
+mod confined;
+mod error;
+mod namespace;
+mod privilege;
+mod scheduling;
+mod sysctl;
+mod wiring;
+
+pub use confined::{Confined, Program};
+pub use error::HostError;
+pub use namespace::Namespace;
+pub use privilege::{Privilege, acquire};
+pub use scheduling::{online_cpus, pin_to, precise_timers, real_time};
+pub use sysctl::{Sysctl, read_sysctl, write_sysctl};
+pub use wiring::{Address, Route, add_address, add_route, bring_up, connect};

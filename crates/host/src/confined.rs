@@ -1,0 +1,173 @@
+#![allow(unsafe_code)]
+
+use crate::{HostError, Namespace, pin_to};
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// What to run, and where its words go.
+#[derive(Debug)]
+pub struct Program {
+    pub argv: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    pub stdout: File,
+    pub stderr: File,
+    /// Where it may run; everywhere if empty.
+    pub cpus: Vec<usize>,
+}
+
+/// A running program inside a namespace, first of its own process namespace: with it end all its
+/// descendants, and it ends with us.
+#[derive(Debug)]
+pub struct Confined {
+    pid: u32,
+    /// A number may come to mean another process; this cannot.
+    handle: OwnedFd,
+    name: String,
+    ended: mpsc::Receiver<io::Result<ExitStatus>>,
+    status: Option<ExitStatus>,
+    keeper: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Confined {
+    pub fn start(namespace: &Namespace, program: Program) -> Result<Self, HostError> {
+        let name = program.argv.first().cloned().unwrap_or_default();
+        let inside = namespace.share()?;
+        let (started, start) = mpsc::channel();
+        let (ending, ended) = mpsc::channel();
+        // The parent-death signal follows the thread that forked, not the process: this thread
+        // lives exactly as long as the program.
+        let keeper = std::thread::Builder::new()
+            .name(format!("keeper of {name}"))
+            .spawn(move || match fork_into(&inside, program) {
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+                Ok(mut child) => {
+                    let _ = started.send(handle_of(&child));
+                    let _ = ending.send(child.wait());
+                }
+            })
+            .map_err(|e| HostError::io("starting a thread", e))?;
+        let gone = || HostError::io("starting a program", io::Error::other("its keeper died"));
+        let (pid, handle) = start.recv().map_err(|_| gone())??;
+        Ok(Self {
+            pid,
+            handle,
+            name,
+            ended,
+            status: None,
+            keeper: Some(keeper),
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How it ended, if it did within `patience`.
+    pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
+        if self.status.is_some() {
+            return Ok(self.status);
+        }
+        match self.ended.recv_timeout(patience) {
+            Ok(Ok(status)) => {
+                self.status = Some(status);
+                Ok(self.status)
+            }
+            Ok(Err(source)) => Err(HostError::io(format!("waiting for {}", self.name), source)),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(HostError::io(
+                format!("waiting for {}", self.name),
+                io::Error::other("its keeper died"),
+            )),
+        }
+    }
+
+    /// Asks it to end, waits for `grace`, then kills it and everything it started.
+    pub fn stop(&mut self, grace: Duration) -> Result<ExitStatus, HostError> {
+        let deadline = Instant::now() + grace;
+        for signal in [Signal::TERM, Signal::KILL] {
+            self.signal(signal);
+            let patience = match signal {
+                Signal::KILL => Duration::from_secs(10),
+                _ => deadline.saturating_duration_since(Instant::now()),
+            };
+            if let Some(status) = self.wait(patience)? {
+                return Ok(status);
+            }
+        }
+        Err(HostError::io(
+            format!("stopping {}", self.name),
+            io::Error::from(io::ErrorKind::TimedOut),
+        ))
+    }
+
+    /// To a process that has ended already this does nothing.
+    fn signal(&self, signal: Signal) {
+        if self.status.is_none() {
+            let _ = pidfd_send_signal(&self.handle, signal);
+        }
+    }
+}
+
+impl Drop for Confined {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+fn handle_of(child: &std::process::Child) -> Result<(u32, OwnedFd), HostError> {
+    let pid = child.id();
+    let raw = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::NotFound);
+    raw.map_err(io::Error::from)
+        .and_then(|raw| pidfd_open(raw, PidfdFlags::empty()).map_err(io::Error::from))
+        .map(|handle| (pid, handle))
+        .map_err(|e| HostError::io("opening a process handle", e))
+}
+
+fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Child, HostError> {
+    let name = program.argv.first().cloned().unwrap_or_default();
+    namespace.enter()?;
+    if !program.cpus.is_empty() {
+        pin_to(&program.cpus)?;
+    }
+    unshare(CloneFlags::CLONE_NEWPID)
+        .map_err(|e| HostError::io("creating a process namespace", e))?;
+    let mut command = Command::new(&name);
+    command
+        .args(&program.argv[1.min(program.argv.len())..])
+        .envs(program.environment)
+        .stdin(Stdio::null())
+        .stdout(program.stdout)
+        .stderr(program.stderr)
+        // Ctrl-C goes to the foreground group; the lab decides how its programs end.
+        .process_group(0);
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed; prctl is one.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        });
+    }
+    command.spawn().map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => HostError::NoSuchProgram { program: name },
+        _ => HostError::io(format!("starting {name}"), source),
+    })
+}

@@ -1,0 +1,47 @@
+use std::io;
+
+/// Why a host could not be built. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    #[error(
+        "{doing} needs privileges that are missing here: run as root, or allow unprivileged user \
+         namespaces (sysctl kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, \
+         user.max_user_namespaces)"
+    )]
+    NotPermitted { doing: String },
+    #[error("no network namespace is called `{name}`: `ip netns list` shows those there are")]
+    NoSuchNamespace { name: String },
+    #[error("no interface is called `{name}` in namespace {namespace}")]
+    NoSuchInterface { name: String, namespace: String },
+    #[error("`{program}` is not installed, or not in PATH: install it, or name it with its path")]
+    NoSuchProgram { program: String },
+    #[error("this kernel has no {feature}, which {doing} needs")]
+    NotSupported {
+        feature: &'static str,
+        doing: String,
+    },
+    #[error("sysctl {name} cannot be set to `{value}` in this namespace: {source}")]
+    Sysctl {
+        name: String,
+        value: String,
+        source: io::Error,
+    },
+    #[error("sysctl {name} was set to `{wanted}` but the kernel keeps `{found}`")]
+    SysctlIgnored {
+        name: String,
+        wanted: String,
+        found: String,
+    },
+    #[error("{doing}: {source}")]
+    Io { doing: String, source: io::Error },
+}
+
+impl HostError {
+    pub(crate) fn io(doing: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        let (doing, source) = (doing.into(), source.into());
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::NotPermitted { doing },
+            _ => Self::Io { doing, source },
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Cables, addresses and routes, by netlink.
+
+use crate::{HostError, Namespace};
+use futures_util::stream::StreamExt;
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags};
+use rtnetlink::packet_route::link::{InfoData, InfoVeth};
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use std::future::Future;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// An address of an interface, with its prefix length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    pub ip: IpAddr,
+    pub prefix: u8,
+}
+
+/// A way to a network: through `gateway`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    pub to: Address,
+    pub gateway: IpAddr,
+}
+
+/// A veth pair with one end in each namespace, both up, with the kernel's usual offloads.
+pub fn connect(a: (&Namespace, &str), b: (&Namespace, &str), mtu: u32) -> Result<(), HostError> {
+    let far = LinkMessageBuilder::<LinkUnspec>::new()
+        .name(b.1)
+        .mtu(mtu)
+        .setns_by_fd(b.0.as_fd().as_raw_fd())
+        .build();
+    let pair = LinkVeth::new(a.1, b.1)
+        .set_info_data(InfoData::Veth(InfoVeth::Peer(far)))
+        .mtu(mtu)
+        .build();
+    a.0.run(|| {
+        netlink(
+            format!(
+                "connecting {}:{} to {}:{}",
+                a.0.name(),
+                a.1,
+                b.0.name(),
+                b.1
+            ),
+            |h| async move { h.link().add(pair).execute().await },
+        )
+    })?;
+    bring_up(a.0, a.1)?;
+    bring_up(b.0, b.1)
+}
+
+pub fn bring_up(namespace: &Namespace, interface: &str) -> Result<(), HostError> {
+    namespace.run(|| bring_up_here(interface))
+}
+
+/// Adds an address that is usable at once (no duplicate address detection: the network is ours).
+pub fn add_address(
+    namespace: &Namespace,
+    interface: &str,
+    address: Address,
+) -> Result<(), HostError> {
+    namespace.run(|| {
+        let index = index_of(interface, namespace.name())?;
+        netlink(
+            format!("adding {} to {interface}", address.ip),
+            |handle| async move {
+                let mut request = handle.address().add(index, address.ip, address.prefix);
+                let message = request.message_mut();
+                message.header.flags |= AddressHeaderFlags::Nodad;
+                message
+                    .attributes
+                    .push(AddressAttribute::Flags(AddressFlags::Nodad));
+                request.execute().await
+            },
+        )
+    })
+}
+
+pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
+    namespace.run(|| {
+        let doing = format!("adding a route to {}/{}", route.to.ip, route.to.prefix);
+        let (ip, prefix) = (route.to.ip, route.to.prefix);
+        let invalid = |e| {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, format!("{e}"));
+            HostError::io(doing.clone(), source)
+        };
+        let message = RouteMessageBuilder::<IpAddr>::new()
+            .destination_prefix(ip, prefix)
+            .map_err(invalid)?
+            .gateway(route.gateway)
+            .map_err(invalid)?
+            .build();
+        netlink(doing, |handle| async move {
+            handle.route().add(message).execute().await
+        })
+    })
+}
+
+pub(crate) fn bring_up_here(interface: &str) -> Result<(), HostError> {
+    let message = LinkMessageBuilder::<LinkUnspec>::new()
+        .name(interface)
+        .up()
+        .build();
+    netlink(format!("bringing {interface} up"), |handle| async move {
+        handle.link().set(message).execute().await
+    })
+}
+
+fn index_of(interface: &str, namespace: &str) -> Result<u32, HostError> {
+    nix::net::if_::if_nametoindex(interface).map_err(|_| HostError::NoSuchInterface {
+        name: interface.to_owned(),
+        namespace: namespace.to_owned(),
+    })
+}
+
+/// One conversation with the kernel in the calling thread's namespace.
+fn netlink<F>(doing: String, talk: impl FnOnce(Handle) -> F) -> Result<(), HostError>
+where
+    F: Future<Output = Result<(), rtnetlink::Error>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(|e| HostError::io(doing.clone(), e))?;
+    runtime.block_on(async {
+        let (connection, handle, unsolicited) =
+            rtnetlink::new_connection().map_err(|e| HostError::io(doing.clone(), e))?;
+        let connection = tokio::spawn(connection);
+        let drain = tokio::spawn(unsolicited.for_each(|_| async {}));
+        let outcome = talk(handle).await;
+        connection.abort();
+        drain.abort();
+        outcome.map_err(|e| explain(doing, e))
+    })
+}
+
+fn explain(doing: String, error: rtnetlink::Error) -> HostError {
+    match error {
+        rtnetlink::Error::NetlinkError(message) => match -message.raw_code() {
+            libc::EOPNOTSUPP => HostError::NotSupported {
+                feature: "such interface type",
+                doing,
+            },
+            _ => HostError::io(doing, message.to_io()),
+        },
+        other => HostError::Io {
+            doing,
+            source: std::io::Error::other(other.to_string()),
+        },
+    }
+}

@@ -1,0 +1,107 @@
+//! What is built goes away, however its builder ends.
+
+use host::{Address, Confined, HostError, Namespace, Program, add_address, connect};
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::time::Duration;
+
+/// Without rights to make networks there is nothing to test here, and the output says so.
+fn namespace(name: &str) -> Option<Namespace> {
+    match Namespace::create(name) {
+        Ok(namespace) => Some(namespace),
+        Err(error @ HostError::NotPermitted { .. }) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn program(argv: &[&str]) -> Program {
+    Program {
+        argv: argv.iter().map(|&word| word.to_owned()).collect(),
+        environment: Vec::new(),
+        stdout: File::options().write(true).open("/dev/null").unwrap(),
+        stderr: File::options().write(true).open("/dev/null").unwrap(),
+        cpus: Vec::new(),
+    }
+}
+
+#[test]
+fn two_hosts_talk_over_a_cable() {
+    let (Some(a), Some(b)) = (namespace("a"), namespace("b")) else {
+        return;
+    };
+    connect((&a, "eth0"), (&b, "eth0"), 1500).unwrap();
+    let at = |last| Address {
+        ip: IpAddr::V4(Ipv4Addr::new(10, 9, 8, last)),
+        prefix: 24,
+    };
+    add_address(&a, "eth0", at(1)).unwrap();
+    add_address(&b, "eth0", at(2)).unwrap();
+    let io = |source| HostError::Io {
+        doing: "test".to_owned(),
+        source,
+    };
+    let listener = b
+        .run(|| TcpListener::bind(("10.9.8.2", 0)).map_err(io))
+        .unwrap();
+    let port = listener.local_addr().unwrap().port();
+    a.run(|| TcpStream::connect(("10.9.8.2", port)).map_err(io))
+        .unwrap();
+}
+
+#[test]
+fn a_program_ends_with_all_it_started() {
+    let Some(inside) = namespace("inside") else {
+        return;
+    };
+    let mut shell = Confined::start(
+        &inside,
+        program(&["sh", "-c", "setsid sleep 300 & setsid sleep 300 & wait"]),
+    )
+    .unwrap();
+    let task = format!("/proc/{}/task/{}/children", shell.pid(), shell.pid());
+    let children = loop {
+        let text = std::fs::read_to_string(&task).unwrap();
+        let children: Vec<u32> = text
+            .split_whitespace()
+            .map(|pid| pid.parse().unwrap())
+            .collect();
+        if children.len() == 2 {
+            break children;
+        }
+        std::thread::yield_now();
+    };
+    shell.stop(Duration::from_millis(200)).unwrap();
+    for child in children {
+        assert!(
+            !std::path::Path::new(&format!("/proc/{child}")).exists(),
+            "{child} lives on"
+        );
+    }
+}
+
+#[test]
+fn a_missing_program_is_named() {
+    let Some(inside) = namespace("inside") else {
+        return;
+    };
+    let error = Confined::start(&inside, program(&["no-such-program-here"])).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("`no-such-program-here` is not installed"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_exit_status_comes_back() {
+    let Some(inside) = namespace("inside") else {
+        return;
+    };
+    let mut shell = Confined::start(&inside, program(&["sh", "-c", "exit 7"])).unwrap();
+    let status = shell.wait(Duration::from_secs(20)).unwrap().unwrap();
+    assert_eq!(status.code(), Some(7));
+}
