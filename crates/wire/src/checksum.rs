@@ -1,0 +1,149 @@
+//! The internet checksum: RFC 1071 for the sum, RFC 1624 for the update.
+
+/// A one's complement sum in progress.
+///
+/// The words are added as they lie in memory: the sum does not depend on the byte order as long as
+/// it is swapped once at the end (RFC 1071 section 2 B), and not swapping eight bytes at a time is
+/// what makes it fast.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// The sum over `bytes`; an odd last byte is padded with zero.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut blocks = bytes.chunks_exact(BLOCK);
+        let mut lanes = [0u64; LANES];
+        for block in &mut blocks {
+            add_block(&mut lanes, block);
+        }
+        Self(merge(lanes) + tail(blocks.remainder()))
+    }
+
+    /// Copies `from` to the start of `to` and sums it on the way. `to` must not be the shorter.
+    pub fn of_copy(from: &[u8], to: &mut [u8]) -> Self {
+        to[..from.len()].copy_from_slice(from);
+        Self::of(&to[..from.len()])
+    }
+
+    /// Adds another piece's sum; that piece must start at an even offset of the whole.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// Adds one 16-bit word, given as the number it stands for.
+    #[must_use]
+    pub fn plus_word(self, word: u16) -> Self {
+        Self(self.0 + u64::from(word.to_be()))
+    }
+
+    /// Adds a 32-bit length, as the pseudo-header of IPv6 has it (RFC 8200 section 8.1).
+    #[must_use]
+    pub fn plus_long(self, long: u32) -> Self {
+        self.plus_word((long >> 16) as u16).plus_word(long as u16)
+    }
+
+    /// The 16-bit one's complement sum, not yet inverted.
+    pub fn folded(self) -> u16 {
+        let mut sum = self.0;
+        while sum >> 16 != 0 {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        u16::from_be(sum as u16)
+    }
+
+    /// What goes into a header's checksum field.
+    pub fn checksum(self) -> u16 {
+        !self.folded()
+    }
+
+    /// The same for UDP, where 0 means "none" and 0xffff takes its place (RFC 768).
+    pub fn checksum_nonzero(self) -> u16 {
+        match self.checksum() {
+            0 => 0xffff,
+            checksum => checksum,
+        }
+    }
+}
+
+/// The checksum after one 16-bit word it covers went from `old` to `new` (RFC 1624, equation 3).
+pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
+    let mut sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    !(sum as u16)
+}
+
+/// Completes a partial checksum: the field at `start + offset` holds the pseudo-header's sum, and
+/// everything from `start` on is to be added. False, and nothing done, if that lies outside.
+///
+/// A result of 0 is written as 0xffff whatever the protocol, as `skb_checksum_help` in
+/// net/core/dev.c does; for TCP the two mean the same.
+pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> bool {
+    let field = start.saturating_add(offset);
+    if field.saturating_add(2) > packet.len() {
+        return false;
+    }
+    let checksum = Sum::of(&packet[start..]).checksum_nonzero();
+    packet[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+    true
+}
+
+const LANES: usize = 4;
+const BLOCK: usize = LANES * 8;
+
+/// Each lane takes the two halves of an eight-byte word, so that 2^31 blocks fit before a carry
+/// could be lost.
+#[inline(always)]
+fn add_block(lanes: &mut [u64; LANES], block: &[u8]) {
+    for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {
+        let word = u64::from_ne_bytes(*word);
+        *lane += (word & 0xffff_ffff) + (word >> 32);
+    }
+}
+
+fn merge(lanes: [u64; LANES]) -> u64 {
+    lanes.iter().map(|lane| fold_to_32(*lane)).sum()
+}
+
+fn tail(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let sum: u64 = words
+        .iter()
+        .map(|word| u64::from(u16::from_ne_bytes(*word)))
+        .sum();
+    match rest {
+        [last] => sum + u64::from(u16::from_ne_bytes([*last, 0])),
+        _ => sum,
+    }
+}
+
+fn fold_to_32(sum: u64) -> u64 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    (sum & 0xffff_ffff) + (sum >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_1071_example() {
+        let sum = Sum::of(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
+        assert_eq!(sum.folded(), 0xddf2);
+        assert_eq!(sum.checksum(), 0x220d);
+    }
+
+    #[test]
+    fn rfc_1624_example() {
+        assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
+    }
+
+    #[test]
+    fn completion_outside_is_refused() {
+        let mut packet = [0u8; 20];
+        assert!(!complete(&mut packet, 19, 0));
+        assert!(!complete(&mut packet, usize::MAX, usize::MAX));
+        assert!(complete(&mut packet, 0, 18));
+    }
+}

@@ -1,0 +1,31 @@
+//! What a bad wire does to a frame.
+
+use crate::headers::MAC_HEADER;
+
+/// Flips one bit behind the MAC header, chosen by a random number: a receiver's checksum is to
+/// notice, which for a damaged address nobody would get to compute. False if there is nothing.
+pub fn flip_bit(frame: &mut [u8], random: u64) -> bool {
+    let Some(body) = frame.get_mut(MAC_HEADER..).filter(|body| !body.is_empty()) else {
+        return false;
+    };
+    let bit = random % (body.len() as u64 * 8);
+    body[(bit / 8) as usize] ^= 1 << (bit % 8);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_one_bit_and_not_in_the_addresses() {
+        for random in [0, 1, 7, 8, 12345, u64::MAX] {
+            let mut frame = [0u8; 60];
+            assert!(flip_bit(&mut frame, random));
+            assert_eq!(frame.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+            assert_eq!(frame[..14], [0; 14]);
+        }
+        assert!(!flip_bit(&mut [0; 14], 3));
+        assert!(!flip_bit(&mut [], 3));
+    }
+}

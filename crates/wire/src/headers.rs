@@ -1,0 +1,223 @@
+//! Where the headers of an Ethernet frame lie.
+
+/// The offsets within one frame. Every offset is inside the frame or at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// VLAN tags in front of the network header, at most two.
+    pub tags: u8,
+    pub network: Network,
+    pub network_offset: usize,
+    pub transport: Transport,
+    /// Where the transport header starts, or what there is instead of it.
+    pub transport_offset: usize,
+    /// Where the IP packet ends: before the padding of a short frame, and at the frame's end for
+    /// anything that is not IP or claims to be longer than the frame is.
+    pub end: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    Ipv4,
+    Ipv6,
+    /// Neither, with its EtherType; or IP whose header does not hold together.
+    Other(u16),
+}
+
+/// What follows the network header. Only a header that lies wholly within the frame is named
+/// `Tcp`, `Udp` or `Icmp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// With the header's length, options included.
+    Tcp {
+        header_len: usize,
+    },
+    Udp,
+    /// ICMP or ICMPv6: 8 bytes are there.
+    Icmp,
+    /// Another protocol, or one of the above cut short.
+    Other(u8),
+    /// A fragment, the first one included: whoever treats the pieces of a packet alike must not
+    /// look at ports that only one of them has.
+    Fragment(u8),
+    /// The packet is not IP.
+    None,
+}
+
+impl Layout {
+    /// Reads a frame that starts with its MAC addresses; `None` if it is shorter than a MAC header.
+    pub fn parse(frame: &[u8]) -> Option<Self> {
+        let mut ether_type = word(frame, 12)?;
+        let mut offset = MAC_HEADER;
+        let mut tags = 0;
+        while tags < MAX_TAGS && is_tag(ether_type) {
+            let Some(next) = word(frame, offset + 2) else {
+                break;
+            };
+            ether_type = next;
+            offset += TAG;
+            tags += 1;
+        }
+        let ip = match ether_type {
+            IPV4 => ipv4(frame, offset),
+            IPV6 => ipv6(frame, offset),
+            _ => None,
+        };
+        let ip = ip.unwrap_or(Ip {
+            network: Network::Other(ether_type),
+            transport: Transport::None,
+            transport_offset: offset,
+            end: frame.len(),
+        });
+        Some(Self {
+            tags,
+            network: ip.network,
+            network_offset: offset,
+            transport: ip.transport,
+            transport_offset: ip.transport_offset,
+            end: ip.end,
+        })
+    }
+
+    /// Where the transport's payload starts, if the transport header is known.
+    pub fn payload_offset(&self) -> Option<usize> {
+        match self.transport {
+            Transport::Tcp { header_len } => Some(self.transport_offset + header_len),
+            Transport::Udp | Transport::Icmp => Some(self.transport_offset + 8),
+            _ => None,
+        }
+    }
+}
+
+/// The bytes of a MAC header: two addresses and the EtherType.
+pub const MAC_HEADER: usize = 14;
+/// The bytes of a VLAN tag.
+pub const TAG: usize = 4;
+pub const IPV4: u16 = 0x0800;
+pub const IPV6: u16 = 0x86dd;
+/// IP protocol numbers.
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+pub const ICMP: u8 = 1;
+pub const ICMPV6: u8 = 58;
+
+/// True for a customer tag (802.1Q), a service tag (802.1ad) and the service tag's older number.
+pub fn is_tag(ether_type: u16) -> bool {
+    matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
+}
+
+/// The 16-bit number at `offset`, if it lies within.
+#[inline]
+pub fn word(bytes: &[u8], offset: usize) -> Option<u16> {
+    let piece = bytes.get(offset..offset.checked_add(2)?)?;
+    Some(u16::from_be_bytes([piece[0], piece[1]]))
+}
+
+struct Ip {
+    network: Network,
+    transport: Transport,
+    transport_offset: usize,
+    end: usize,
+}
+
+fn ipv4(frame: &[u8], offset: usize) -> Option<Ip> {
+    let header: &[u8; 20] = frame.get(offset..)?.first_chunk()?;
+    let header_len = usize::from(header[0] & 0x0f) * 4;
+    if header[0] >> 4 != 4 || header_len < header.len() || offset + header_len > frame.len() {
+        return None;
+    }
+    let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let fragment = u16::from_be_bytes([header[6], header[7]]) & MORE_FRAGMENTS_OR_OFFSET != 0;
+    let transport_offset = offset + header_len;
+    // A total of 0 is a super-packet beyond 64 KiB ("BIG TCP"): the frame's length tells.
+    let end = if total < header_len {
+        frame.len()
+    } else {
+        frame.len().min(offset + total)
+    };
+    Some(Ip {
+        network: Network::Ipv4,
+        transport: transport(header[9], fragment, &frame[..end], transport_offset),
+        transport_offset,
+        end,
+    })
+}
+
+fn ipv6(frame: &[u8], offset: usize) -> Option<Ip> {
+    let header: &[u8; 40] = frame.get(offset..)?.first_chunk()?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let mut at = offset + header.len();
+    // Likewise, 0 is a jumbogram (RFC 2675).
+    let end = if payload == 0 {
+        frame.len()
+    } else {
+        frame.len().min(at + payload)
+    };
+    let mut next = header[6];
+    let mut fragment = false;
+    for _ in 0..MAX_EXTENSIONS {
+        let Some(&[following, length]) = frame[..end].get(at..).and_then(<[u8]>::first_chunk)
+        else {
+            break;
+        };
+        let length = match next {
+            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HOST_IDENTITY | SHIM6 => {
+                (usize::from(length) + 1) * 8
+            }
+            // RFC 4302 section 2.2 counts in 4-byte units.
+            AUTHENTICATION => (usize::from(length) + 2) * 4,
+            FRAGMENT => {
+                // An "atomic fragment" (RFC 6946) is the whole packet.
+                fragment |= word(frame, at + 2).is_some_and(|word| word & 0xfff9 != 0);
+                8
+            }
+            _ => break,
+        };
+        if at + length > end {
+            break;
+        }
+        at += length;
+        next = following;
+        if fragment {
+            break;
+        }
+    }
+    Some(Ip {
+        network: Network::Ipv6,
+        transport: transport(next, fragment, &frame[..end], at),
+        transport_offset: at,
+        end,
+    })
+}
+
+#[inline]
+fn transport(protocol: u8, fragment: bool, packet: &[u8], offset: usize) -> Transport {
+    if fragment {
+        return Transport::Fragment(protocol);
+    }
+    let there = packet.len().saturating_sub(offset);
+    match protocol {
+        TCP if there >= 20 => match usize::from(packet[offset + 12] >> 4) * 4 {
+            header_len if header_len >= 20 && header_len <= there => Transport::Tcp { header_len },
+            _ => Transport::Other(protocol),
+        },
+        UDP if there >= 8 => Transport::Udp,
+        ICMP | ICMPV6 if there >= 8 => Transport::Icmp,
+        _ => Transport::Other(protocol),
+    }
+}
+
+const MAX_TAGS: u8 = 2;
+/// More than any real packet has; a longer chain is taken as an unknown transport.
+const MAX_EXTENSIONS: usize = 8;
+const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+const MOBILITY: u8 = 135;
+const HOST_IDENTITY: u8 = 139;
+const SHIM6: u8 = 140;

@@ -1,0 +1,76 @@
+//! VLAN tags (IEEE 802.1Q): Linux carries the outermost one beside the packet, a wire within it.
+
+use crate::headers::{TAG, is_tag, word};
+
+/// A tag: its EtherType (TPID) and its control information (priority, drop bit, VLAN number).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    pub tpid: u16,
+    pub tci: u16,
+}
+
+impl Tag {
+    /// The tag as it stands between the source address and the EtherType.
+    pub fn to_bytes(self) -> [u8; TAG] {
+        let [tpid_0, tpid_1] = self.tpid.to_be_bytes();
+        let [tci_0, tci_1] = self.tci.to_be_bytes();
+        [tpid_0, tpid_1, tci_0, tci_1]
+    }
+}
+
+/// Moves the addresses to the front and puts the tag behind them: the frame lies in
+/// `buffer[4..]` and fills `buffer` afterwards. False, and nothing done, if it has no addresses.
+pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
+    if buffer.len() < TAG + ADDRESSES {
+        return false;
+    }
+    buffer.copy_within(TAG..TAG + ADDRESSES, 0);
+    buffer[ADDRESSES..ADDRESSES + TAG].copy_from_slice(&tag.to_bytes());
+    true
+}
+
+/// Takes the outermost tag out: the frame lies in `frame[4..]` afterwards.
+pub fn remove(frame: &mut [u8]) -> Option<Tag> {
+    let tag = outermost(frame)?;
+    frame.copy_within(0..ADDRESSES, TAG);
+    Some(tag)
+}
+
+/// The outermost tag, if the frame has one and something behind it.
+pub fn outermost(frame: &[u8]) -> Option<Tag> {
+    let tpid = word(frame, ADDRESSES)?;
+    let tci = word(frame, ADDRESSES + 2)?;
+    word(frame, ADDRESSES + TAG)?;
+    is_tag(tpid).then_some(Tag { tpid, tci })
+}
+
+/// The destination and the source address.
+pub const ADDRESSES: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_and_out_again() {
+        let frame: Vec<u8> = (0..60).collect();
+        for tpid in [0x8100, 0x88a8] {
+            let tag = Tag { tpid, tci: 0x2005 };
+            let mut tagged = vec![0; 4];
+            tagged.extend(&frame);
+            assert!(insert(&mut tagged, tag));
+            assert_eq!(tagged[..12], frame[..12]);
+            assert_eq!(tagged[16..], frame[12..]);
+            assert_eq!(remove(&mut tagged), Some(tag));
+            assert_eq!(tagged[4..], frame);
+        }
+        assert!(!insert(
+            &mut [0; 15],
+            Tag {
+                tpid: 0x8100,
+                tci: 1
+            }
+        ));
+        assert_eq!(remove(&mut [0x81; 15]), None);
+    }
+}
