@@ -1,0 +1,75 @@
+use std::fmt::Debug;
+use std::io;
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
+};
+use netlink_sys::{Socket, SocketAddr};
+
+use crate::ProbeError;
+
+/// Asks for a dump on a fresh socket, which belongs to the calling thread's network namespace,
+/// and hands each answer to `each`.
+pub(crate) fn dump<M>(
+    protocol: isize,
+    what: &'static str,
+    request: M,
+    mut each: impl FnMut(M),
+) -> Result<(), ProbeError>
+where
+    M: NetlinkSerializable + NetlinkDeserializable + Debug,
+    NetlinkPayload<M>: From<M>,
+{
+    let failed = |source| ProbeError::Kernel { what, source };
+    let socket = Socket::new(protocol).map_err(failed)?;
+    socket.connect(&SocketAddr::new(0, 0)).map_err(failed)?;
+
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+    message.finalize();
+    let mut buffer = vec![0; message.buffer_len()];
+    message.serialize(&mut buffer);
+    socket.send(&buffer, 0).map_err(failed)?;
+
+    let mut buffer = Vec::with_capacity(DATAGRAM_MAX);
+    loop {
+        buffer.clear();
+        match socket.recv(&mut buffer, 0) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            received => received.map_err(failed)?,
+        };
+        let mut rest = buffer.as_slice();
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<M>::deserialize(rest)
+                .map_err(|error| ProbeError::malformed(what, error.to_string()))?;
+            let length = message.header.length as usize;
+            match message.payload {
+                NetlinkPayload::InnerMessage(inner) => each(inner),
+                NetlinkPayload::Done(_) => return Ok(()),
+                NetlinkPayload::Error(error) if error.code.is_some() => {
+                    let source = error.to_io();
+                    return Err(match source.raw_os_error() {
+                        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT) => {
+                            ProbeError::NotSupported {
+                                feature: what,
+                                hint: "the kernel module that answers is not there",
+                            }
+                        }
+                        _ => failed(source),
+                    });
+                }
+                _ => {}
+            }
+            // Messages are aligned to four bytes (NLMSG_ALIGN); the last may lack its padding.
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            if length == 0 {
+                return Err(ProbeError::malformed(what, "a message of no length"));
+            }
+        }
+    }
+}
+
+/// The kernel fills datagrams of at most 32 KiB (net/netlink/af_netlink.c, netlink_dump).
+const DATAGRAM_MAX: usize = 64 * 1024;

@@ -1,0 +1,15 @@
+//! CPU time of processes and threads.
+//!
+//! `/proc/PID/stat` splits user from system time but counts in ticks of 10 ms; the process's
+//! CPU clock (`clock_getcpuclockid`(3)) and a thread's `schedstat` count nanoseconds but do not
+//! split. [`CpuTime`] carries both.
+
+mod ksoftirqd;
+mod set;
+mod stat;
+mod thread;
+
+pub use ksoftirqd::{KsoftirqdSnapshot, KsoftirqdUse};
+pub use set::{ProcessUse, Processes, ProcessesUse};
+pub use stat::{CpuTime, Process};
+pub use thread::{Thread, ThreadUse};

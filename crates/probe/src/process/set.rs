@@ -1,0 +1,217 @@
+use std::collections::BTreeMap;
+
+use units::{Span, Time};
+
+use super::stat::{CpuTime, Process};
+use crate::clock;
+use crate::error::ProbeError;
+
+/// Several processes, read together.
+#[derive(Debug, Clone)]
+pub struct Processes {
+    pub taken: Time,
+    pub each: BTreeMap<u32, Process>,
+    scope: Scope,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Scope {
+    Listed,
+    Named(String),
+    Tree(u32),
+}
+
+impl Processes {
+    /// These processes; one that has ended is left out.
+    pub fn of(pids: impl IntoIterator<Item = u32>) -> Result<Self, ProbeError> {
+        let mut each = BTreeMap::new();
+        for pid in pids {
+            match Process::read(pid) {
+                Err(ProbeError::Ended { .. }) => {}
+                process => {
+                    each.insert(pid, process?);
+                }
+            }
+        }
+        Ok(Self::new(each, Scope::Listed))
+    }
+
+    /// All processes with this name (`/proc/PID/comm`: at most 15 bytes are compared).
+    pub fn named(name: &str) -> Result<Self, ProbeError> {
+        let short = name.get(..COMM_MAX).unwrap_or(name).to_owned();
+        let found = Self::matching(|process| process.name == short)?;
+        Ok(Self::new(found.each, Scope::Named(name.to_owned())))
+    }
+
+    /// A process with all its descendants, and the time of those that were reaped.
+    pub fn tree(root: u32) -> Result<Self, ProbeError> {
+        // Parents are read before their children, so a child that ends meanwhile is in neither
+        // reading: its time is not yet in the parent's, and it is gone. Then read again.
+        let mut tree = Self::tree_once(root)?;
+        for _ in 0..TREE_RETRIES {
+            let ended_meanwhile = tree
+                .each
+                .values()
+                .any(|process| matches!(Process::read(process.pid), Err(ProbeError::Ended { .. })));
+            if !ended_meanwhile {
+                break;
+            }
+            tree = Self::tree_once(root)?;
+        }
+        Ok(tree)
+    }
+
+    /// All processes that `chosen` picks.
+    pub fn matching(chosen: impl Fn(&Process) -> bool) -> Result<Self, ProbeError> {
+        let mut found = Self::of(pids()?)?;
+        found.each.retain(|_, process| chosen(process));
+        Ok(found)
+    }
+
+    /// The same choice now. Of a tree, processes that were in it stay in it, even where their
+    /// parent ended and they were given to another.
+    pub fn again(&self) -> Result<Self, ProbeError> {
+        match &self.scope {
+            Scope::Listed => Self::of(self.each.keys().copied()),
+            Scope::Named(name) => Self::named(name),
+            Scope::Tree(root) => {
+                let mut now = match Self::tree(*root) {
+                    Err(ProbeError::Ended { .. }) => Self::new(BTreeMap::new(), Scope::Tree(*root)),
+                    tree => tree?,
+                };
+                for earlier in self.each.values() {
+                    if now.each.contains_key(&earlier.pid) {
+                        continue;
+                    }
+                    match Self::tree(earlier.pid) {
+                        Err(ProbeError::Ended { .. }) => {}
+                        Ok(orphans)
+                            if orphans
+                                .each
+                                .get(&earlier.pid)
+                                .is_some_and(|now| now.is_same_as(earlier)) =>
+                        {
+                            now.each.extend(orphans.each);
+                        }
+                        Ok(_) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok(now)
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.each.is_empty()
+    }
+
+    /// What they used since `earlier`.
+    pub fn since(&self, earlier: &Self) -> ProcessesUse {
+        let mut spent = ProcessesUse {
+            elapsed: self.taken.since(earlier.taken),
+            ..ProcessesUse::default()
+        };
+        let mut reaped = CpuTime::default();
+        for (pid, now) in &self.each {
+            let before = earlier
+                .each
+                .get(pid)
+                .filter(|before| before.is_same_as(now));
+            if before.is_none() {
+                spent.started.push(*pid);
+            }
+            let (cpu, children) = match before {
+                Some(before) => (now.cpu.since(&before.cpu), now.reaped.since(&before.reaped)),
+                None => (now.cpu, now.reaped),
+            };
+            reaped = reaped.plus(&children);
+            let name = now.name.clone();
+            spent.each.insert(*pid, ProcessUse { name, cpu });
+        }
+        let mut ended_before = CpuTime::default();
+        for before in earlier.each.values() {
+            let still = self.each.get(&before.pid);
+            if !still.is_some_and(|now| now.is_same_as(before)) {
+                ended_before = ended_before.plus(&before.cpu).plus(&before.reaped);
+                spent.ended.push(before.clone());
+            }
+        }
+        if matches!(self.scope, Scope::Tree(_)) {
+            // A reaped child's whole life is added to its parent's `reaped`; what it had used
+            // by the earlier snapshot was counted there.
+            spent.reaped = CpuTime {
+                precise: Some(reaped.total() - ended_before.total()),
+                ..reaped.since(&ended_before)
+            };
+        }
+        spent
+    }
+
+    fn new(each: BTreeMap<u32, Process>, scope: Scope) -> Self {
+        Self {
+            taken: clock::now(),
+            each,
+            scope,
+        }
+    }
+
+    fn tree_once(root: u32) -> Result<Self, ProbeError> {
+        let mut each = BTreeMap::from([(root, Process::read(root)?)]);
+        let mut others = Self::of(pids()?)?.each;
+        others.remove(&root);
+        loop {
+            let (children, rest): (BTreeMap<_, _>, _) = others
+                .into_iter()
+                .partition(|(_, process)| each.contains_key(&process.parent));
+            if children.is_empty() {
+                return Ok(Self::new(each, Scope::Tree(root)));
+            }
+            each.extend(children);
+            others = rest;
+        }
+    }
+}
+
+/// What several processes used between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProcessesUse {
+    pub elapsed: Span,
+    /// By process ID; processes that started in between count from their start.
+    pub each: BTreeMap<u32, ProcessUse>,
+    /// Of a tree: used by descendants that ended and were waited for.
+    pub reaped: CpuTime,
+    pub started: Vec<u32>,
+    /// As they were at the earlier snapshot. What they used after it is known only for a tree
+    /// whose members wait for their children; otherwise it is missing from the sum.
+    pub ended: Vec<Process>,
+}
+
+impl ProcessesUse {
+    pub fn sum(&self) -> CpuTime {
+        self.each
+            .values()
+            .fold(self.reaped, |sum, each| sum.plus(&each.cpu))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessUse {
+    pub name: String,
+    pub cpu: CpuTime,
+}
+
+fn pids() -> Result<Vec<u32>, ProbeError> {
+    let entries = std::fs::read_dir("/proc").map_err(|source| ProbeError::Read {
+        path: "/proc".into(),
+        source,
+    })?;
+    Ok(entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect())
+}
+
+/// TASK_COMM_LEN without the terminating zero (include/linux/sched.h).
+const COMM_MAX: usize = 15;
+const TREE_RETRIES: usize = 3;

@@ -1,0 +1,151 @@
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::net::sockopt;
+use units::{Rate, Share, Span};
+
+use crate::ProbeError;
+
+/// The congestion control algorithm of a TCP socket.
+pub fn congestion_control_of(socket: impl AsFd) -> Result<String, ProbeError> {
+    sockopt::tcp_congestion(socket).map_err(|errno| ProbeError::Kernel {
+        what: "the congestion control of a socket",
+        source: errno.into(),
+    })
+}
+
+/// Sets the algorithm and reads it back.
+pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Refused> {
+    let refused = |source: Option<io::Error>, has| Refused {
+        wanted: name.to_owned(),
+        has,
+        available: available(),
+        source,
+    };
+    if let Err(errno) = sockopt::set_tcp_congestion(&socket, name) {
+        let has = sockopt::tcp_congestion(&socket).unwrap_or_default();
+        return Err(refused(Some(errno.into()), has));
+    }
+    match sockopt::tcp_congestion(&socket) {
+        Ok(has) if has == name => Ok(()),
+        Ok(has) => Err(refused(None, has)),
+        Err(errno) => Err(refused(Some(errno.into()), String::new())),
+    }
+}
+
+/// The kernel did not take the congestion control that was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "congestion control {wanted:?} was refused{}; the socket keeps {has:?}; this kernel has: {}",
+    reason(.source.as_ref()),
+    .available.join(", ")
+)]
+pub struct Refused {
+    pub wanted: String,
+    pub has: String,
+    /// What this namespace may choose from without loading a module.
+    pub available: Vec<String>,
+    #[source]
+    pub source: Option<io::Error>,
+}
+
+/// What the algorithm itself tells of a connection (`INET_DIAG_VEGASINFO` and its like).
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum CongestionInfo {
+    Vegas {
+        enabled: bool,
+        round_trips: u32,
+        rtt: Span,
+        /// `None` before the first sample.
+        min_rtt: Option<Span>,
+    },
+    Dctcp {
+        enabled: bool,
+        marked: bool,
+        /// The smoothed share of marked bytes.
+        alpha: Share,
+        bytes_marked: u32,
+        bytes_acked: u32,
+    },
+    Bbr {
+        bandwidth: Rate,
+        /// `None` before the first sample.
+        min_rtt: Option<Span>,
+        pacing_gain: f64,
+        cwnd_gain: f64,
+    },
+}
+
+impl CongestionInfo {
+    /// `kind` is the attribute's number in the kernel's answer. `None` for others and for
+    /// bytes of another length (linux/inet_diag.h).
+    pub fn parse(kind: u16, bytes: &[u8]) -> Option<Self> {
+        let word = |index: usize| {
+            let bytes = bytes.get(4 * index..4 * index + 4)?;
+            Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+        };
+        let micros = |count: u32| Span::from_micros(count.into());
+        let sampled = |count: u32| (count != NO_SAMPLE).then(|| micros(count));
+        Some(match kind {
+            VEGAS => Self::Vegas {
+                enabled: word(0)? != 0,
+                round_trips: word(1)?,
+                rtt: micros(word(2)?),
+                min_rtt: sampled(word(3)?),
+            },
+            DCTCP => {
+                let half = |at: usize| {
+                    let bytes = bytes.get(at..at + 2)?;
+                    Some(u16::from_ne_bytes(bytes.try_into().ok()?))
+                };
+                Self::Dctcp {
+                    enabled: half(0)? != 0,
+                    marked: half(2)? != 0,
+                    alpha: Share::new(f64::from(word(1)?) / DCTCP_MAX_ALPHA)?,
+                    bytes_marked: word(2)?,
+                    bytes_acked: word(3)?,
+                }
+            }
+            BBR => Self::Bbr {
+                bandwidth: Rate::from_bits_per_second(
+                    (u64::from(word(1)?) << 32 | u64::from(word(0)?)).saturating_mul(8),
+                ),
+                min_rtt: sampled(word(2)?),
+                pacing_gain: f64::from(word(3)?) / BBR_UNIT,
+                cwnd_gain: f64::from(word(4)?) / BBR_UNIT,
+            },
+            _ => return None,
+        })
+    }
+}
+
+fn reason(source: Option<&io::Error>) -> String {
+    match source {
+        None => " (the kernel chose another)".to_owned(),
+        Some(error) => match error.raw_os_error() {
+            Some(libc::ENOENT) => " (no such algorithm)".to_owned(),
+            Some(libc::EPERM) => {
+                " (not in net.ipv4.tcp_allowed_congestion_control, and no CAP_NET_ADMIN)".to_owned()
+            }
+            _ => format!(" ({error})"),
+        },
+    }
+}
+
+fn available() -> Vec<String> {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default()
+        .split_ascii_whitespace()
+        .map(str::to_owned)
+        .collect()
+}
+
+const VEGAS: u16 = 3;
+const DCTCP: u16 = 9;
+const BBR: u16 = 16;
+const NO_SAMPLE: u32 = u32::MAX;
+/// net/ipv4/tcp_dctcp.h, DCTCP_MAX_ALPHA.
+const DCTCP_MAX_ALPHA: f64 = 1024.0;
+/// net/ipv4/tcp_bbr.c, BBR_UNIT.
+const BBR_UNIT: f64 = 256.0;

@@ -1,0 +1,11 @@
+//! TCP as the kernel sees it: `tcp_info`, all sockets of a namespace, congestion control.
+
+mod congestion;
+mod info;
+mod of_socket;
+mod sockets;
+
+pub use congestion::{CongestionInfo, Refused, congestion_control_of, set_congestion_control};
+pub use info::{CongestionState, TcpInfo, TcpState, TcpUse};
+pub use of_socket::of_socket;
+pub use sockets::{Filter, Memory, Queues, TcpSocket, Timer, sockets};
