@@ -1,0 +1,30 @@
+//! A fresh network namespace with `lo` up, on a thread of its own.
+
+use std::process::Command;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+
+/// Runs `test` in it; prints why not where this machine does not allow it. The namespace ends
+/// with the thread and the sockets opened on it.
+pub(crate) fn run(test: impl FnOnce() + Send + 'static) {
+    let ran = std::thread::spawn(move || {
+        match unshare(CloneFlags::CLONE_NEWNET) {
+            Err(errno @ (Errno::EPERM | Errno::EINVAL)) => {
+                return eprintln!("SKIPPED: no network namespace may be made here: {errno}");
+            }
+            made => made.unwrap(),
+        }
+        match Command::new("ip")
+            .args(["link", "set", "lo", "up"])
+            .status()
+        {
+            Err(error) => return eprintln!("SKIPPED: no program ip (iproute2): {error}"),
+            Ok(status) => assert!(status.success(), "ip link set lo up: {status}"),
+        }
+        test();
+    });
+    if let Err(panic) = ran.join() {
+        std::panic::resume_unwind(panic);
+    }
+}

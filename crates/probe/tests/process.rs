@@ -1,0 +1,119 @@
+//! Real processes and threads.
+
+use std::process::{Child, Command, Stdio};
+
+use probe::ProbeError;
+use probe::process::{Process, Processes, Thread};
+use units::Span;
+
+#[test]
+fn a_childs_time_is_found_while_it_runs_and_after() {
+    let earlier = Processes::tree(std::process::id()).unwrap();
+    let child = burner();
+    let pid = child.id();
+    let burnt = until_used(pid, Span::from_millis(50));
+
+    let running = earlier.again().unwrap();
+    let spent = running.since(&earlier);
+    assert!(spent.started.contains(&pid));
+    assert!(spent.each[&pid].cpu.total() >= burnt);
+
+    stop(child);
+    assert!(matches!(Process::read(pid), Err(ProbeError::Ended { .. })));
+    let spent = earlier.again().unwrap().since(&earlier);
+    assert!(spent.sum().total() >= burnt - TICK * 2, "{spent:?}");
+    let spent = running.again().unwrap().since(&running);
+    assert!(spent.ended.iter().any(|ended| ended.pid == pid));
+    assert!(!spent.each.contains_key(&pid));
+}
+
+#[test]
+fn a_listed_process_that_ended_is_told() {
+    let child = burner();
+    let pid = child.id();
+    let earlier = Processes::of([pid, std::process::id()]).unwrap();
+    assert!(Processes::named("sh").unwrap().each.contains_key(&pid));
+    stop(child);
+    let spent = earlier.again().unwrap().since(&earlier);
+    assert_eq!(spent.ended.len(), 1);
+    assert_eq!(spent.ended[0].pid, pid);
+    assert_eq!(spent.each.len(), 1, "the other one is still told of");
+}
+
+#[test]
+fn an_orphan_stays_in_its_tree() {
+    let mut parent = Command::new("sh")
+        .args(["-c", "sh -c 'echo started; while :; do :; done' & wait"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_output(&mut parent);
+    let earlier = Processes::tree(parent.id()).unwrap();
+    let orphan = *earlier
+        .each
+        .keys()
+        .find(|pid| **pid != parent.id())
+        .unwrap();
+    stop(parent);
+    let later = earlier.again().unwrap();
+    assert!(later.each.contains_key(&orphan));
+    assert_eq!(later.since(&earlier).ended.len(), 1);
+    kill(orphan);
+}
+
+#[test]
+fn a_thread_of_ones_own() {
+    let earlier = Thread::own().unwrap();
+    until_used_by(|| Thread::own().unwrap().cpu.total(), Span::from_millis(20));
+    let spent = Thread::own().unwrap().since(&earlier).unwrap();
+    assert!(spent.cpu.total() >= Span::from_millis(10));
+    assert!(spent.cpu.precise.is_none() || spent.waited.is_some());
+}
+
+fn burner() -> Child {
+    let mut child = Command::new("sh")
+        .args(["-c", "echo started; while :; do :; done"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_output(&mut child);
+    child
+}
+
+/// Until it prints, a child may not have become the program yet.
+fn wait_for_output(child: &mut Child) {
+    use std::io::Read;
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut [0; 8])
+        .unwrap();
+}
+
+fn until_used(pid: u32, enough: Span) -> Span {
+    until_used_by(|| Process::read(pid).unwrap().cpu.total(), enough)
+}
+
+fn until_used_by(used: impl Fn() -> Span, enough: Span) -> Span {
+    let start = used();
+    loop {
+        let now = used();
+        if now - start >= enough {
+            return now;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn stop(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+const TICK: Span = Span::from_millis(10);

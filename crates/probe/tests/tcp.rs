@@ -1,0 +1,139 @@
+//! Real TCP connections in a namespace, seen from both sources.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+
+use probe::tcp::{self, CongestionInfo, Filter, Queues, TcpSocket, TcpState};
+use units::{Bytes, Span};
+
+mod namespace;
+
+#[test]
+fn a_connection_is_seen_with_its_algorithm() {
+    namespace::run(|| {
+        for algorithm in ["reno", "cubic", "bbr"] {
+            let (mut client, mut server) = connect(Ipv4Addr::LOCALHOST.into());
+            if let Err(refused) = tcp::set_congestion_control(&client, algorithm) {
+                assert!(!refused.available.iter().any(|name| name == algorithm));
+                eprintln!("SKIPPED: {refused}");
+                continue;
+            }
+            assert_eq!(tcp::congestion_control_of(&client).unwrap(), algorithm);
+            client.write_all(&[7; SENT]).unwrap();
+            server.read_exact(&mut [0; SENT]).unwrap();
+
+            let seen = find(&client);
+            assert_eq!(seen.congestion_control.as_deref(), Some(algorithm));
+            assert_eq!(seen.state, TcpState::Established);
+            assert!(seen.inode > 0 && seen.cookie > 0 && seen.memory.is_some());
+            let bbr = matches!(seen.congestion, Some(CongestionInfo::Bbr { .. }));
+            assert_eq!(bbr, algorithm == "bbr", "{:?}", seen.congestion);
+
+            let by_diag = seen.info.unwrap();
+            let by_socket = tcp::of_socket(&client).unwrap();
+            assert_eq!(by_diag.bytes_sent, Some(Bytes::new(SENT as u64)));
+            assert_eq!(by_diag.bytes_sent, by_socket.bytes_sent);
+            assert_eq!(by_diag.snd_mss, by_socket.snd_mss);
+            assert!(by_socket.rtt.unwrap() > Span::ZERO);
+            let received = tcp::of_socket(&server).unwrap().bytes_received;
+            assert_eq!(received, Some(Bytes::new(SENT as u64)));
+        }
+    });
+}
+
+#[test]
+fn an_algorithm_the_kernel_lacks_is_refused() {
+    namespace::run(|| {
+        let (client, _server) = connect(Ipv4Addr::LOCALHOST.into());
+        let before = tcp::congestion_control_of(&client).unwrap();
+        let refused = tcp::set_congestion_control(&client, "nosuch").unwrap_err();
+        assert_eq!((refused.wanted.as_str(), &refused.has), ("nosuch", &before));
+        assert!(refused.available.contains(&before));
+        let message = refused.to_string();
+        assert!(
+            message.contains("no such algorithm") && message.contains(&before),
+            "{message}"
+        );
+        assert_eq!(tcp::congestion_control_of(&client).unwrap(), before);
+    });
+}
+
+#[test]
+fn queues_and_filters() {
+    namespace::run(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        client.write_all(&[1; 100]).unwrap();
+
+        let listening = tcp::sockets(&Filter::listening()).unwrap();
+        assert_eq!(listening.len(), 1);
+        assert!(matches!(listening[0].queues, Queues::Accept { waiting: 1, limit } if limit > 0));
+        let info = listening[0].info.unwrap();
+        assert_eq!(info.accept_queue().unwrap().0, 1);
+
+        let (server, _) = listener.accept().unwrap();
+        let unread = find(&server).queues;
+        let receive = Bytes::new(100);
+        assert!(matches!(unread, Queues::Data { receive: found, .. } if found == receive));
+
+        let count = |filter: Filter| tcp::sockets(&filter).unwrap().len();
+        assert_eq!(count(Filter::all()), 3);
+        assert_eq!(count(Filter::established()), 2);
+        assert_eq!(count(Filter::all().local_port(address.port())), 2);
+        assert_eq!(count(Filter::established().remote(address)), 1);
+        assert_eq!(count(Filter::all().remote_address([10, 0, 0, 1].into())), 0);
+        drop((client, server));
+    });
+}
+
+#[test]
+fn ipv6_and_ipv4_within_ipv6() {
+    namespace::run(|| {
+        let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else {
+            return eprintln!("SKIPPED: no IPv6");
+        };
+        let port = listener.local_addr().unwrap().port();
+        for ip in [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            Ipv6Addr::LOCALHOST.into(),
+        ] {
+            let _client = TcpStream::connect((ip, port)).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let address = SocketAddr::new(ip, port);
+            let filter = Filter::established().local(address);
+            let seen = tcp::sockets(&filter).unwrap();
+            assert_eq!(seen.len(), 1, "{address}");
+            assert_eq!(seen[0].local, address);
+            drop(server);
+        }
+    });
+}
+
+#[test]
+fn other_namespaces_are_not_seen() {
+    let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = outside.local_addr().unwrap().port();
+    assert_eq!(
+        tcp::sockets(&Filter::all().local_port(port)).unwrap().len(),
+        1
+    );
+    namespace::run(|| assert!(tcp::sockets(&Filter::all()).unwrap().is_empty()));
+}
+
+fn connect(ip: IpAddr) -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((ip, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+fn find(stream: &TcpStream) -> TcpSocket {
+    let filter = Filter::established()
+        .local(stream.local_addr().unwrap())
+        .remote(stream.peer_addr().unwrap());
+    let mut found = tcp::sockets(&filter).unwrap();
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
+const SENT: usize = 20_000;
