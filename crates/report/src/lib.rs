@@ -3,12 +3,21 @@
 //!
 //! The lab computes (medians, intervals, verdicts); this crate only shows.
 
+mod answer;
+mod axis;
 mod error;
+pub mod markdown;
+mod method;
+pub mod metrics;
+pub mod number;
+mod pivot;
 mod results;
 mod samples;
 mod series;
+pub mod terminal;
 
 pub use error::ReportError;
+pub use pivot::{Column, Entry, Panel, Pivot, Row};
 pub use results::{Axes, Cell, Comparison, Form, Metric, Ratio, Reference, Results, Verdict, View};
 pub use samples::{Sample, Samples};
-pub use series::{Column, Series, Shape};
+pub use series::{Line, Series, Shape};

@@ -2,7 +2,7 @@
 
 use crate::Axes;
 
-/// Columns over one time axis.
+/// Lines over one time axis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
     /// What it shows: `throughput`, `rtt`, `cwnd`, `queue`, `cpu`, `limited_by`, …
@@ -14,12 +14,12 @@ pub struct Series {
     pub shape: Shape,
     /// Seconds since the repeat began, ascending.
     pub time_s: Vec<f64>,
-    pub columns: Vec<Column>,
+    pub lines: Vec<Line>,
 }
 
 /// One line of a [`Series`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Column {
+pub struct Line {
     pub name: String,
     pub unit: String,
     /// As long as the time axis; `None` where nothing was read.
@@ -31,6 +31,6 @@ pub struct Column {
 pub enum Shape {
     #[default]
     Lines,
-    /// Columns are shares of one whole and are stacked.
+    /// Lines are shares of one whole and are stacked.
     Stacked,
 }

@@ -1,0 +1,84 @@
+//! The values of an axis in the order a reader expects.
+
+use units::{Bytes, Rate, Share, Span};
+
+use crate::{Axes, Results};
+
+/// The axes of a run, in the order the cells name them.
+pub(crate) fn names(results: &Results) -> Vec<String> {
+    let mut names = Vec::new();
+    for name in results.cells.iter().flat_map(|cell| cell.axes.keys()) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+/// The distinct values of one axis: by size when all are quantities of one kind, otherwise as they
+/// first appear.
+pub(crate) fn values(results: &Results, axis: &str) -> Vec<String> {
+    let mut values: Vec<String> = Vec::new();
+    for value in results.cells.iter().filter_map(|cell| cell.axes.get(axis)) {
+        if !values.contains(value) {
+            values.push(value.clone());
+        }
+    }
+    if let Some(sizes) = sizes(&values) {
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|a, b| sizes[*a].total_cmp(&sizes[*b]));
+        values = order
+            .into_iter()
+            .map(|index| values[index].clone())
+            .collect();
+    }
+    values
+}
+
+/// The values as numbers, if all are quantities of one kind.
+pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
+    let all = |size: fn(&str) -> Option<f64>| -> Option<Vec<f64>> {
+        values.iter().map(|value| size(value)).collect()
+    };
+    all(|text| text.parse::<f64>().ok().filter(|number| number.is_finite()))
+        .or_else(|| all(|text| text.parse::<Share>().ok().map(Share::percent)))
+        .or_else(|| all(|text| text.parse::<Span>().ok().map(Span::secs_f64)))
+        .or_else(|| all(|text| text.parse::<Rate>().ok().map(Rate::mbit_per_second)))
+        .or_else(|| all(|text| text.parse::<Bytes>().ok().map(|bytes| bytes.count() as f64)))
+}
+
+/// `loss 1% · rtt 20ms`
+pub(crate) fn describe(axes: &Axes) -> String {
+    let parts: Vec<String> = axes
+        .iter()
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    parts.join(" · ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cell, Form};
+
+    fn ordered(values_in: &[&str]) -> Vec<String> {
+        let mut results = Results::new("x", Form::Full);
+        for value in values_in {
+            let axes = Axes::from([("a".to_owned(), (*value).to_owned())]);
+            results.cells.push(Cell::new("s", axes));
+        }
+        values(&results, "a")
+    }
+
+    #[test]
+    fn quantities_by_size_and_words_as_they_come() {
+        assert_eq!(ordered(&["5%", "0%", "0.1%", "5%"]), ["0%", "0.1%", "5%"]);
+        assert_eq!(ordered(&["100ms", "1ms", "2s"]), ["1ms", "100ms", "2s"]);
+        assert_eq!(ordered(&["512", "32"]), ["32", "512"]);
+        assert_eq!(ordered(&["25MB", "640KB", "8MB"]), ["640KB", "8MB", "25MB"]);
+        assert_eq!(
+            ordered(&["two-to-one", "1ms", "all"]),
+            ["two-to-one", "1ms", "all"]
+        );
+    }
+}

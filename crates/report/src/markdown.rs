@@ -1,0 +1,315 @@
+//! `report.md`: the report for a repository, a review or a mail.
+
+use std::fmt::Write as _;
+
+use crate::results::{Cell, Results};
+use crate::{Column, Entry, Pivot, answer, axis, method, metrics, number, pivot};
+
+/// The whole report; `lab_file` is embedded so that the run can be repeated.
+pub fn render(results: &Results, lab_file: &str) -> String {
+    let mut out = String::new();
+    let title = if results.title.is_empty() {
+        &results.lab
+    } else {
+        &results.title
+    };
+    line(&mut out, &format!("# {}\n", escape(title)));
+    if !results.question.is_empty() {
+        line(
+            &mut out,
+            &format!("**Question:** {}\n", escape(&results.question)),
+        );
+    }
+    if !results.valid {
+        line(
+            &mut out,
+            "**This run is not valid.** Its numbers must not be used:\n",
+        );
+        bullets(&mut out, results.invalid_reasons.iter());
+    }
+    line(
+        &mut out,
+        &format!(
+            "**Answer:** {}\n",
+            escape(&answer::sentences(results).join(" "))
+        ),
+    );
+    line(&mut out, &format!("{}\n", run_line(results)));
+
+    headline_tables(&mut out, results);
+    comparisons(&mut out, results);
+    every_metric(&mut out, results);
+    failures_and_warnings(&mut out, results);
+    how_measured(&mut out, results);
+    repeat(&mut out, results, lab_file);
+    out
+}
+
+fn run_line(results: &Results) -> String {
+    let mut parts = vec![
+        format!(
+            "Lab `{}`, {} form",
+            results.lab.replace('`', "'"),
+            results.form.word()
+        ),
+        answer::tally(results),
+    ];
+    if let Some(started) = &results.started {
+        parts.push(format!("started {}", escape(started)));
+    }
+    if let Some(seconds) = results.duration_s {
+        parts.push(format!("took {}", number::duration(seconds)));
+    }
+    parts.join("; ") + "."
+}
+
+fn headline_tables(out: &mut String, results: &Results) {
+    let Some(pivot) = Pivot::headline(results) else {
+        return;
+    };
+    line(
+        out,
+        &format!("## {}\n", escape(&with_unit(&pivot.label, &pivot.unit))),
+    );
+    for panel in &pivot.panels {
+        let fixed = axis::describe(&panel.fixed);
+        if !fixed.is_empty() {
+            line(out, &format!("### {}\n", escape(&fixed)));
+        }
+        let mut heads = vec![pivot.row_axis.clone().unwrap_or_default()];
+        let shown: Vec<usize> = (0..pivot.columns.len())
+            .filter(|index| panel.shows(*index))
+            .collect();
+        heads.extend(shown.iter().map(|index| match &pivot.columns[*index] {
+            Column::Measured(system) => system.clone(),
+            Column::Published(system) => format!("{system} (reference)"),
+        }));
+        let rows: Vec<Vec<String>> = panel
+            .rows
+            .iter()
+            .map(|row| {
+                let entries = shown.iter().map(|index| entry(&row.entries[*index]));
+                std::iter::once(row.value.clone()).chain(entries).collect()
+            })
+            .collect();
+        table(out, &heads, &rows);
+    }
+    let mut notes = vec!["Median, with its 95 % interval in brackets.".to_owned()];
+    if pivot.has_published() {
+        notes.push(format!(
+            "“ref” is the published number: {}.",
+            method::sources(results)
+        ));
+    }
+    notes.extend(method::marks(results));
+    line(out, &format!("{}\n", escape(&notes.join(" "))));
+}
+
+fn entry(entry: &Entry<'_>) -> String {
+    let published = entry.published.map(|(_, value)| number::format(value));
+    match (entry.cell, entry.metric) {
+        (Some(cell), _) if cell.failed.is_some() => "failed".to_owned(),
+        (Some(cell), Some(metric)) => {
+            let mut text = number::with_interval(metric) + method::mark(cell);
+            if let Some(value) = published {
+                let ratio = entry
+                    .ratio()
+                    .map(|ratio| format!(", {}", number::ratio(ratio)));
+                let _ = write!(text, " (ref {value}{})", ratio.unwrap_or_default());
+            }
+            text
+        }
+        _ => published.unwrap_or_else(|| "–".to_owned()),
+    }
+}
+
+fn comparisons(out: &mut String, results: &Results) {
+    if results.comparisons.is_empty() {
+        return;
+    }
+    line(out, "## Comparisons\n");
+    let heads = ["metric", "at", "ratio", "value", "95 % interval", "verdict"].map(str::to_owned);
+    let rows: Vec<Vec<String>> = results
+        .comparisons
+        .iter()
+        .map(|one| {
+            let interval = one
+                .ratio
+                .ci95
+                .map(|ends| number::interval(one.ratio.median, ends));
+            vec![
+                metrics::meaning(&one.metric).label,
+                axis::describe(&one.axes),
+                format!("{} / {}", one.a, one.b),
+                number::ratio(one.ratio.median),
+                interval.unwrap_or_else(|| "–".to_owned()),
+                one.verdict.word().to_owned(),
+            ]
+        })
+        .collect();
+    table(out, &heads, &rows);
+}
+
+fn every_metric(out: &mut String, results: &Results) {
+    let names = pivot::metric_names(results);
+    if names.is_empty() {
+        return;
+    }
+    line(out, "## Every metric\n");
+    let axes = axis::names(results);
+    let mut heads = vec!["system".to_owned()];
+    heads.extend(axes.iter().cloned());
+    heads.extend(
+        names
+            .iter()
+            .map(|name| with_unit(&metrics::meaning(name).label, &pivot::unit(results, name))),
+    );
+    let rows: Vec<Vec<String>> = results
+        .cells
+        .iter()
+        .filter(|cell| cell.failed.is_none())
+        .map(|cell| metric_row(cell, &axes, &names))
+        .collect();
+    table(out, &heads, &rows);
+}
+
+fn metric_row(cell: &Cell, axes: &[String], names: &[&str]) -> Vec<String> {
+    let mut row = vec![format!("{}{}", cell.system, method::mark(cell))];
+    row.extend(
+        axes.iter()
+            .map(|name| cell.axes.get(name).cloned().unwrap_or_default()),
+    );
+    row.extend(names.iter().map(|name| {
+        cell.metrics
+            .get(*name)
+            .map_or_else(|| "–".to_owned(), number::with_interval)
+    }));
+    row
+}
+
+fn failures_and_warnings(out: &mut String, results: &Results) {
+    let failed: Vec<String> = results
+        .cells
+        .iter()
+        .filter_map(|cell| {
+            let reason = cell.failed.as_ref()?;
+            Some(format!(
+                "{} at {}: {reason}",
+                cell.system,
+                axis::describe(&cell.axes)
+            ))
+        })
+        .collect();
+    if !failed.is_empty() {
+        line(out, "## Failed\n");
+        bullets(out, failed.iter());
+    }
+    let warnings = method::warnings(results);
+    if !warnings.is_empty() {
+        line(out, "## Warnings\n");
+        bullets(out, warnings.iter());
+    }
+    if !results.notes.is_empty() {
+        line(out, "## Notes\n");
+        bullets(out, results.notes.iter());
+    }
+}
+
+fn how_measured(out: &mut String, results: &Results) {
+    line(out, "## How it was measured\n");
+    for (name, text) in &results.method {
+        line(out, &format!("- **{}**: {}", escape(name), escape(text)));
+    }
+    line(out, "");
+    for paragraph in method::statistics() {
+        line(out, &format!("{paragraph}\n"));
+    }
+    let environment = method::environment(results);
+    if !environment.is_empty() {
+        line(out, "### Environment\n");
+        let rows: Vec<Vec<String>> = environment
+            .into_iter()
+            .map(|(name, value)| vec![name, value])
+            .collect();
+        table(out, &["name".to_owned(), "value".to_owned()], &rows);
+    }
+}
+
+fn repeat(out: &mut String, results: &Results, lab_file: &str) {
+    line(out, "## How to repeat it\n");
+    line(
+        out,
+        &format!("{}\n", fenced(&method::command(results), "sh")),
+    );
+    if !lab_file.is_empty() {
+        line(out, "The lab file:\n");
+        line(out, &fenced(lab_file.trim_end(), "toml"));
+    }
+}
+
+fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
+    let row = |texts: &[String]| {
+        let texts: Vec<String> = texts.iter().map(|text| escape(text)).collect();
+        format!("| {} |", texts.join(" | "))
+    };
+    line(out, &row(heads));
+    let rule: Vec<&str> = heads
+        .iter()
+        .enumerate()
+        .map(|(i, _)| if i == 0 { "---" } else { "---:" })
+        .collect();
+    line(out, &format!("| {} |", rule.join(" | ")));
+    for texts in rows {
+        line(out, &row(texts));
+    }
+    line(out, "");
+}
+
+fn bullets<'a>(out: &mut String, texts: impl Iterator<Item = &'a String>) {
+    for text in texts {
+        line(out, &format!("- {}", escape(text)));
+    }
+    line(out, "");
+}
+
+fn line(out: &mut String, text: &str) {
+    out.push_str(text);
+    out.push('\n');
+}
+
+fn with_unit(label: &str, unit: &str) -> String {
+    if unit.is_empty() {
+        label.to_owned()
+    } else {
+        format!("{label}, {unit}")
+    }
+}
+
+// Text from outside is shown as it is: neither as markup nor, on sites that allow it, as HTML.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' | '`' | '*' | '_' | '|' | '#' | '~' => {
+                out.push('\\');
+                out.push(c);
+            }
+            // Brackets alone are an interval; only these pairs make a link or a definition.
+            ']' if matches!(rest.peek(), Some('(' | '[' | ':')) => out.push_str("\\]"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            c if c.is_control() => out.push(' '),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+// CommonMark 4.5: a fence ends only at a run of backticks at least as long as its own.
+fn fenced(text: &str, language: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    format!("{fence}{language}\n{text}\n{fence}")
+}

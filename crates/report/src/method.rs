@@ -1,0 +1,130 @@
+//! What every form of the report says about how the numbers came to be.
+
+use serde_json::Value;
+
+use crate::Form;
+use crate::results::{Cell, Results};
+
+/// How the statistics work, in plain words.
+pub(crate) fn statistics() -> [&'static str; 4] {
+    [
+        "Every number is the median of its repeats: half of them were higher, half lower. One odd \
+         repeat moves a median far less than it moves a mean.",
+        "The 95 % interval beside it says how far the median could move if the whole run were done \
+         again on the same machine; with one repeat there is none.",
+        "Systems are compared pair by pair within the same block of the run, so that what changed \
+         on the machine over time touched both. A ratio's interval that excludes 1 by more than the \
+         practical threshold means better or worse; within the threshold, no difference that \
+         matters; anything else is inconclusive, and more repeats would help.",
+        "Outliers are warned about and kept. The beginning of each repeat is discarded as the lab \
+         file states. A cell that failed has no number.",
+    ]
+}
+
+/// Where the published numbers come from.
+pub(crate) fn sources(results: &Results) -> String {
+    let mut sources: Vec<&str> = Vec::new();
+    for row in &results.reference {
+        if !row.source.is_empty() && !sources.contains(&row.source.as_str()) {
+            sources.push(&row.source);
+        }
+    }
+    if sources.is_empty() {
+        "source not stated".to_owned()
+    } else {
+        sources.join("; ")
+    }
+}
+
+pub(crate) fn mark(cell: &Cell) -> &'static str {
+    match (cell.valid, cell.cpu_limited) {
+        _ if cell.failed.is_some() => "",
+        (true, false) => "",
+        (false, false) => " !",
+        (true, true) => " *",
+        (false, true) => " !*",
+    }
+}
+
+/// What the marks in the tables mean, for those that occur.
+pub(crate) fn marks(results: &Results) -> Vec<String> {
+    let mut marks = Vec::new();
+    if results
+        .cells
+        .iter()
+        .any(|cell| !cell.valid && cell.failed.is_none())
+    {
+        marks.push("! not valid: the path or the workload missed its bounds.".to_owned());
+    }
+    if results
+        .cells
+        .iter()
+        .any(|cell| cell.cpu_limited && cell.failed.is_none())
+    {
+        marks.push(
+            "* CPU-limited: next to no CPU was idle, so the number is the machine's.".to_owned(),
+        );
+    }
+    marks
+}
+
+/// The run's warnings, then the cells'.
+pub(crate) fn warnings(results: &Results) -> Vec<String> {
+    let cells = results.cells.iter().flat_map(|cell| {
+        let place = crate::axis::describe(&cell.axes);
+        let at = if place.is_empty() {
+            String::new()
+        } else {
+            format!(" at {place}")
+        };
+        cell.warnings
+            .iter()
+            .map(move |warning| format!("{}{at}: {warning}", cell.system))
+    });
+    results.warnings.iter().cloned().chain(cells).collect()
+}
+
+/// The environment as name and text; nested names are joined by dots.
+pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
+    let mut rows = Vec::new();
+    for (name, value) in &results.environment {
+        flatten(name, value, &mut rows);
+    }
+    rows
+}
+
+/// The command that repeats the run, as the lab recorded it or as its name and form imply.
+pub(crate) fn command(results: &Results) -> String {
+    if !results.command.is_empty() {
+        return results.command.clone();
+    }
+    let form = match results.form {
+        Form::Quick => " --quick",
+        Form::Smoke => " --smoke",
+        Form::Full | Form::Other => "",
+    };
+    format!("weir lab run {}{form}", results.lab)
+}
+
+fn flatten(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(map) => {
+            for (inner, value) in map {
+                flatten(&format!("{name}.{inner}"), value, rows);
+            }
+        }
+        Value::Array(values) => {
+            let texts: Vec<String> = values.iter().map(text).collect();
+            rows.push((name.to_owned(), texts.join(", ")));
+        }
+        value => rows.push((name.to_owned(), text(value))),
+    }
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,158 @@
+//! What the metric names of `results.json` mean to a reader.
+
+/// Which way of a metric is the good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    Higher,
+    Lower,
+    Neither,
+}
+
+/// A metric's name in words, its unit and its good direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meaning {
+    pub label: String,
+    pub unit: &'static str,
+    pub direction: Direction,
+}
+
+/// Any name has a meaning: an unknown one is shown as it is written.
+pub fn meaning(name: &str) -> Meaning {
+    let (family, part) = name.split_once('.').unwrap_or((name, ""));
+    let known = KNOWN.iter().find(|(known, ..)| *known == family);
+    let (label, unit, direction) = match known {
+        Some(&(_, label, unit, direction)) => (label.to_owned(), unit, direction),
+        None => (family.replace('_', " "), "", Direction::Neither),
+    };
+    Meaning {
+        label: if part.is_empty() {
+            label
+        } else {
+            format!("{label} {part}")
+        },
+        unit,
+        direction,
+    }
+}
+
+/// The metric a report is about when the lab does not say.
+pub(crate) fn headline<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    HEADLINES
+        .iter()
+        .find_map(|wanted| names.clone().find(|name| name == wanted))
+        .or_else(|| names.clone().next())
+}
+
+/// Metrics worth a column beside the headline, most telling first.
+pub(crate) fn beside_headline<'a>(
+    names: impl Iterator<Item = &'a str> + Clone,
+    headline: &str,
+) -> Vec<&'a str> {
+    let wanted = BESIDE.iter().filter(|wanted| **wanted != headline);
+    wanted
+        .filter_map(|wanted| names.clone().find(|name| name == wanted))
+        .collect()
+}
+
+const HEADLINES: &[&str] = &[
+    "goodput_mbit_s",
+    "kbyte_s",
+    "requests_s",
+    "pps",
+    "fct_ms.p50",
+    "share_of_ideal",
+    "port_use",
+    "measured",
+    "rate_error_percent",
+    "latency_us.p50",
+];
+
+const BESIDE: &[&str] = &[
+    "cpu_percent.client",
+    "cpu_percent.ksoftirqd",
+    "cpu_percent.system",
+    "cpu_percent.server",
+    "availability_percent",
+    "retransmit_percent",
+    "queue_kbyte.p95",
+    "rtt_us.p50",
+    "fct_ms.p99",
+    "latency_us.p99",
+    "delay_error_us.p50",
+    "delay_error_us.p99",
+    "loss_in_interval",
+    "expected",
+    "within",
+    "jain",
+    "harm",
+    "drops",
+];
+
+const KNOWN: &[(&str, &str, &str, Direction)] = &[
+    ("goodput_mbit_s", "Goodput", "Mbit/s", Direction::Higher),
+    ("sender_mbit_s", "Sent", "Mbit/s", Direction::Higher),
+    ("idle_percent", "CPU idle", "%", Direction::Higher),
+    ("cpu_percent", "CPU", "%", Direction::Lower),
+    ("cpu_softirq_percent", "CPU softirq", "%", Direction::Lower),
+    (
+        "cpu_seconds_per_gbit",
+        "CPU per Gbit",
+        "s/Gbit",
+        Direction::Lower,
+    ),
+    ("retransmit_percent", "Retransmitted", "%", Direction::Lower),
+    ("rtt_us", "RTT", "µs", Direction::Lower),
+    ("queue_kbyte", "Queue", "kB", Direction::Lower),
+    ("jain", "Jain fairness", "", Direction::Higher),
+    ("fct_ms", "Flow completion", "ms", Direction::Lower),
+    ("kbyte_s", "Download rate", "kB/s", Direction::Higher),
+    ("ideal_kbyte_s", "Ideal rate", "kB/s", Direction::Neither),
+    (
+        "availability_percent",
+        "Availability",
+        "%",
+        Direction::Higher,
+    ),
+    ("pps", "Packet rate", "packets/s", Direction::Higher),
+    ("loss_percent", "Lost", "%", Direction::Lower),
+    ("requests_s", "Requests", "requests/s", Direction::Higher),
+    ("latency_us", "Latency", "µs", Direction::Lower),
+    ("rate_error_percent", "Rate error", "%", Direction::Lower),
+    ("delay_error_us", "Delay error", "µs", Direction::Lower),
+    (
+        "loss_in_interval",
+        "Loss in interval",
+        "",
+        Direction::Higher,
+    ),
+    ("expected", "Expected", "", Direction::Neither),
+    ("measured", "Measured", "", Direction::Neither),
+    ("within", "Within", "", Direction::Higher),
+    ("share_of_ideal", "Share of ideal", "", Direction::Higher),
+    ("harm", "Harm", "", Direction::Lower),
+    ("port_use", "Port use", "", Direction::Higher),
+    ("drops", "Drops", "packets", Direction::Lower),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_names_keep_their_part() {
+        let ksoftirqd = meaning("cpu_percent.ksoftirqd");
+        assert_eq!(
+            (ksoftirqd.label.as_str(), ksoftirqd.unit),
+            ("CPU ksoftirqd", "%")
+        );
+        assert_eq!(meaning("new_thing").label, "new thing");
+    }
+
+    #[test]
+    fn the_headline_is_the_first_known_name() {
+        let names = ["jain", "goodput_mbit_s"];
+        assert_eq!(headline(names.into_iter()), Some("goodput_mbit_s"));
+        assert_eq!(headline(["odd"].into_iter()), Some("odd"));
+        assert_eq!(headline(std::iter::empty()), None);
+    }
+}

@@ -1,0 +1,264 @@
+//! One metric as a table: an axis down, systems across, one panel for each point of the other axes.
+
+use crate::results::{Axes, Cell, Metric, Reference, Results};
+use crate::{axis, metrics};
+
+/// The table of one metric.
+#[derive(Debug)]
+pub struct Pivot<'a> {
+    pub metric: &'a str,
+    pub label: String,
+    pub unit: String,
+    /// The axis that runs down; absent when the run has no axes.
+    pub row_axis: Option<String>,
+    pub columns: Vec<Column>,
+    pub panels: Vec<Panel<'a>>,
+}
+
+/// What a column holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Column {
+    Measured(String),
+    /// A published system that no measured one stands beside.
+    Published(String),
+}
+
+/// The rows that share the other axes' values.
+#[derive(Debug)]
+pub struct Panel<'a> {
+    pub fixed: Axes,
+    pub rows: Vec<Row<'a>>,
+}
+
+/// One value of the row axis; entries in the columns' order.
+#[derive(Debug)]
+pub struct Row<'a> {
+    pub value: String,
+    pub entries: Vec<Entry<'a>>,
+}
+
+/// What is known of one system at one point.
+#[derive(Debug, Default)]
+pub struct Entry<'a> {
+    pub cell: Option<&'a Cell>,
+    pub metric: Option<&'a Metric>,
+    pub published: Option<(&'a Reference, f64)>,
+}
+
+impl<'a> Pivot<'a> {
+    /// The table of the metric the lab is about; `None` when nothing was measured or published.
+    pub fn headline(results: &'a Results) -> Option<Self> {
+        Some(Self::of(results, headline(results)?))
+    }
+
+    pub fn of(results: &'a Results, metric: &'a str) -> Self {
+        let row_axis = row_axis(results);
+        let columns = columns(results);
+        let mut panels: Vec<Panel<'a>> = Vec::new();
+        for fixed in fixed_points(results, row_axis.as_deref()) {
+            let mut rows = Vec::new();
+            for value in row_values(results, row_axis.as_deref()) {
+                let mut point = fixed.clone();
+                if let Some(axis) = &row_axis {
+                    point.insert(axis.clone(), value.clone());
+                }
+                let entries: Vec<Entry<'a>> = columns
+                    .iter()
+                    .map(|column| entry(results, column, &point, metric))
+                    .collect();
+                if entries.iter().any(|entry| entry.cell.is_some()) {
+                    rows.push(Row { value, entries });
+                }
+            }
+            if !rows.is_empty() {
+                panels.push(Panel { fixed, rows });
+            }
+        }
+        Self {
+            metric,
+            label: metrics::meaning(metric).label,
+            unit: unit(results, metric),
+            row_axis,
+            columns,
+            panels,
+        }
+    }
+
+    pub fn has_published(&self) -> bool {
+        let rows = self.panels.iter().flat_map(|panel| &panel.rows);
+        rows.flat_map(|row| &row.entries)
+            .any(|entry| entry.published.is_some())
+    }
+}
+
+impl Panel<'_> {
+    /// Whether the column at `index` has anything to show here.
+    pub fn shows(&self, index: usize) -> bool {
+        let mut entries = self.rows.iter().filter_map(|row| row.entries.get(index));
+        entries.any(|entry| entry.cell.is_some() || entry.published.is_some())
+    }
+}
+
+impl Column {
+    pub fn system(&self) -> &str {
+        match self {
+            Self::Measured(system) | Self::Published(system) => system,
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// Measured over published.
+    pub fn ratio(&self) -> Option<f64> {
+        let (_, published) = self.published?;
+        let ratio = self.metric?.median / published;
+        ratio.is_finite().then_some(ratio)
+    }
+}
+
+/// The metric the run is about: as the lab says, or the best known one.
+pub(crate) fn headline(results: &Results) -> Option<&str> {
+    match &results.view {
+        Some(view) => Some(&view.metric),
+        None => metrics::headline(metric_names(results).into_iter()),
+    }
+}
+
+/// Every metric of the run, in the order the cells name them.
+pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for name in results.cells.iter().flat_map(|cell| cell.metrics.keys()) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+pub(crate) fn systems(results: &Results) -> Vec<String> {
+    let mut systems: Vec<String> = Vec::new();
+    for cell in &results.cells {
+        if !systems.contains(&cell.system) {
+            systems.push(cell.system.clone());
+        }
+    }
+    systems
+}
+
+/// The unit the cells state, or the one the metric's name implies.
+pub(crate) fn unit(results: &Results, metric: &str) -> String {
+    let mut stated = results
+        .cells
+        .iter()
+        .filter_map(|cell| cell.metrics.get(metric));
+    let stated = stated.find(|metric| !metric.unit.is_empty());
+    stated.map_or_else(
+        || metrics::meaning(metric).unit.to_owned(),
+        |metric| metric.unit.clone(),
+    )
+}
+
+/// The published number that belongs beside `cell`: the row that agrees on most axes.
+pub(crate) fn published<'a>(
+    results: &'a Results,
+    cell: &Cell,
+    metric: &str,
+) -> Option<(&'a Reference, f64)> {
+    let rows = results
+        .reference
+        .iter()
+        .filter(|row| row.stands_beside(cell));
+    let known = rows.filter_map(|row| Some((row, *row.metrics.get(metric)?)));
+    // `max_by_key` takes the last of equals; the file's first row should win.
+    known.rev().max_by_key(|(row, _)| row.axes.len())
+}
+
+fn row_axis(results: &Results) -> Option<String> {
+    let names = axis::names(results);
+    let wished = results.view.as_ref().and_then(|view| view.rows.clone());
+    if let Some(wished) = wished.filter(|wished| names.contains(wished)) {
+        return Some(wished);
+    }
+    names
+        .into_iter()
+        .rev()
+        .max_by_key(|name| axis::values(results, name).len())
+}
+
+fn row_values(results: &Results, row_axis: Option<&str>) -> Vec<String> {
+    match row_axis {
+        Some(axis) => axis::values(results, axis),
+        None => vec![String::new()],
+    }
+}
+
+fn fixed_points(results: &Results, row_axis: Option<&str>) -> Vec<Axes> {
+    let mut points: Vec<Axes> = Vec::new();
+    for cell in &results.cells {
+        let mut point = cell.axes.clone();
+        if let Some(axis) = row_axis {
+            point.shift_remove(axis);
+        }
+        if !points.contains(&point) {
+            points.push(point);
+        }
+    }
+    let names = axis::names(results);
+    let orders: Vec<Vec<String>> = names
+        .iter()
+        .map(|name| axis::values(results, name))
+        .collect();
+    points.sort_by_key(|point| {
+        let place = |(name, order): (&String, &Vec<String>)| {
+            point
+                .get(name)
+                .and_then(|value| order.iter().position(|other| other == value))
+        };
+        names.iter().zip(&orders).map(place).collect::<Vec<_>>()
+    });
+    points
+}
+
+fn columns(results: &Results) -> Vec<Column> {
+    let mut columns: Vec<Column> = systems(results).into_iter().map(Column::Measured).collect();
+    for row in &results.reference {
+        let column = Column::Published(row.system.clone());
+        let beside_one = results.reference.iter().any(|other| {
+            other.system == row.system && results.cells.iter().any(|cell| other.stands_beside(cell))
+        });
+        if !beside_one && !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    columns
+}
+
+fn entry<'a>(results: &'a Results, column: &Column, point: &Axes, metric: &str) -> Entry<'a> {
+    match column {
+        Column::Measured(system) => {
+            let mut cells = results.cells.iter();
+            match cells.find(|cell| cell.system == *system && cell.axes == *point) {
+                Some(cell) => Entry {
+                    cell: Some(cell),
+                    metric: cell.metrics.get(metric).filter(|_| cell.failed.is_none()),
+                    published: published(results, cell, metric),
+                },
+                None => Entry::default(),
+            }
+        }
+        Column::Published(system) => {
+            let agrees = |row: &&Reference| {
+                row.system == *system
+                    && row
+                        .axes
+                        .iter()
+                        .all(|(name, value)| point.get(name) == Some(value))
+            };
+            let mut rows = results.reference.iter().filter(agrees);
+            Entry {
+                published: rows.find_map(|row| Some((row, *row.metrics.get(metric)?))),
+                ..Entry::default()
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Results as text for a terminal.
+
+mod table;
+
+use table::{Style, Table, Text, paint, plain};
+
+use crate::results::{Cell, Results};
+use crate::{Column, Pivot, answer, axis, method, metrics, number, pivot};
+
+/// Everything worth seeing after a run: each cell on a line, the main metric as a table, the answer.
+/// The caller says how wide the terminal is and whether it shows colours.
+pub fn render(results: &Results, width: usize, colour: bool) -> String {
+    let mut parts = vec![heading(results, colour), lines(results, width, colour)];
+    if pivot::systems(results).len() > 1 && axis::names(results).len() < 4 {
+        parts.push(pivot_table(results, width, colour));
+    }
+    parts.push(closing(results, width, colour));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+/// One line per system and point of the axes.
+pub fn lines(results: &Results, width: usize, colour: bool) -> String {
+    let Some(headline) = pivot::headline(results) else {
+        return failures(results, width, colour);
+    };
+    let axes = axis::names(results);
+    let beside = metrics::beside_headline(pivot::metric_names(results).into_iter(), headline);
+    let beside = &beside[..beside.len().min(3)];
+    let published = |cell: &Cell| pivot::published(results, cell, headline);
+    let any_published = results.cells.iter().any(|cell| published(cell).is_some());
+
+    let mut table = Table::default();
+    table.left("system", 0);
+    for name in &axes {
+        table.right(name, 0);
+    }
+    table.right(
+        &with_unit(
+            &metrics::meaning(headline).label,
+            &pivot::unit(results, headline),
+        ),
+        0,
+    );
+    table.left("95 % interval", 2);
+    if any_published {
+        table.right("reference", 1);
+        table.right("ratio", 1);
+    }
+    for (place, name) in beside.iter().enumerate() {
+        let title = with_unit(&metrics::meaning(name).label, &pivot::unit(results, name));
+        table.right(&title, 3 + place as u8);
+    }
+
+    for cell in &results.cells {
+        let mut row = vec![Text::new(&cell.system, Style::Plain)];
+        row.extend(axes.iter().map(|name| {
+            Text::new(
+                cell.axes.get(name).map_or("–", String::as_str),
+                Style::Plain,
+            )
+        }));
+        if let Some(reason) = &cell.failed {
+            row.push(Text::new(&format!("failed: {reason}"), Style::Bad));
+            table.spanning_row(row);
+            continue;
+        }
+        let metric = cell.metrics.get(headline);
+        let median = metric.map_or_else(|| "–".to_owned(), |m| number::format(m.median));
+        let interval = metric.and_then(|m| Some(number::interval(m.median, m.ci95?)));
+        row.push(Text::new(
+            &format!("{median}{}", method::mark(cell)),
+            Style::Bold,
+        ));
+        row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
+        if any_published {
+            let value = published(cell).map(|(_, value)| value);
+            let ratio = value
+                .zip(metric)
+                .map(|(value, metric)| metric.median / value);
+            row.push(Text::new(
+                &value.map(number::format).unwrap_or_default(),
+                Style::Plain,
+            ));
+            row.push(Text::new(
+                &ratio.map(number::ratio).unwrap_or_default(),
+                Style::Plain,
+            ));
+        }
+        row.extend(beside.iter().map(|name| {
+            let metric = cell.metrics.get(*name);
+            let value = metric.map(|metric| number::format(metric.median));
+            Text::new(&value.unwrap_or_default(), Style::Plain)
+        }));
+        table.row(row);
+    }
+    table.render(width, colour)
+}
+
+/// The main metric with an axis down and systems across, one table for each point of the others.
+pub fn pivot_table(results: &Results, width: usize, colour: bool) -> String {
+    let Some(pivot) = Pivot::headline(results) else {
+        return String::new();
+    };
+    let title = with_unit(&pivot.label, &pivot.unit);
+    let mut parts = Vec::new();
+    for panel in &pivot.panels {
+        let fixed = axis::describe(&panel.fixed);
+        let title = if fixed.is_empty() {
+            title.clone()
+        } else {
+            format!("{title} at {fixed}")
+        };
+        let mut table = Table::default();
+        table.right(pivot.row_axis.as_deref().unwrap_or(""), 0);
+        let shown: Vec<usize> = (0..pivot.columns.len())
+            .filter(|index| panel.shows(*index))
+            .collect();
+        for index in &shown {
+            match &pivot.columns[*index] {
+                Column::Measured(system) => table.right(system, 0),
+                Column::Published(system) => table.right(&format!("{system} (reference)"), 1),
+            }
+        }
+        for row in &panel.rows {
+            let mut texts = vec![Text::new(&row.value, Style::Plain)];
+            texts.extend(shown.iter().map(|index| entry(&row.entries[*index])));
+            table.row(texts);
+        }
+        parts.push(format!(
+            "{}\n{}",
+            paint(&plain(&title), Style::Bold, colour),
+            table.render(width, colour)
+        ));
+    }
+    parts.join("\n")
+}
+
+fn entry(entry: &crate::Entry<'_>) -> Text {
+    let published = entry.published.map(|(_, value)| number::format(value));
+    match (entry.cell, entry.metric) {
+        (Some(cell), _) if cell.failed.is_some() => Text::new("failed", Style::Bad),
+        (Some(cell), Some(metric)) => {
+            let beside = published
+                .map(|value| format!(" (ref {value})"))
+                .unwrap_or_default();
+            let median = number::format(metric.median);
+            Text::new(
+                &format!("{median}{}{beside}", method::mark(cell)),
+                Style::Plain,
+            )
+        }
+        (None, _) if published.is_some() => Text::new(&published.unwrap_or_default(), Style::Dim),
+        _ => Text::new("–", Style::Dim),
+    }
+}
+
+fn heading(results: &Results, colour: bool) -> String {
+    let mut text = paint(&plain(&results.lab), Style::Bold, colour);
+    if results.form != crate::Form::Full {
+        text += &format!(" ({} form)", results.form.word());
+    }
+    if !results.question.is_empty() {
+        text += &format!(": {}", plain(&results.question));
+    }
+    text + "\n"
+}
+
+fn closing(results: &Results, width: usize, colour: bool) -> String {
+    let mut paragraphs = answer::sentences(results);
+    let mut out = String::new();
+    if !results.valid {
+        let reasons = if results.invalid_reasons.is_empty() {
+            "no reason is recorded".to_owned()
+        } else {
+            results.invalid_reasons.join("; ")
+        };
+        let text = format!("This run is NOT VALID: {reasons}.");
+        out += &paint(&wrapped(&plain(&text), width), Style::Bad, colour);
+        out.push('\n');
+    }
+    paragraphs.extend(legend(results));
+    paragraphs.extend(
+        method::warnings(results)
+            .iter()
+            .map(|warning| format!("Warning: {warning}")),
+    );
+    for paragraph in paragraphs {
+        out += &wrapped(&plain(&paragraph), width);
+        out.push('\n');
+    }
+    out
+}
+
+fn legend(results: &Results) -> Vec<String> {
+    let mut legend = method::marks(results);
+    if !results.reference.is_empty() {
+        legend.push(format!("Reference: {}.", method::sources(results)));
+    }
+    legend
+}
+
+fn failures(results: &Results, width: usize, colour: bool) -> String {
+    let mut table = Table::default();
+    table.left("system", 0);
+    table.left("at", 0);
+    for cell in &results.cells {
+        let reason = cell
+            .failed
+            .as_deref()
+            .map(|reason| format!("failed: {reason}"));
+        table.spanning_row(vec![
+            Text::new(&cell.system, Style::Plain),
+            Text::new(&axis::describe(&cell.axes), Style::Plain),
+            Text::new(
+                &reason.unwrap_or_else(|| "no metrics".to_owned()),
+                Style::Bad,
+            ),
+        ]);
+    }
+    table.render(width, colour)
+}
+
+fn with_unit(label: &str, unit: &str) -> String {
+    if unit.is_empty() {
+        label.to_owned()
+    } else {
+        format!("{label} {unit}")
+    }
+}
+
+fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            out.push('\n');
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out += word;
+        used += length;
+    }
+    out
+}

@@ -1,0 +1,206 @@
+//! Columns that fit the width they are given.
+
+/// How a piece of text looks where there are colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    Dim,
+    Bold,
+    Bad,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Text {
+    text: String,
+    style: Style,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    heads: Vec<Head>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Head {
+    title: String,
+    right: bool,
+    /// 0 stays; of the others the highest goes first when the width does not suffice.
+    drop: u8,
+}
+
+#[derive(Debug)]
+struct Row {
+    texts: Vec<Text>,
+    /// The last text runs on over the remaining columns.
+    spanning: bool,
+}
+
+impl Text {
+    pub(super) fn new(text: &str, style: Style) -> Self {
+        Self {
+            text: plain(text),
+            style,
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.text.chars().count()
+    }
+}
+
+impl Table {
+    pub(super) fn left(&mut self, title: &str, drop: u8) {
+        self.heads.push(Head {
+            title: plain(title),
+            right: false,
+            drop,
+        });
+    }
+
+    pub(super) fn right(&mut self, title: &str, drop: u8) {
+        self.heads.push(Head {
+            title: plain(title),
+            right: true,
+            drop,
+        });
+    }
+
+    pub(super) fn row(&mut self, texts: Vec<Text>) {
+        self.rows.push(Row {
+            texts,
+            spanning: false,
+        });
+    }
+
+    pub(super) fn spanning_row(&mut self, texts: Vec<Text>) {
+        self.rows.push(Row {
+            texts,
+            spanning: true,
+        });
+    }
+
+    pub(super) fn render(&self, width: usize, colour: bool) -> String {
+        let mut widths: Vec<usize> = (0..self.heads.len()).map(|i| self.natural(i)).collect();
+        let mut shown: Vec<usize> = (0..self.heads.len()).filter(|i| widths[*i] > 0).collect();
+        while total(&shown, &widths) > width {
+            let last = shown.iter().copied().filter(|i| self.heads[*i].drop > 0);
+            match last.max_by_key(|i| self.heads[*i].drop) {
+                Some(index) => shown.retain(|other| *other != index),
+                None => break,
+            }
+        }
+        // The first column holds names, which stay recognisable when cut.
+        let excess = total(&shown, &widths).saturating_sub(width);
+        if let Some(first) = widths.first_mut() {
+            *first = first.saturating_sub(excess).max(LEAST_NAME.min(*first));
+        }
+        let heads: Vec<Text> = self
+            .heads
+            .iter()
+            .map(|head| Text::new(&head.title, Style::Dim))
+            .collect();
+        let mut out = self.line(&heads, false, &shown, &widths, width, colour);
+        for row in &self.rows {
+            out += &self.line(&row.texts, row.spanning, &shown, &widths, width, colour);
+        }
+        out
+    }
+
+    fn natural(&self, index: usize) -> usize {
+        let texts = self.rows.iter().filter_map(|row| {
+            let spanned = row.spanning && index + 1 >= row.texts.len();
+            row.texts.get(index).filter(|_| !spanned)
+        });
+        let widest = texts.map(Text::width).max().unwrap_or(0);
+        let only_spanned = self.rows.iter().all(|row| row.spanning);
+        // A column nobody filled is not shown, unless failures are all there is to show.
+        if widest == 0 && !only_spanned {
+            return 0;
+        }
+        widest.max(self.heads[index].title.chars().count())
+    }
+
+    fn line(
+        &self,
+        texts: &[Text],
+        spanning: bool,
+        shown: &[usize],
+        widths: &[usize],
+        width: usize,
+        colour: bool,
+    ) -> String {
+        let mut out = String::new();
+        let mut used = 0;
+        for (place, &index) in shown.iter().enumerate() {
+            let Some(text) = texts.get(index) else { break };
+            if place > 0 {
+                out += GAP;
+                used += GAP.len();
+            }
+            let last_of_span = spanning && index + 1 == texts.len();
+            let room = if last_of_span {
+                width.saturating_sub(used).max(LEAST_NAME)
+            } else {
+                widths[index]
+            };
+            let cut = cut(&text.text, room);
+            let padding = " ".repeat(room - cut.chars().count());
+            let painted = paint(&cut, text.style, colour);
+            used += room;
+            out += &match (last_of_span, self.heads[index].right) {
+                (true, _) => painted,
+                (false, true) => padding + &painted,
+                (false, false) => painted + &padding,
+            };
+        }
+        // A row that spans more columns than are shown still ends with its reason.
+        if let (true, Some(last)) = (spanning, texts.last()) {
+            if !shown.contains(&(texts.len() - 1)) {
+                out += GAP;
+                out += &paint(
+                    &cut(&last.text, width.saturating_sub(used + 2).max(LEAST_NAME)),
+                    last.style,
+                    colour,
+                );
+            }
+        }
+        out.truncate(out.trim_end_matches(' ').len());
+        out.push('\n');
+        out
+    }
+}
+
+pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
+    let code = match style {
+        Style::Plain => return text.to_owned(),
+        _ if !colour || text.is_empty() => return text.to_owned(),
+        Style::Dim => 2,
+        Style::Bold => 1,
+        Style::Bad => 31,
+    };
+    format!("\x1b[{code}m{text}\x1b[0m")
+}
+
+/// What a process wrote may hold escape sequences; the terminal must not obey them.
+pub(super) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+fn total(shown: &[usize], widths: &[usize]) -> usize {
+    shown.iter().map(|i| widths[*i]).sum::<usize>() + GAP.len() * shown.len().saturating_sub(1)
+}
+
+const GAP: &str = "  ";
+const LEAST_NAME: usize = 8;

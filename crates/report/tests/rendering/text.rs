@@ -1,0 +1,62 @@
+use report::{Form, Results, markdown, terminal};
+
+use crate::example_data::{HOSTILE, LAB_FILE, hostile, results};
+
+#[test]
+fn terminal_wide_and_narrow() {
+    insta::assert_snapshot!("terminal_140", terminal::render(&results(), 140, false));
+    insta::assert_snapshot!("terminal_80", terminal::lines(&results(), 80, false));
+    insta::assert_snapshot!("terminal_50", terminal::lines(&results(), 50, false));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for width in [40, 60, 80, 100, 200] {
+        for line in terminal::render(&results(), width, false).lines().skip(1) {
+            let fits = line.chars().count() <= width.max(58);
+            assert!(fits, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn colour_only_when_asked() {
+    assert!(!terminal::render(&results(), 120, false).contains('\u{1b}'));
+    assert!(terminal::render(&results(), 120, true).contains("\u{1b}[31mfailed"));
+}
+
+#[test]
+fn a_terminal_never_obeys_what_a_process_wrote() {
+    let text = terminal::render(&hostile(), 200, false);
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
+}
+
+#[test]
+fn a_run_with_nothing_measured_is_still_shown() {
+    let mut results = Results::new("empty", Form::Smoke);
+    assert!(terminal::render(&results, 80, false).contains("0 cells measured"));
+    let mut cell = report::Cell::new("a", report::Axes::new());
+    cell.failed = Some("no such program".to_owned());
+    results.cells.push(cell);
+    assert!(terminal::render(&results, 80, false).contains("failed: no such program"));
+    assert!(markdown::render(&results, "").contains("no such program"));
+}
+
+#[test]
+fn markdown_whole() {
+    insta::assert_snapshot!("markdown", markdown::render(&results(), LAB_FILE));
+}
+
+#[test]
+fn markdown_is_not_broken_by_what_it_shows() {
+    let text = markdown::render(&hostile(), "a\n```\nb");
+    assert!(
+        !text.contains(HOSTILE) && !text.contains("<script"),
+        "{text}"
+    );
+    assert!(text.contains("````toml\na\n```\nb\n````"));
+    let rows = text.lines().filter(|line| line.starts_with('|'));
+    for row in rows {
+        assert!(row.ends_with('|'), "{row}");
+    }
+}
