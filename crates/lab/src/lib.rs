@@ -1,1 +1,3 @@
-//!
+//! Experiments: files, runner, statistics.
+
+pub mod stats;

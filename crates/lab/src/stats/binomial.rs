@@ -1,0 +1,142 @@
+//! How far a counted share may lie from the true one: `lost` of `sent`.
+
+use statrs::distribution::{Beta, ContinuousCDF, Normal};
+use units::Share;
+
+use super::StatsError;
+use super::error::confidence;
+
+/// The exact interval of Clopper & Pearson (Biometrika 26, 1934), by quantiles of the beta
+/// distribution. It covers at least `level`, usually more.
+pub fn clopper_pearson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
+    counted(hits, trials)?;
+    clopper_pearson_of(hits as f64, trials as f64, level)
+}
+
+/// Wilson's score interval (JASA 22, 1927): shorter, and right on average rather than at least
+/// (Newcombe, Statistics in Medicine 17, 1998).
+pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
+    counted(hits, trials)?;
+    let z = Normal::standard().inverse_cdf(0.5 + confidence(level)? / 2.0);
+    let n = trials as f64;
+    let p = hits as f64 / n;
+    let z2 = z * z;
+    let centre = 2.0 * n * p + z2;
+    let half = z * (z2 + 4.0 * n * p * (1.0 - p)).sqrt();
+    let whole = 2.0 * (n + z2);
+    // At the borders the formula gives 0 and 1 but for rounding.
+    let low = if hits == 0 {
+        0.0
+    } else {
+        (centre - half) / whole
+    };
+    let high = if hits == trials {
+        1.0
+    } else {
+        (centre + half) / whole
+    };
+    Ok((share(low), share(high)))
+}
+
+/// A measured loss beside the configured one.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct LossCheck {
+    pub measured: Share,
+    pub expected: Share,
+    /// The losses that would have been likely (99 %) to show what was measured.
+    pub interval: (Share, Share),
+    pub inside: bool,
+}
+
+/// Is a loss of `lost` in `sent` what independent losses at the rate `expected` give, but for
+/// chance? The 99 % interval of Clopper & Pearson: a right link fails at most once in a hundred.
+///
+/// For losses that come in bursts use [`loss_agrees_in_bursts`].
+pub fn loss_agrees(lost: u64, sent: u64, expected: Share) -> Result<LossCheck, StatsError> {
+    counted(lost, sent)?;
+    check(lost as f64, sent as f64, expected)
+}
+
+/// The same for the simple Gilbert process (all is lost in the bad state, nothing in the good one),
+/// whose bursts are `mean_burst` packets long. Such losses are correlated by
+/// `r = 1 - 1/mean_burst/(1 - expected)` from one packet to the next, which makes `sent` packets tell
+/// as much as `sent (1-r)/(1+r)` independent ones. An approximation, good while many bursts were seen.
+/// It does not hold for Gilbert-Elliott processes that lose only some packets in the bad state: those
+/// are less correlated than this assumes, so the interval is too wide.
+pub fn loss_agrees_in_bursts(
+    lost: u64,
+    sent: u64,
+    expected: Share,
+    mean_burst: f64,
+) -> Result<LossCheck, StatsError> {
+    counted(lost, sent)?;
+    if !(1.0..f64::INFINITY).contains(&mean_burst) {
+        return Err(StatsError::OutOfRange {
+            what: "the mean burst",
+            value: mean_burst,
+            range: "from 1 packet up",
+        });
+    }
+    let correlation = 1.0 - 1.0 / mean_burst / (1.0 - expected.fraction());
+    // Bursts shorter than chance would make them count as independent, the cautious side.
+    let correlation = correlation.clamp(0.0, 1.0 - f64::EPSILON);
+    let part = (1.0 - correlation) / (1.0 + correlation);
+    check(lost as f64 * part, sent as f64 * part, expected)
+}
+
+fn check(lost: f64, sent: f64, expected: Share) -> Result<LossCheck, StatsError> {
+    let ninety_nine = Share::from_percent(99.0).unwrap_or_default();
+    let interval = clopper_pearson_of(lost, sent, ninety_nine)?;
+    Ok(LossCheck {
+        measured: share(lost / sent),
+        expected,
+        interval,
+        inside: interval.0 <= expected && expected <= interval.1,
+    })
+}
+
+/// On counts that need not be whole.
+fn clopper_pearson_of(hits: f64, trials: f64, level: Share) -> Result<(Share, Share), StatsError> {
+    let tail = (1.0 - confidence(level)?) / 2.0;
+    let misses = trials - hits;
+    let low = if hits > 0.0 {
+        beta(hits, misses + 1.0)?.inverse_cdf(tail)
+    } else {
+        0.0
+    };
+    let high = if misses > 0.0 {
+        beta(hits + 1.0, misses)?.inverse_cdf(1.0 - tail)
+    } else {
+        1.0
+    };
+    Ok((share(low), share(high)))
+}
+
+fn beta(a: f64, b: f64) -> Result<Beta, StatsError> {
+    Beta::new(a, b).map_err(|_| StatsError::OutOfRange {
+        what: "a count",
+        value: a.min(b),
+        range: "above zero",
+    })
+}
+
+fn counted(hits: u64, trials: u64) -> Result<(), StatsError> {
+    if trials == 0 {
+        return Err(StatsError::Empty {
+            what: "binomial interval",
+        });
+    }
+    if hits > trials {
+        return Err(StatsError::OutOfRange {
+            what: "the count",
+            value: hits as f64,
+            range: "between 0 and the number of trials",
+        });
+    }
+    Ok(())
+}
+
+/// Rounding may leave 0..=1 by an ulp.
+fn share(value: f64) -> Share {
+    Share::new(value.clamp(0.0, 1.0)).unwrap_or_default()
+}

@@ -1,0 +1,26 @@
+//! The statistics of a lab: pure functions of the samples and a random start value (`seed`), so that
+//! the same samples always give the same interval and the same verdict.
+//!
+//! What is not a number, not finite or (where a ratio is taken) not positive is a [`StatsError`],
+//! never a NaN in a table.
+
+pub mod binomial;
+pub mod bootstrap;
+pub mod mann_whitney;
+pub mod order;
+pub mod outliers;
+pub mod quantile;
+pub mod ratio;
+pub mod signed_rank;
+pub mod summary;
+
+mod error;
+mod small_sample;
+
+pub use error::StatsError;
+pub use quantile::{median, quantile};
+pub use ratio::{
+    Direction, RatioVerdict, Verdict, compare_paired, compare_unpaired, default_threshold,
+    geometric_mean,
+};
+pub use summary::{Estimate, Summary, estimate, summary};

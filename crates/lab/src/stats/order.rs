@@ -1,0 +1,25 @@
+//! In which order the cells of a lab run, so that a machine that slows down or warms up over the hour
+//! meets all of them alike and is not taken for a difference between them.
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64Mcg;
+
+/// `repeats` blocks, each holding every cell (`0..cells`) once, shuffled anew in each block
+/// (Fisher-Yates). The n-th repeat of any two cells is thus a pair taken close in time.
+pub fn blocks(cells: usize, repeats: usize, seed: u64) -> Vec<Vec<usize>> {
+    let mut draw = Pcg64Mcg::seed_from_u64(seed);
+    let block = |_| {
+        let mut block: Vec<usize> = (0..cells).collect();
+        block.shuffle(&mut draw);
+        block
+    };
+    (0..repeats).map(block).collect()
+}
+
+/// `pairs` pairs of the cells 0 and 1 in the order AB BA AB BA …: over every two pairs a steady
+/// drift weighs on both alike.
+pub fn abba(pairs: usize) -> Vec<[usize; 2]> {
+    let pair = |i: usize| if i.is_multiple_of(2) { [0, 1] } else { [1, 0] };
+    (0..pairs).map(pair).collect()
+}

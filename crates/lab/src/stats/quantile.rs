@@ -1,0 +1,52 @@
+//! Quantiles of a sample by definition 7 of Hyndman & Fan, "Sample Quantiles in Statistical Packages"
+//! (The American Statistician 50(4), 1996): linear between order statistics, `p(k) = (k-1)/(n-1)`.
+//! It is what R, NumPy and spreadsheets print by default, so a table can be checked with any of them.
+
+use units::Share;
+
+use super::StatsError;
+use super::error::finite;
+
+/// The value below which the part `at` of the samples lies.
+pub fn quantile(samples: &[f64], at: Share) -> Result<f64, StatsError> {
+    finite(samples, "quantile")?;
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Ok(of_sorted(&sorted, at.fraction()))
+}
+
+/// The middle sample; the mean of the middle two where their number is even.
+pub fn median(samples: &[f64]) -> Result<f64, StatsError> {
+    finite(samples, "median")?;
+    Ok(median_in_place(&mut samples.to_vec()))
+}
+
+/// Definition 7 on samples already in ascending order; there must be at least one.
+pub(super) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
+    let last = sorted.len() - 1;
+    let position = at * last as f64;
+    let below = (position.floor() as usize).min(last);
+    let above = (below + 1).min(last);
+    between(sorted[below], sorted[above], position - below as f64)
+}
+
+/// The median of at least one sample, without a full sort: the bootstrap takes thousands of them.
+pub(super) fn median_in_place(samples: &mut [f64]) -> f64 {
+    let middle = samples.len() / 2;
+    let odd = samples.len() % 2 == 1;
+    let (below, upper, _) = samples.select_nth_unstable_by(middle, f64::total_cmp);
+    let upper = *upper;
+    if odd {
+        return upper;
+    }
+    let lower = below.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    between(lower, upper, 0.5)
+}
+
+/// Halving each end first keeps the sum of two huge samples finite.
+fn between(low: f64, high: f64, part: f64) -> f64 {
+    if low == high {
+        return low;
+    }
+    low * (1.0 - part) + high * part
+}

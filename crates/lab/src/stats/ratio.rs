@@ -1,0 +1,238 @@
+//! Is one cell better than another? The answer is about the ratio `a / b` of their values.
+//!
+//! - **better / worse**: the 95 % interval of the ratio excludes 1 and the ratio itself is at or
+//!   beyond the practical threshold.
+//! - **no difference**: the whole interval lies within the threshold, so that whatever difference
+//!   there is does not matter.
+//! - **inconclusive**: anything else. More repeats are needed, or the difference is real but about
+//!   as large as the threshold.
+//!
+//! Below six pairs (or six samples on a side) the interval is widened to Student's t of the
+//! logarithms, as resampling so few cannot reach 95 %; a single one has no interval and stays
+//! inconclusive.
+
+use units::Share;
+
+use super::StatsError;
+use super::bootstrap::Bootstrap;
+use super::error::positive;
+use super::quantile::median_in_place;
+use super::small_sample::{ENOUGH, hull, student, welch};
+use super::summary::{Estimate, mean};
+
+/// Which of two values is the good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Throughput, requests per second, fairness.
+    HigherIsBetter,
+    /// Latency, CPU, loss, queue.
+    LowerIsBetter,
+}
+
+/// How `a` compares with `b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Verdict {
+    #[serde(rename = "better")]
+    Better,
+    #[serde(rename = "worse")]
+    Worse,
+    /// Written `same`, the word of results.json.
+    #[serde(rename = "same")]
+    NoDifference,
+    #[serde(rename = "inconclusive")]
+    Inconclusive,
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Self::Better => "better",
+            Self::Worse => "worse",
+            Self::NoDifference => "no difference",
+            Self::Inconclusive => "inconclusive",
+        })
+    }
+}
+
+/// A comparison of two cells and everything it was judged by.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct RatioVerdict {
+    /// `a / b`: the median of the pairs' ratios, or the ratio of the medians where nothing is paired.
+    pub ratio: Estimate,
+    /// Geometric mean of the ratios, `n` and interval alike.
+    pub geometric_mean: GeometricMean,
+    pub verdict: Verdict,
+    pub direction: Direction,
+    pub threshold: Share,
+}
+
+/// A mean of ratios that does not depend on which of the two was called the baseline
+/// (Fleming & Wallace, "How not to lie with statistics", CACM 29(3), 1986).
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct GeometricMean {
+    pub mean: f64,
+    pub ci95: Option<(f64, f64)>,
+    pub n: usize,
+}
+
+/// 1 %. The emulated link itself is held to 0.5 % of its rate, so two cells that are equal may show
+/// ratios up to 1 % apart; and it is the bound of the claims "costs nothing" this lab was built for.
+pub fn default_threshold() -> Share {
+    Share::from_percent(1.0).unwrap_or_default()
+}
+
+/// Compares values measured in turn, `(a, b)` close in time, as [`super::order`] arranges.
+pub fn compare_paired(
+    pairs: &[(f64, f64)],
+    direction: Direction,
+    threshold: Share,
+    seed: u64,
+) -> Result<RatioVerdict, StatsError> {
+    let ratios = ratios(pairs)?;
+    let boot = Bootstrap::new(seed);
+    let logs = logarithms(&ratios);
+    let student = match student(&logs, boot.confidence.fraction())? {
+        Some(interval) if ratios.len() < ENOUGH => Some(interval),
+        _ => None,
+    };
+    let median = Estimate {
+        median: median_in_place(&mut ratios.clone()),
+        ci95: widened(boot.percentile(&ratios, median_in_place)?, student),
+        n: ratios.len(),
+    };
+    let of_logs = boot.bca(&logs, |logs| mean(logs))?.map(exp_both);
+    let geometric_mean = GeometricMean {
+        mean: mean(&logs).exp(),
+        ci95: widened(of_logs, student),
+        n: ratios.len(),
+    };
+    Ok(RatioVerdict {
+        ratio: median,
+        geometric_mean,
+        verdict: judge(median.median, median.ci95, direction, threshold),
+        direction,
+        threshold,
+    })
+}
+
+/// Compares values that were not measured in pairs: the ratio of the medians.
+pub fn compare_unpaired(
+    a: &[f64],
+    b: &[f64],
+    direction: Direction,
+    threshold: Share,
+    seed: u64,
+) -> Result<RatioVerdict, StatsError> {
+    positive(a, "comparison")?;
+    positive(b, "comparison")?;
+    let boot = Bootstrap::new(seed);
+    let (logs_a, logs_b) = (logarithms(a), logarithms(b));
+    let n = a.len().min(b.len());
+    let welch = match welch(&logs_a, &logs_b, boot.confidence.fraction())? {
+        Some(interval) if n < ENOUGH => Some(interval),
+        _ => None,
+    };
+    // In logarithms throughout, so that huge values over tiny ones stay finite until the end.
+    let of_medians =
+        boot.percentile_of_two(a, b, |a, b| (median_in_place(a) / median_in_place(b)).ln())?;
+    let ratio = Estimate {
+        median: median_in_place(&mut a.to_vec()) / median_in_place(&mut b.to_vec()),
+        ci95: widened(of_medians.map(exp_both), welch),
+        n,
+    };
+    let of_means = boot.percentile_of_two(&logs_a, &logs_b, |a, b| mean(a) - mean(b))?;
+    let geometric_mean = GeometricMean {
+        mean: (mean(&logs_a) - mean(&logs_b)).exp(),
+        ci95: widened(of_means.map(exp_both), welch),
+        n,
+    };
+    positive(&[ratio.median], "comparison")?;
+    Ok(RatioVerdict {
+        ratio,
+        geometric_mean,
+        verdict: judge(ratio.median, ratio.ci95, direction, threshold),
+        direction,
+        threshold,
+    })
+}
+
+/// The n-th root of the product of positive values.
+pub fn geometric_mean(values: &[f64]) -> Result<f64, StatsError> {
+    positive(values, "geometric mean")?;
+    Ok(mean(&logarithms(values)).exp())
+}
+
+/// Geometric mean of ratios, say of one system to another over the cells of a sweep, with its
+/// BCa interval.
+pub fn geometric_mean_of(ratios: &[f64], seed: u64) -> Result<GeometricMean, StatsError> {
+    positive(ratios, "geometric mean")?;
+    let logs = logarithms(ratios);
+    let interval = Bootstrap::new(seed).bca(&logs, |logs| mean(logs))?;
+    Ok(GeometricMean {
+        mean: mean(&logs).exp(),
+        ci95: interval.map(exp_both),
+        n: ratios.len(),
+    })
+}
+
+/// The rule at this module's top. The threshold is symmetric for ratios: `t` and `1/t` weigh the same,
+/// so that swapping `a` and `b` swaps better and worse and changes nothing else.
+pub fn judge(
+    ratio: f64,
+    interval: Option<(f64, f64)>,
+    direction: Direction,
+    threshold: Share,
+) -> Verdict {
+    let Some((low, high)) = interval else {
+        return Verdict::Inconclusive;
+    };
+    let up = 1.0 + threshold.fraction();
+    let down = 1.0 / up;
+    if low > 1.0 && ratio >= up {
+        match direction {
+            Direction::HigherIsBetter => Verdict::Better,
+            Direction::LowerIsBetter => Verdict::Worse,
+        }
+    } else if high < 1.0 && ratio <= down {
+        match direction {
+            Direction::HigherIsBetter => Verdict::Worse,
+            Direction::LowerIsBetter => Verdict::Better,
+        }
+    } else if low >= down && high <= up {
+        Verdict::NoDifference
+    } else {
+        Verdict::Inconclusive
+    }
+}
+
+fn ratios(pairs: &[(f64, f64)]) -> Result<Vec<f64>, StatsError> {
+    let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    positive(&a, "comparison")?;
+    positive(&b, "comparison")?;
+    let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).collect();
+    // Division itself may overflow or vanish.
+    positive(&ratios, "comparison")?;
+    Ok(ratios)
+}
+
+fn logarithms(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|value| value.ln()).collect()
+}
+
+fn exp_both((low, high): (f64, f64)) -> (f64, f64) {
+    (low.exp(), high.exp())
+}
+
+/// `of_logs` is an interval of logarithms.
+fn widened(interval: Option<(f64, f64)>, of_logs: Option<(f64, f64)>) -> Option<(f64, f64)> {
+    match (interval, of_logs) {
+        (Some(interval), Some(wider)) => Some(finite_ends(hull(interval, exp_both(wider)))),
+        (interval, _) => interval,
+    }
+}
+
+/// Student's t of two samples of unlike size can leave the range of numbers; JSON knows no infinity.
+fn finite_ends((low, high): (f64, f64)) -> (f64, f64) {
+    (low.max(0.0), high.min(f64::MAX))
+}

@@ -1,0 +1,114 @@
+//! One cell's samples in a few numbers.
+
+use units::Share;
+
+use super::StatsError;
+use super::bootstrap::Bootstrap;
+use super::error::finite;
+use super::outliers::outliers;
+use super::quantile::{median_in_place, of_sorted};
+
+/// What a table shows of a cell: `{"median", "ci95", "n"}`.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Estimate {
+    pub median: f64,
+    /// Percentile-bootstrap interval of the median. `None` for a single sample, which says nothing
+    /// of its own spread.
+    ///
+    /// An interval made of the samples themselves cannot cover more than `1 - 2^(1-n)`: five
+    /// repeats reach 94 %, three 75 %. The verdicts of [`super::ratio`] allow for that.
+    pub ci95: Option<(f64, f64)>,
+    pub n: usize,
+}
+
+/// Median and 95 % interval of a cell's repeats.
+pub fn estimate(samples: &[f64], seed: u64) -> Result<Estimate, StatsError> {
+    finite(samples, "estimate")?;
+    Ok(Estimate {
+        median: median_in_place(&mut samples.to_vec()),
+        ci95: Bootstrap::new(seed).percentile(samples, median_in_place)?,
+        n: samples.len(),
+    })
+}
+
+/// The samples described, with a warning where some lie far from the rest. None is left out.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Summary {
+    pub n: usize,
+    pub median: f64,
+    pub mean: f64,
+    pub min: f64,
+    pub max: f64,
+    /// Standard deviation with n-1 in the denominator; `None` for a single sample.
+    pub sd: Option<f64>,
+    /// Median absolute deviation from the median, not scaled.
+    pub mad: f64,
+    pub p25: f64,
+    pub p75: f64,
+    /// Places of samples to look at: see [`super::outliers`].
+    pub outliers: Vec<usize>,
+}
+
+impl Summary {
+    /// A sentence for the reader, where there is something to warn of.
+    pub fn warning(&self) -> Option<String> {
+        let count = self.outliers.len();
+        (count > 0).then(|| {
+            format!(
+                "{count} of {} samples lie far from the rest (kept; median {:.4}, {:.4} to {:.4}): \
+                 look for other load on the machine",
+                self.n, self.median, self.min, self.max
+            )
+        })
+    }
+}
+
+pub fn summary(samples: &[f64]) -> Result<Summary, StatsError> {
+    finite(samples, "summary")?;
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let median = of_sorted(&sorted, 0.5);
+    let n = samples.len();
+    let mean = mean(samples);
+    Ok(Summary {
+        n,
+        median,
+        mean,
+        min: sorted[0],
+        max: sorted[n - 1],
+        sd: standard_deviation(samples, mean),
+        mad: median_absolute_deviation(samples, median),
+        p25: of_sorted(&sorted, 0.25),
+        p75: of_sorted(&sorted, 0.75),
+        outliers: outliers(samples)?,
+    })
+}
+
+pub(super) fn median_absolute_deviation(samples: &[f64], middle: f64) -> f64 {
+    let mut distances: Vec<f64> = samples.iter().map(|x| (x - middle).abs()).collect();
+    median_in_place(&mut distances)
+}
+
+/// Dividing before adding keeps the sum of huge samples finite.
+pub(super) fn mean(samples: &[f64]) -> f64 {
+    let n = samples.len() as f64;
+    samples.iter().map(|x| x / n).sum()
+}
+
+pub(super) fn standard_deviation(samples: &[f64], mean: f64) -> Option<f64> {
+    let n = samples.len();
+    if n < 2 {
+        return None;
+    }
+    // Scaled by the largest distance, as a naive sum of squares overflows from 1e154 on.
+    let largest = samples.iter().map(|x| (x - mean).abs()).fold(0.0, f64::max);
+    if largest == 0.0 {
+        return Some(0.0);
+    }
+    let squares: f64 = samples.iter().map(|x| ((x - mean) / largest).powi(2)).sum();
+    Some(largest * (squares / (n - 1) as f64).sqrt())
+}
+
+pub(super) fn ninety_five() -> Share {
+    Share::from_percent(95.0).unwrap_or_default()
+}
