@@ -22,6 +22,10 @@ pub enum ReportError {
         file: PathBuf,
         source: std::io::Error,
     },
+    #[error("the samples cannot be written as Parquet: {0}")]
+    EncodeSamples(String),
+    #[error("{} is not a lab's samples: {reason}; run the lab again", file.display())]
+    MalformedSamples { file: PathBuf, reason: String },
     #[error("the results cannot be written as JSON: {0}")]
     Encode(serde_json::Error),
 }

@@ -1,6 +1,10 @@
 //! Tidy samples: one row per value measured.
 
-use crate::Axes;
+mod parquet_file;
+
+use std::path::Path;
+
+use crate::{Axes, ReportError, Series};
 
 /// Every sample of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -31,5 +35,16 @@ impl Samples {
             lab: lab.into(),
             rows: Vec::new(),
         }
+    }
+
+    /// The bytes of `samples.parquet`: these rows, then every value of every series as a row with a
+    /// time. Each axis also has a column of its own, `axis_loss` for example.
+    pub fn to_parquet(&self, series: &[Series]) -> Result<Vec<u8>, ReportError> {
+        parquet_file::encode(self, series)
+    }
+
+    /// Reads a `samples.parquet`; values of series are the rows with a time.
+    pub fn read(file: &Path) -> Result<Self, ReportError> {
+        parquet_file::read(file)
     }
 }

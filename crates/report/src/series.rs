@@ -1,9 +1,11 @@
 //! Named time series of one repeat of one cell: throughput, queue, CPU per core, …
 
+use serde::{Deserialize, Serialize};
+
 use crate::Axes;
 
 /// Lines over one time axis.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// What it shows: `throughput`, `rtt`, `cwnd`, `queue`, `cpu`, `limited_by`, …
     pub name: String,
@@ -11,6 +13,7 @@ pub struct Series {
     pub axes: Axes,
     pub repeat: u32,
     pub block: u32,
+    pub valid: bool,
     pub shape: Shape,
     /// Seconds since the repeat began, ascending.
     pub time_s: Vec<f64>,
@@ -18,7 +21,7 @@ pub struct Series {
 }
 
 /// One line of a [`Series`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     pub name: String,
     pub unit: String,
@@ -27,7 +30,7 @@ pub struct Line {
 }
 
 /// How a series is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Shape {
     #[default]
     Lines,

@@ -123,6 +123,7 @@ fn one(cell: &report::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64,
         axes,
         repeat: 0,
         block: 0,
+        valid: true,
         shape,
         lines: lines
             .iter()
