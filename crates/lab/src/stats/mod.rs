@@ -4,6 +4,7 @@
 //! What is not a number, not finite or (where a ratio is taken) not positive is a [`StatsError`],
 //! never a NaN in a table.
 
+pub mod ab;
 pub mod binomial;
 pub mod bootstrap;
 pub mod mann_whitney;

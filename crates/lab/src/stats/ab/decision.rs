@@ -1,0 +1,135 @@
+use statrs::distribution::{ContinuousCDF, Normal};
+use units::Share;
+
+use super::Plan;
+use super::decider::Kept;
+use crate::stats::outliers::outliers;
+use crate::stats::quantile::median;
+use crate::stats::ratio::judge;
+use crate::stats::signed_rank::hodges_lehmann;
+use crate::stats::summary::median_absolute_deviation;
+use crate::stats::{Direction, StatsError, Verdict};
+
+/// The answer of a run and what it rests on. Ratios are `change / base`.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Decision {
+    pub verdict: Verdict,
+    /// Hodges-Lehmann estimate over the fours.
+    pub ratio: f64,
+    /// Both intervals hold over all looks of the run together; `None` for too few fours.
+    pub ci95: Option<(f64, f64)>,
+    pub ci99: Option<(f64, f64)>,
+    pub pairs: usize,
+    pub planned_pairs: usize,
+    /// Ended before the plan did.
+    pub early: bool,
+    /// The smallest change that this many pairs at this noise would have told from none 8 times
+    /// in 10 ("could have seen 0.8 %"); `None` for too few fours.
+    pub detectable: Option<f64>,
+    /// For an inconclusive answer: pairs that would settle it 8 times in 10 if the change did
+    /// nothing.
+    pub pairs_needed: Option<usize>,
+    /// Robust standard deviation of a single value, as a part of it.
+    pub noise: f64,
+    /// Fours far from the rest, all of them kept.
+    pub outliers: usize,
+    pub base_median: f64,
+    pub change_median: f64,
+    pub direction: Direction,
+    pub threshold: Share,
+}
+
+impl Decision {
+    /// `part` is the part of the error budget this look may spend.
+    pub(super) fn of(plan: &Plan, kept: &Kept, part: f64) -> Result<Self, StatsError> {
+        let contrasts = &kept.contrasts;
+        let mut located = hodges_lehmann(contrasts)?;
+        let level = |error: f64| Share::new(1.0 - error * part).unwrap_or_default();
+        let wide = located.interval(level(ERROR))?;
+        let narrow = located.interval(level(0.05))?;
+        let ci99 = wide.map(|(low, high)| (ratio(low), ratio(high)));
+        let middle = ratio(located.estimate);
+        let verdict = judge(middle, ci99, plan.direction, plan.threshold);
+        let pairs = 2 * contrasts.len();
+        let spread = wide.map(|ends| Spread::of(ends, ERROR * part));
+        let needed = spread.and_then(|spread| spread.pairs_needed(pairs, plan.threshold));
+        Ok(Self {
+            verdict,
+            ratio: middle,
+            ci95: narrow.map(|(low, high)| (ratio(low), ratio(high))),
+            ci99,
+            pairs,
+            planned_pairs: 2 * plan.fours(),
+            early: contrasts.len() < plan.fours(),
+            detectable: spread.map(|spread| ratio(spread.distance(EIGHT_IN_TEN)) - 1.0),
+            pairs_needed: needed.filter(|_| verdict == Verdict::Inconclusive),
+            noise: median_absolute_deviation(contrasts, median(contrasts)?) / 0.6745,
+            outliers: outliers(contrasts)?.len(),
+            base_median: median(&kept.base)?,
+            change_median: median(&kept.change)?,
+            direction: plan.direction,
+            threshold: plan.threshold,
+        })
+    }
+}
+
+/// One line for a terminal.
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+        write!(f, "{}: {:+.2} %", self.verdict, percent(self.ratio))?;
+        if let Some((low, high)) = self.ci95 {
+            let (low, high) = (percent(low), percent(high));
+            write!(f, " (95 % interval {low:+.2} to {high:+.2} %)")?;
+        }
+        write!(f, " over {} pairs", self.pairs)?;
+        if let Some(seen) = self.detectable {
+            write!(f, "; could have seen {:.2} %", seen * 100.0)?;
+        }
+        if let Some(needed) = self.pairs_needed {
+            write!(f, "; plan about {needed} pairs to settle it")?;
+        }
+        Ok(())
+    }
+}
+
+/// How widely the estimate of the logarithm scatters.
+#[derive(Debug, Clone, Copy)]
+struct Spread {
+    deviation: f64,
+    /// Deviations from the estimate to an end of the interval.
+    reach: f64,
+}
+
+impl Spread {
+    fn of((low, high): (f64, f64), error: f64) -> Self {
+        let reach = Normal::standard().inverse_cdf(1.0 - error / 2.0);
+        Self {
+            deviation: (high - low) / 2.0 / reach,
+            reach,
+        }
+    }
+
+    /// So far off that the interval ends short of it with the chance that `beyond` deviations give.
+    fn distance(self, beyond: f64) -> f64 {
+        (self.reach + beyond) * self.deviation
+    }
+
+    /// The deviation falls with the root of the number. `None` where noise is not what is missing.
+    fn pairs_needed(self, pairs: usize, threshold: Share) -> Option<usize> {
+        let short_by = self.distance(EIGHT_IN_TEN_ON_BOTH_SIDES) / threshold.fraction().ln_1p();
+        let needed = pairs as f64 * short_by * short_by;
+        (short_by > 1.0).then_some(2 * (needed / 2.0).ceil() as usize)
+    }
+}
+
+/// Of a logarithm; kept inside the range of numbers for values that differ by hundreds of digits.
+fn ratio(log: f64) -> f64 {
+    log.clamp(-700.0, 700.0).exp()
+}
+
+/// A verdict of better or worse is wrong at most this often where nothing changed.
+const ERROR: f64 = 0.01;
+/// Normal quantiles of 0.8 and 0.9.
+const EIGHT_IN_TEN: f64 = 0.841_621;
+const EIGHT_IN_TEN_ON_BOTH_SIDES: f64 = 1.281_552;
