@@ -1,1 +1,46 @@
+//! One direction of a link over logical time: pure code without I/O, clock or threads.
 //!
+//! A simulator drives [`Link`] with virtual time, an emulator with real packets, and both get the
+//! same decisions. A packet passes through these stages:
+//!
+//! 1. **arrival**: the [queue](QueueConfig) takes it or drops it;
+//! 2. **serialisation** at the [rate](Capacity): `start = max(free, arrival)`,
+//!    `free = start + bits / rate`, so that a caller's lateness never adds up;
+//! 3. **departure**, at its logical time: [loss](Loss), corruption, duplication. A lost packet has
+//!    used its share of the rate, as on a real medium;
+//! 4. **propagation**: delay, [jitter](Jitter), [reordering](Reorder);
+//! 5. **delivery**, in the order of delivery times.
+//!
+//! Late or early calls change nothing: arrivals carry their own time, and every decision is made
+//! at the logical time of its event.
+
+mod capacity;
+mod config;
+mod error;
+mod flight;
+mod histogram;
+mod jitter;
+mod link;
+mod loss;
+mod overhead;
+mod packet;
+mod queue;
+mod random;
+mod reorder;
+mod stats;
+mod text;
+mod trace;
+
+pub use capacity::Capacity;
+pub use config::LinkConfig;
+pub use error::{LinkError, TraceError};
+pub use histogram::{Occupancy, Sojourns};
+pub use jitter::{Jitter, JitterShape};
+pub use link::{Delivery, Link};
+pub use loss::{GilbertElliott, Loss, LossTrace};
+pub use overhead::Overhead;
+pub use packet::Packet;
+pub use queue::{Discipline, DropTail, HeadDrop, Limit, Queue, QueueConfig, Queued};
+pub use reorder::Reorder;
+pub use stats::{Balance, Count, Drops, LinkStats};
+pub use trace::Trace;

@@ -1,0 +1,270 @@
+use crate::text::{as_text, hint, name_and_terms};
+use crate::trace::Trace;
+use crate::{LinkError, TraceError};
+use std::sync::Arc;
+use units::{Bytes, Rate, Time};
+
+/// How fast frames leave.
+///
+/// Written `unlimited`, a rate such as `600mbit`, or `trace:5,10,10,20` (milliseconds, see
+/// [`Trace`]; traces of any length come from files through [`Trace::parse`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Capacity {
+    #[default]
+    Unlimited,
+    Fixed(Rate),
+    Trace(Arc<Trace>),
+}
+
+impl Capacity {
+    pub fn validate(&self) -> Result<(), LinkError> {
+        match self {
+            Self::Fixed(rate) if rate.bits_per_second() == 0 => Err(LinkError::invalid(
+                "rate",
+                "is 0, and such a link delivers nothing: give a rate such as `10mbit`, or `unlimited`; to cut a link, lose 100%",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// The rate in the long run; `None` where there is no limit.
+    pub fn mean_rate(&self) -> Option<Rate> {
+        match self {
+            Self::Unlimited => None,
+            Self::Fixed(rate) => Some(*rate),
+            Self::Trace(trace) => Some(trace.mean_rate()),
+        }
+    }
+}
+
+impl std::str::FromStr for Capacity {
+    type Err = LinkError;
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        let capacity = match name_and_terms(text) {
+            ("unlimited", "") => Self::Unlimited,
+            ("trace", times) => {
+                Self::Trace(Arc::new(Trace::parse(&times.replace(',', "\n")).map_err(
+                    |problem| match problem {
+                        TraceError::Empty => LinkError::invalid(
+                            "rate",
+                            "has an empty trace: write times in milliseconds, for example `trace:5,10,20`",
+                        ),
+                        other => other.into(),
+                    },
+                )?))
+            }
+            (rate, "") if rate.starts_with(|c: char| c.is_ascii_digit() || "-+.".contains(c)) => {
+                Self::Fixed(rate.parse()?)
+            }
+            (other, _) => {
+                return Err(LinkError::UnknownForm {
+                    what: "rate",
+                    found: text.to_owned(),
+                    hint: hint(other, &["unlimited", "trace"]),
+                    known: "`600mbit`, `trace:5,10,20` (milliseconds) or `unlimited`",
+                });
+            }
+        };
+        capacity.validate()?;
+        Ok(capacity)
+    }
+}
+
+impl std::fmt::Display for Capacity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unlimited => f.pad("unlimited"),
+            Self::Fixed(rate) => rate.fmt(f),
+            Self::Trace(trace) => f.pad(&format!("trace:{trace}")),
+        }
+    }
+}
+
+as_text!(Capacity, "a rate such as \"600mbit\"");
+
+/// A capacity at work: when the next frame may start, and when it is through.
+#[derive(Debug)]
+pub(crate) enum Server {
+    Unlimited,
+    Fixed {
+        rate: u64,
+        /// Whole nanoseconds, and the rest in units of 1/rate of a nanosecond: rates that divide no
+        /// nanosecond evenly do not drift.
+        free: Time,
+        rest: u64,
+    },
+    Trace {
+        trace: Arc<Trace>,
+        start: Time,
+        /// The opportunity in use, counted over all repetitions, and what is left of it.
+        opportunity: u64,
+        left: u64,
+    },
+}
+
+impl Server {
+    pub(crate) fn new(capacity: &Capacity, start: Time) -> Self {
+        match capacity {
+            Capacity::Unlimited => Self::Unlimited,
+            Capacity::Fixed(rate) => Self::Fixed {
+                rate: rate.bits_per_second().max(1),
+                free: start,
+                rest: 0,
+            },
+            Capacity::Trace(trace) => Self::Trace {
+                trace: trace.clone(),
+                start,
+                opportunity: 0,
+                left: Trace::OPPORTUNITY.count(),
+            },
+        }
+    }
+
+    /// A frame comes to an idle link. Opportunities that found no frame are lost, as is the rest of
+    /// one that ran out of frames (`LinkQueue::rationalize` in mahimahi's link_queue.cc).
+    #[inline]
+    pub(crate) fn wake(&mut self, now: Time) {
+        if let Self::Trace {
+            trace,
+            start,
+            opportunity,
+            left,
+        } = self
+        {
+            *opportunity = trace.first_after(now.since(*start));
+            *left = Trace::OPPORTUNITY.count();
+        }
+    }
+
+    /// When a frame that waits since `since` may start.
+    #[inline]
+    pub(crate) fn ready(&self, since: Time) -> Time {
+        match self {
+            Self::Unlimited => since,
+            Self::Fixed { free, .. } => since.max(*free),
+            Self::Trace {
+                trace,
+                start,
+                opportunity,
+                ..
+            } => since.max(*start + trace.at(*opportunity)),
+        }
+    }
+
+    /// When a frame of `size` that starts at `at` is through.
+    #[inline]
+    pub(crate) fn serve(&mut self, at: Time, size: Bytes) -> Time {
+        match self {
+            Self::Unlimited => at,
+            Self::Fixed { rate, free, rest } => {
+                if *free < at {
+                    *free = at;
+                    *rest = 0;
+                }
+                let (nanos, remainder) = nanos_for(size, *rate, *rest);
+                *free = Time::from_nanos(free.nanos().saturating_add(nanos));
+                *rest = remainder;
+                *free
+            }
+            Self::Trace {
+                trace,
+                start,
+                opportunity,
+                left,
+            } => {
+                let each = Trace::OPPORTUNITY.count();
+                // The frame's last byte goes with the opportunity that holds byte `last`, counted
+                // from the beginning of the one in use.
+                let last = (each - *left) + size.count() - 1;
+                let finish = *start + trace.at(*opportunity + last / each);
+                *opportunity += (last + 1) / each;
+                *left = each - (last + 1) % each;
+                finish.max(at)
+            }
+        }
+    }
+
+    /// What is still to be sent at `now` of a frame of `size` that would be through at `finish`.
+    /// A trace cannot tell parts: such a frame starts anew.
+    pub(crate) fn unsent(&self, now: Time, finish: Time, size: Bytes) -> Bytes {
+        match self {
+            Self::Fixed { rate, .. } => {
+                let bits = u128::from(finish.since(now).nanos()) * u128::from(*rate);
+                let bytes = bits.div_ceil(8 * NANOS_PER_SECOND);
+                Bytes::new(u64::try_from(bytes).map_or(size.count(), |b| b.min(size.count())))
+            }
+            Self::Unlimited | Self::Trace { .. } => size,
+        }
+    }
+}
+
+#[inline]
+fn nanos_for(size: Bytes, rate: u64, rest: u64) -> (u64, u64) {
+    // 2^29 bytes are 2^32 bits, or below 2^62 bit-nanoseconds; rates are below 2^63.
+    if size.count() < 1 << 29 {
+        let bit_nanos = size.count() * 8 * NANOS_PER_SECOND as u64 + rest;
+        (bit_nanos / rate, bit_nanos % rate)
+    } else {
+        let bit_nanos = u128::from(size.count()) * 8 * NANOS_PER_SECOND + u128::from(rest);
+        let nanos = u64::try_from(bit_nanos / u128::from(rate)).unwrap_or(u64::MAX);
+        (nanos, (bit_nanos % u128::from(rate)) as u64)
+    }
+}
+
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// After any number of back-to-back frames the link is free when exact arithmetic says.
+        #[test]
+        fn a_fixed_rate_never_drifts(
+            rate in 1u64..400_000_000_000,
+            sizes in prop::collection::vec(1u64..70_000, 1..200),
+        ) {
+            let capacity = Capacity::Fixed(Rate::from_bits_per_second(rate));
+            let mut server = Server::new(&capacity, Time::ZERO);
+            let mut bits = 0u128;
+            for size in sizes {
+                let at = server.ready(Time::ZERO);
+                let finish = server.serve(at, Bytes::new(size));
+                bits += u128::from(size) * 8;
+                prop_assert_eq!(u128::from(finish.nanos()), bits * 1_000_000_000 / u128::from(rate));
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_frames_take_exactly_their_time() {
+        let mut server = Server::new(&"7mbit".parse().unwrap(), Time::ZERO);
+        let mut finish = Time::ZERO;
+        for _ in 0..100_000 {
+            finish = server.serve(server.ready(finish), Bytes::new(1514));
+        }
+        let exact = 1514u64 * 8 * 100_000 * 1000 / 7;
+        assert_eq!(finish.nanos(), exact);
+    }
+
+    #[test]
+    fn an_idle_link_starts_at_the_arrival() {
+        let mut server = Server::new(&"8gbit".parse().unwrap(), Time::ZERO);
+        let first = server.serve(Time::ZERO, Bytes::new(1000));
+        assert_eq!(first.nanos(), 1000);
+        let later = Time::from_nanos(5000);
+        assert_eq!(server.ready(later), later);
+        assert_eq!(server.serve(later, Bytes::new(1000)).nanos(), 6000);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let message = |text: &str| text.parse::<Capacity>().unwrap_err().to_string();
+        assert!(message("0mbit").contains("rate is 0"));
+        assert!(message("600").contains("has no unit"));
+        assert!(message("unlimitd").contains("did you mean `unlimited`?"));
+        assert!(message("trace:").contains("empty trace"));
+        assert!(message("trace:1,x").contains("line 2"));
+    }
+}

@@ -1,0 +1,68 @@
+use units::UnitError;
+
+/// Why a link cannot be made as described. The message says what would work.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum LinkError {
+    #[error(transparent)]
+    Unit(#[from] UnitError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error("`{found}` is not a {what}{hint}: write {known}")]
+    UnknownForm {
+        what: &'static str,
+        found: String,
+        /// ", did you mean `x`?" or nothing.
+        hint: String,
+        known: &'static str,
+    },
+    #[error("`{found}` is not a setting of {of}{hint}: it takes {known}")]
+    UnknownSetting {
+        of: &'static str,
+        found: String,
+        hint: String,
+        known: String,
+    },
+    #[error("{setting} {problem}")]
+    Invalid {
+        setting: &'static str,
+        problem: String,
+    },
+}
+
+impl LinkError {
+    pub(crate) fn invalid(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self::Invalid {
+            setting,
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Why a text is not a trace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    #[error(
+        "the trace is empty: write one line per delivery opportunity, each a time in milliseconds"
+    )]
+    Empty,
+    #[error("line {line} of the trace, `{found}`, is not a whole number of milliseconds")]
+    NotANumber { line: usize, found: String },
+    #[error(
+        "line {line} of the trace says {found} ms after {before} ms: times must not go backwards"
+    )]
+    Backwards {
+        line: usize,
+        found: u64,
+        before: u64,
+    },
+    #[error("line {line} of the trace says {found} ms: at most a year of trace can be replayed")]
+    TooLate { line: usize, found: u64 },
+    #[error("the trace ends at 0 ms: its last line is its length and must be later")]
+    NoLength,
+    #[error("the loss trace is empty: write a 0 for each packet kept and a 1 for each one lost")]
+    NoLosses,
+    #[error(
+        "line {line} of the loss trace has `{found}`: only 0 (kept) and 1 (lost) may stand there"
+    )]
+    NotALoss { line: usize, found: char },
+}

@@ -1,0 +1,184 @@
+//! Histograms with logarithmic buckets: 32 to each doubling, so that a quantile is within 1.6 % of
+//! the truth, and recording is one shift and one addition.
+
+use units::{Bytes, Share, Span, Time};
+
+/// How many bytes a queue held, for how long.
+#[derive(Debug, Clone)]
+pub struct Occupancy {
+    held: Histogram,
+    now: u64,
+    since: Time,
+}
+
+impl Occupancy {
+    pub(crate) fn new(start: Time) -> Self {
+        Self {
+            held: Histogram::default(),
+            now: 0,
+            since: start,
+        }
+    }
+
+    /// The size that the queue did not exceed for `share` of the time.
+    pub fn quantile(&self, share: Share) -> Bytes {
+        Bytes::new(self.held.quantile(share))
+    }
+
+    pub fn mean(&self) -> f64 {
+        self.held.mean()
+    }
+
+    /// The largest size that lasted at all.
+    pub fn max(&self) -> Bytes {
+        Bytes::new(self.held.max)
+    }
+
+    /// The time observed so far.
+    pub fn observed(&self) -> Span {
+        Span::from_nanos(self.held.weight)
+    }
+
+    /// The queue holds `bytes` from `at` on.
+    #[inline]
+    pub(crate) fn becomes(&mut self, at: Time, bytes: Bytes) {
+        self.until(at);
+        self.now = bytes.count();
+    }
+
+    /// Nothing has changed until `at`.
+    #[inline]
+    pub(crate) fn until(&mut self, at: Time) {
+        let lasted = at.since(self.since).nanos();
+        if lasted > 0 {
+            self.held.add(self.now, lasted);
+            self.since = at;
+        }
+    }
+}
+
+/// How long packets waited in a queue, from arrival to the start of their serialisation.
+#[derive(Debug, Clone, Default)]
+pub struct Sojourns(Histogram);
+
+impl Sojourns {
+    pub fn quantile(&self, share: Share) -> Span {
+        Span::from_nanos(self.0.quantile(share))
+    }
+
+    pub fn mean(&self) -> Span {
+        Span::from_nanos(self.0.mean().round() as u64)
+    }
+
+    pub fn max(&self) -> Span {
+        Span::from_nanos(self.0.max)
+    }
+
+    /// How many packets left the queue.
+    pub fn packets(&self) -> u64 {
+        self.0.weight
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, waited: Span) {
+        self.0.add(waited.nanos(), 1);
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Histogram {
+    buckets: Box<[u64]>,
+    weight: u64,
+    sum: u128,
+    max: u64,
+}
+
+impl Histogram {
+    #[inline]
+    fn add(&mut self, value: u64, weight: u64) {
+        self.buckets[bucket(value)] += weight;
+        self.weight += weight;
+        self.sum += u128::from(value) * u128::from(weight);
+        self.max = self.max.max(value);
+    }
+
+    fn quantile(&self, share: Share) -> u64 {
+        // The first bucket at which at least this much weight is reached; at least one unit of it.
+        let wanted = ((self.weight as f64 * share.fraction()).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (index, weight) in self.buckets.iter().enumerate() {
+            seen += weight;
+            if seen >= wanted {
+                return middle(index).min(self.max);
+            }
+        }
+        self.max
+    }
+
+    fn mean(&self) -> f64 {
+        if self.weight == 0 {
+            return 0.0;
+        }
+        self.sum as f64 / self.weight as f64
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            buckets: vec![0; BUCKETS].into_boxed_slice(),
+            weight: 0,
+            sum: 0,
+            max: 0,
+        }
+    }
+}
+
+#[inline]
+fn bucket(value: u64) -> usize {
+    let octave = (63 - (value | EXACT).leading_zeros() as usize) - SUB_BITS;
+    (octave << SUB_BITS) + (value >> octave) as usize
+}
+
+/// A value in the middle of what the bucket counts.
+fn middle(index: usize) -> u64 {
+    let octave = (index >> SUB_BITS).saturating_sub(1);
+    let low = ((index - (octave << SUB_BITS)) as u64) << octave;
+    low + (1u64 << octave) / 2
+}
+
+const SUB_BITS: usize = 5;
+const EXACT: u64 = 1 << SUB_BITS;
+const BUCKETS: usize = (64 - SUB_BITS + 1) << SUB_BITS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_bucket_is_near_its_values(value in any::<u64>()) {
+            let index = bucket(value);
+            prop_assert!(index < BUCKETS);
+            let error = middle(index).abs_diff(value) as f64;
+            prop_assert!(error <= value as f64 / 63.0, "{value} in {index}: {error}");
+        }
+    }
+
+    #[test]
+    fn occupancy_weighs_by_time() {
+        let at = Time::from_nanos;
+        let mut queue = Occupancy::new(at(100));
+        queue.becomes(at(190), Bytes::new(50));
+        queue.becomes(at(199), Bytes::new(1000));
+        queue.becomes(at(199), Bytes::new(30));
+        queue.becomes(at(200), Bytes::ZERO);
+        let share = |percent| Share::from_percent(percent).unwrap();
+        assert_eq!(queue.quantile(share(50.0)), Bytes::ZERO);
+        assert_eq!(queue.quantile(share(99.0)), Bytes::new(50));
+        assert_eq!(queue.max(), Bytes::new(50));
+        assert_eq!(queue.observed(), Span::from_nanos(100));
+        assert!((queue.mean() - 4.8).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,312 @@
+use crate::capacity::Server;
+use crate::flight::{Airborne, Flight};
+use crate::loss::LossProcess;
+use crate::random::Stream;
+use crate::{Balance, Count, LinkConfig, LinkError, LinkStats, Packet, Queue, Queued};
+use units::{Bytes, Time};
+
+/// One direction of a link. See the crate's documentation for what happens to a packet.
+#[derive(Debug)]
+pub struct Link<P: Packet> {
+    config: LinkConfig,
+    /// Everything up to this time has happened.
+    clock: Time,
+    queue: Queue<P>,
+    server: Server,
+    serving: Option<Serving<P>>,
+    /// When the head of the queue may start, where that is neither at once nor at the end of a
+    /// packet being serialised: a trace's next opportunity.
+    next_start: Option<Time>,
+    flight: Flight<P>,
+    in_flight: Count,
+    next_sequence: u64,
+    /// The sequence behind the latest one delivered.
+    expected: u64,
+    loss: LossProcess,
+    jitter: Stream,
+    reorder: Stream,
+    duplicate: Stream,
+    corrupt: Stream,
+    stats: LinkStats,
+}
+
+/// A packet that has crossed the link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery<P> {
+    /// The logical time of delivery, at most the `now` that fetched it.
+    pub at: Time,
+    pub arrived: Time,
+    pub packet: P,
+}
+
+impl<P: Packet> Link<P> {
+    pub fn new(config: &LinkConfig, start: Time) -> Result<Self, LinkError> {
+        config.validate()?;
+        let stream = |name| Stream::new(config.seed, name);
+        Ok(Self {
+            config: config.clone(),
+            clock: start,
+            queue: Queue::new(&config.queue, config.rate.mean_rate(), config.seed)?,
+            server: Server::new(&config.rate, start),
+            serving: None,
+            next_start: None,
+            flight: Flight::new(),
+            in_flight: Count::default(),
+            next_sequence: 0,
+            expected: 0,
+            loss: LossProcess::new(&config.loss, config.seed),
+            jitter: stream("jitter"),
+            reorder: stream("reorder"),
+            duplicate: stream("duplicate"),
+            corrupt: stream("corrupt"),
+            stats: LinkStats::new(start),
+        })
+    }
+
+    /// A packet arrives at `now`, after everything that is due by then. Times do not go backwards:
+    /// one earlier than any seen before counts as that one.
+    pub fn arrive(&mut self, now: Time, packet: P) {
+        self.advance(now);
+        let now = self.clock;
+        let size = packet.size();
+        self.stats.arrived.add(size);
+        let item = Queued {
+            packet,
+            size,
+            arrived: now,
+        };
+        self.queue.enqueue(now, item, &mut self.stats);
+        if self.serving.is_none() && self.next_start.is_none() {
+            self.server.wake(now);
+            self.start_next(now);
+            self.run(now);
+        }
+    }
+
+    /// The earliest time at which anything happens: a start, a departure or a delivery. Nobody need
+    /// call at that time; a simulator does.
+    pub fn next_event(&self) -> Option<Time> {
+        earliest(self.next_step(), self.flight.next())
+    }
+
+    /// The earliest time at which [`deliver`](Self::deliver) can have something: exact for packets
+    /// in flight, a lower bound for others (those may still be dropped or delayed more). To sleep
+    /// until then misses nothing.
+    pub fn next_delivery(&self) -> Option<Time> {
+        let shortest = self.config.jitter.shortest(self.config.delay);
+        let step = self.next_step().map(|at| at + shortest);
+        earliest(step, self.flight.next())
+    }
+
+    /// The next packet whose delivery is due at `now`, in the order of delivery times and, where
+    /// those are equal, of departures.
+    pub fn deliver(&mut self, now: Time) -> Option<Delivery<P>> {
+        self.advance(now);
+        let item = self.flight.pop_due(now)?;
+        self.in_flight.remove(item.size);
+        self.stats.delivered.add(item.size);
+        if item.sequence < self.expected {
+            self.stats.reordered.add(item.size);
+        } else {
+            self.expected = item.sequence + 1;
+        }
+        Some(Delivery {
+            at: item.at,
+            arrived: item.arrived,
+            packet: item.packet,
+        })
+    }
+
+    /// Changes the link while it runs. Packets in the queue and in flight stay, except those a
+    /// smaller queue has no room for (counted as overflow); a packet being serialised goes on at
+    /// the new rate; packets in flight keep their delivery times, and a shorter delay does not let
+    /// later ones overtake unless the jitter may reorder. Random streams go on: `seed` is ignored.
+    pub fn reconfigure(&mut self, now: Time, config: &LinkConfig) -> Result<(), LinkError> {
+        config.validate()?;
+        self.advance(now);
+        let now = self.clock;
+        let old = std::mem::replace(&mut self.config, config.clone());
+        self.loss.reconfigure(&config.loss);
+        self.queue
+            .reconfigure(now, &config.queue, config.rate.mean_rate(), &mut self.stats)?;
+        if old.rate != config.rate {
+            let server = std::mem::replace(&mut self.server, Server::new(&config.rate, now));
+            self.server.wake(now);
+            if let Some(serving) = &mut self.serving {
+                let size = old.overhead.on_the_medium(serving.item.size);
+                let unsent = server.unsent(now, serving.finish, size);
+                serving.finish = self.server.serve(self.server.ready(now), unsent);
+            } else {
+                self.start_next(now);
+            }
+            self.run(now);
+        }
+        Ok(())
+    }
+
+    /// What the link is like now.
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// Up to the latest time that a call named.
+    pub fn stats(&self) -> &LinkStats {
+        &self.stats
+    }
+
+    /// Packets and bytes in the queue, without the packet being serialised.
+    pub fn queued(&self) -> (usize, Bytes) {
+        (self.queue.packets(), self.queue.bytes())
+    }
+
+    /// Packets being serialised, propagating, or waiting to be fetched.
+    pub fn in_flight(&self) -> usize {
+        self.flight.len() + usize::from(self.serving.is_some())
+    }
+
+    /// Every packet accounted for. It holds after any call.
+    pub fn balance(&self) -> Balance {
+        let (packets, bytes) = self.queued();
+        Balance {
+            entered: self.stats.arrived + self.stats.duplicated,
+            delivered: self.stats.delivered,
+            dropped: self.stats.dropped.total(),
+            queued: Count {
+                packets: packets as u64,
+                bytes,
+            },
+            in_flight: Count {
+                packets: self.in_flight() as u64,
+                bytes: self.in_flight.bytes,
+            },
+        }
+    }
+
+    fn advance(&mut self, now: Time) {
+        if now > self.clock {
+            self.run(now);
+            self.clock = now;
+            self.stats.occupancy.until(now);
+        }
+    }
+
+    fn next_step(&self) -> Option<Time> {
+        match &self.serving {
+            Some(serving) => Some(serving.finish),
+            None => self.next_start,
+        }
+    }
+
+    /// Lets everything happen that is due at `now`.
+    #[inline]
+    fn run(&mut self, now: Time) {
+        while let Some(at) = self.next_step() {
+            if at > now {
+                break;
+            }
+            if let Some(serving) = self.serving.take() {
+                self.depart(at, serving.item);
+            }
+            self.start_next(at);
+        }
+    }
+
+    /// The link is free at `at`: the queue's next packet starts, or waits for its opportunity.
+    #[inline]
+    fn start_next(&mut self, at: Time) {
+        self.next_start = None;
+        if self.queue.packets() == 0 {
+            return;
+        }
+        let start = self.server.ready(at);
+        if start > at {
+            self.next_start = Some(start);
+            return;
+        }
+        if let Some(item) = self.queue.dequeue(at, &mut self.stats) {
+            self.in_flight.add(item.size);
+            let size = self.config.overhead.on_the_medium(item.size);
+            let finish = self.server.serve(at, size);
+            self.serving = Some(Serving { finish, item });
+        }
+    }
+
+    /// Each component draws for every departure, whatever the others decide: turning one on does
+    /// not change what the others do.
+    #[inline]
+    fn depart(&mut self, at: Time, item: Queued<P>) {
+        let config = &self.config;
+        let drawn =
+            |share: units::Share, stream: &mut Stream| !share.is_zero() && stream.happens(share);
+        let corrupted = drawn(config.corrupt, &mut self.corrupt);
+        let flip = if config.corrupt.is_zero() {
+            0
+        } else {
+            self.corrupt.bits()
+        };
+        let duplicated = drawn(config.duplicate, &mut self.duplicate);
+        let held_back = drawn(config.reorder.share, &mut self.reorder);
+        let delay = config.jitter.vary(config.delay, &mut self.jitter);
+        let Queued {
+            mut packet,
+            size,
+            arrived,
+        } = item;
+        if self.loss.takes_next() {
+            self.in_flight.remove(size);
+            self.stats.dropped.loss.add(size);
+            return;
+        }
+        if corrupted {
+            packet.corrupt(flip);
+            self.stats.corrupted.add(size);
+        }
+        let at = at + delay;
+        let at = if held_back {
+            at + config.reorder.delay
+        } else {
+            at
+        };
+        if duplicated {
+            let copy = packet.clone();
+            self.stats.duplicated.add(size);
+            self.in_flight.add(size);
+            self.send(at, arrived, size, packet, held_back);
+            self.send(at, arrived, size, copy, held_back);
+        } else {
+            self.send(at, arrived, size, packet, held_back);
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, at: Time, arrived: Time, size: Bytes, packet: P, held_back: bool) {
+        let item = Airborne {
+            at,
+            sequence: self.next_sequence,
+            arrived,
+            size,
+            packet,
+        };
+        self.next_sequence += 1;
+        if held_back {
+            self.flight.push_held_back(item);
+        } else if self.config.jitter.reorder {
+            self.flight.push_free(item);
+        } else {
+            self.flight.push_in_order(item);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Serving<P> {
+    finish: Time,
+    item: Queued<P>,
+}
+
+fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,303 @@
+use crate::random::Stream;
+use crate::text::{Term, as_text, hint, name_and_terms, terms};
+use crate::{LinkError, TraceError};
+use std::sync::Arc;
+use units::Share;
+
+/// Which packets the medium loses after serialisation.
+///
+/// Written `1%` (each packet alone), `gilbert:p=1%,r=30%,h=0%,k=100%` (see [`GilbertElliott`]),
+/// `trace:00100` (repeated without end), or `none`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Loss {
+    Bernoulli(Share),
+    GilbertElliott(GilbertElliott),
+    Trace(Arc<LossTrace>),
+}
+
+/// A good and a bad state, changed between packets (Gilbert 1960, Elliott 1963; in the notation of
+/// Hasslinger and Hohlfeld 2008 and of netem's `gemodel`).
+///
+/// Each packet is lost or kept by the state it finds, then the state may change: the order of
+/// `loss_gilb_ell` in the kernel's net/sched/sch_netem.c.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GilbertElliott {
+    /// From good to bad.
+    pub p: Share,
+    /// From bad to good. Left out of the text, it is `1 - p`: as in netem, that is one state.
+    pub r: Share,
+    /// What a packet's chance to get through is in the bad state; 0 % if left out.
+    pub h: Share,
+    /// What it is in the good state; 100 % if left out.
+    pub k: Share,
+}
+
+/// A recorded or made-up sequence of losses, repeated without end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LossTrace(Box<[bool]>);
+
+impl Loss {
+    pub const NONE: Self = Self::Bernoulli(Share::ZERO);
+
+    pub fn validate(&self) -> Result<(), LinkError> {
+        Ok(())
+    }
+
+    /// The share of packets lost in the long run.
+    pub fn mean(&self) -> Share {
+        match self {
+            Self::Bernoulli(share) => *share,
+            Self::GilbertElliott(model) => model.mean(),
+            Self::Trace(trace) => {
+                let lost = trace.0.iter().filter(|lost| **lost).count();
+                Share::new(lost as f64 / trace.0.len() as f64).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl GilbertElliott {
+    fn mean(&self) -> Share {
+        let (p, r) = (self.p.fraction(), self.r.fraction());
+        let bad = if p + r == 0.0 { 0.0 } else { p / (p + r) };
+        let lost = bad * (1.0 - self.h.fraction()) + (1.0 - bad) * (1.0 - self.k.fraction());
+        Share::new(lost.clamp(0.0, 1.0)).unwrap_or_default()
+    }
+}
+
+impl LossTrace {
+    /// Reads 0 (kept) and 1 (lost); spaces, commas and line ends may stand between them.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut losses = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            for found in line.chars() {
+                match found {
+                    '0' => losses.push(false),
+                    '1' => losses.push(true),
+                    ',' => {}
+                    space if space.is_whitespace() => {}
+                    _ => {
+                        return Err(TraceError::NotALoss {
+                            line: index + 1,
+                            found,
+                        });
+                    }
+                }
+            }
+        }
+        if losses.is_empty() {
+            return Err(TraceError::NoLosses);
+        }
+        Ok(Self(losses.into_boxed_slice()))
+    }
+}
+
+impl Default for Loss {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl std::str::FromStr for Loss {
+    type Err = LinkError;
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        let (name, rest) = name_and_terms(text);
+        match name {
+            "none" => Ok(Self::NONE),
+            "gilbert" => Ok(Self::GilbertElliott(gilbert(rest)?)),
+            "trace" => Ok(Self::Trace(Arc::new(LossTrace::parse(rest)?))),
+            share if share.starts_with(|c: char| c.is_ascii_digit() || "-+.".contains(c)) => {
+                Ok(Self::Bernoulli(share.parse()?))
+            }
+            other => Err(LinkError::UnknownForm {
+                what: "loss",
+                found: text.to_owned(),
+                hint: hint(other, &["none", "gilbert", "trace"]),
+                known: "`1%`, `gilbert:p=1%,r=30%,h=0%,k=100%`, `trace:00100` or `none`",
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bernoulli(share) if share.is_zero() => f.pad("none"),
+            Self::Bernoulli(share) => share.fmt(f),
+            Self::GilbertElliott(GilbertElliott { p, r, h, k }) => {
+                f.pad(&format!("gilbert:p={p},r={r},h={h},k={k}"))
+            }
+            Self::Trace(trace) => {
+                let digits = trace.0.iter().map(|lost| if *lost { '1' } else { '0' });
+                f.pad(&format!("trace:{}", digits.collect::<String>()))
+            }
+        }
+    }
+}
+
+as_text!(Loss, "a loss such as \"1%\"");
+
+/// A loss model at work.
+#[derive(Debug)]
+pub(crate) struct LossProcess {
+    model: Loss,
+    random: Stream,
+    bad: bool,
+    next: usize,
+}
+
+impl LossProcess {
+    pub(crate) fn new(model: &Loss, seed: u64) -> Self {
+        Self {
+            model: model.clone(),
+            random: Stream::new(seed, "loss"),
+            bad: false,
+            next: 0,
+        }
+    }
+
+    /// Goes on with the same stream, in the same state where the new model has that state.
+    pub(crate) fn reconfigure(&mut self, model: &Loss) {
+        if self.model != *model {
+            self.next = 0;
+            self.bad &= matches!(model, Loss::GilbertElliott(_));
+            self.model = model.clone();
+        }
+    }
+
+    /// Whether the next packet is lost.
+    #[inline]
+    pub(crate) fn takes_next(&mut self) -> bool {
+        match &self.model {
+            Loss::Bernoulli(share) if share.is_zero() => false,
+            Loss::Bernoulli(share) => self.random.happens(*share),
+            Loss::GilbertElliott(model) => {
+                let (kept, change) = if self.bad {
+                    (model.h, model.r)
+                } else {
+                    (model.k, model.p)
+                };
+                let lost = !self.random.happens(kept);
+                self.bad ^= self.random.happens(change);
+                lost
+            }
+            Loss::Trace(trace) => {
+                let lost = trace.0[self.next];
+                self.next = (self.next + 1) % trace.0.len();
+                lost
+            }
+        }
+    }
+}
+
+fn gilbert(text: &str) -> Result<GilbertElliott, LinkError> {
+    let (mut p, mut r, mut h, mut k) = (None, None, Share::ZERO, Share::ONE);
+    for term in terms(text) {
+        match term {
+            Term::Pair("p", value) => p = Some(value.parse::<Share>()?),
+            Term::Pair("r", value) => r = Some(value.parse()?),
+            Term::Pair("h", value) => h = value.parse()?,
+            Term::Pair("k", value) => k = value.parse()?,
+            other => return Err(other.unknown("gilbert", &["p=", "r=", "h=", "k="])),
+        }
+    }
+    let p = p.ok_or_else(|| {
+        LinkError::invalid(
+            "gilbert",
+            "has no `p`, the chance to go from good to bad: write for example `gilbert:p=1%,r=30%`",
+        )
+    })?;
+    let r = r.unwrap_or_else(|| Share::new(1.0 - p.fraction()).unwrap_or_default());
+    Ok(GilbertElliott { p, r, h, k })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn losses(text: &str, packets: usize) -> Vec<bool> {
+        let mut process = LossProcess::new(&text.parse().unwrap(), 11);
+        (0..packets).map(|_| process.takes_next()).collect()
+    }
+
+    fn share(of: impl Iterator<Item = bool>) -> (f64, f64) {
+        let all: Vec<bool> = of.collect();
+        let count = all.len() as f64;
+        (all.iter().filter(|x| **x).count() as f64 / count, count)
+    }
+
+    /// The 99.9 % interval of a share of `count` independent draws.
+    fn within(share: f64, expected: f64, count: f64) -> bool {
+        (share - expected).abs() <= 3.2905 * (expected * (1.0 - expected) / count).sqrt()
+    }
+
+    #[test]
+    fn bernoulli_loses_its_share() {
+        for (text, expected) in [("0.1%", 0.001), ("1%", 0.01), ("5%", 0.05), ("50%", 0.5)] {
+            let (lost, count) = share(losses(text, 1_000_000).into_iter());
+            assert!(within(lost, expected, count), "{text}: {lost}");
+        }
+        assert!(losses("100%", 1000).into_iter().all(|lost| lost));
+        assert!(!losses("0", 1000).into_iter().any(|lost| lost));
+    }
+
+    /// With h = 0 and k = 1 a loss shows the bad state, so both transitions can be counted.
+    #[test]
+    fn gilbert_changes_state_as_often_as_it_says() {
+        let lost = losses("gilbert:p=1%,r=30%", 1_000_000);
+        let after = |state: bool| {
+            lost.windows(2)
+                .filter(move |pair| pair[0] == state)
+                .map(move |pair| pair[1] != state)
+        };
+        let (p, in_good) = share(after(false));
+        let (r, in_bad) = share(after(true));
+        assert!(within(p, 0.01, in_good), "p {p}");
+        assert!(within(r, 0.3, in_bad), "r {r}");
+    }
+
+    /// The variance of the mean of a two-state chain is that of independent draws times
+    /// (2 - p - r) / (p + r) for the part that the state decides; as a bound, for all of it.
+    #[test]
+    fn elliott_loses_its_mean() {
+        let model: Loss = "gilbert:p=2%,r=20%,h=30%,k=99%".parse().unwrap();
+        let expected = model.mean().fraction();
+        assert!((expected - (0.7 + 10.0 * 0.01) / 11.0).abs() < 1e-12);
+        let (lost, count) = share(losses("gilbert:p=2%,r=20%,h=30%,k=99%", 1_000_000).into_iter());
+        let correlation = (2.0 - 0.22) / 0.22;
+        assert!(
+            within(lost, expected, count / correlation),
+            "{lost} of {expected}"
+        );
+    }
+
+    #[test]
+    fn a_trace_repeats() {
+        let lost = losses("trace:001", 6);
+        assert_eq!(lost, [false, false, true, false, false, true]);
+        let mean = "trace:0011".parse::<Loss>().unwrap().mean();
+        assert_eq!(mean.fraction(), 0.5);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let message = |text: &str| text.parse::<Loss>().unwrap_err().to_string();
+        assert!(
+            message("140%").contains("from 0% to 100%"),
+            "{}",
+            message("140%")
+        );
+        assert!(message("gilbrt:p=1%").contains("did you mean `gilbert`?"));
+        assert!(message("gilbert:q=1%").contains("p=, r=, h=, k="));
+        assert!(message("gilbert:r=1%").contains("has no `p`"));
+        assert!(message("trace:0012").contains("line 1 of the loss trace has `2`"));
+        assert!(message("trace:").contains("empty"));
+        assert_eq!(
+            LossTrace::parse("0 1\n0,x"),
+            Err(TraceError::NotALoss {
+                line: 2,
+                found: 'x'
+            })
+        );
+    }
+}

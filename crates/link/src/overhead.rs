@@ -1,0 +1,86 @@
+use crate::LinkError;
+use crate::text::{as_text, hint};
+use units::Bytes;
+
+/// Bytes that each frame takes on the medium beyond (or short of) its size from the MAC addresses
+/// on. They count for the rate alone, never for queues or statistics.
+///
+/// Written `0`, `ethernet` (+24: preamble and start delimiter 8, frame check sequence 4,
+/// inter-frame gap 12), `ip` (-14: only the IP packet counts), or a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Overhead(i32);
+
+impl Overhead {
+    pub const NONE: Self = Self(0);
+    /// IEEE 802.3: 7 + 1 preamble and delimiter, 4 FCS, 12 inter-packet gap.
+    pub const ETHERNET: Self = Self(24);
+    pub const IP: Self = Self(-14);
+
+    pub const fn new(bytes: i32) -> Self {
+        Self(bytes)
+    }
+
+    /// What the medium carries for a frame of `size`: at least one byte.
+    #[inline]
+    pub const fn on_the_medium(self, size: Bytes) -> Bytes {
+        let bytes = size.count().saturating_add_signed(self.0 as i64);
+        Bytes::new(if bytes == 0 { 1 } else { bytes })
+    }
+}
+
+impl std::str::FromStr for Overhead {
+    type Err = LinkError;
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        match text.trim() {
+            "ethernet" => Ok(Self::ETHERNET),
+            "ip" => Ok(Self::IP),
+            other => other
+                .parse()
+                .map(Self)
+                .map_err(|_| LinkError::UnknownForm {
+                    what: "overhead",
+                    found: text.to_owned(),
+                    hint: hint(other, &["ethernet", "ip"]),
+                    known: "`0`, `ethernet` (+24), `ip` (-14) or a number of bytes such as `-4` or `38`",
+                }),
+        }
+    }
+}
+
+impl std::fmt::Display for Overhead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::ETHERNET => f.pad("ethernet"),
+            Self::IP => f.pad("ip"),
+            Self(bytes) => f.pad(&bytes.to_string()),
+        }
+    }
+}
+
+as_text!(Overhead, "an overhead such as \"ethernet\"");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_below_one_byte() {
+        assert_eq!(
+            Overhead::ETHERNET.on_the_medium(Bytes::new(1514)).count(),
+            1538
+        );
+        assert_eq!(Overhead::IP.on_the_medium(Bytes::new(1514)).count(), 1500);
+        assert_eq!(Overhead::IP.on_the_medium(Bytes::new(14)).count(), 1);
+        assert_eq!(Overhead::IP.on_the_medium(Bytes::new(3)).count(), 1);
+    }
+
+    #[test]
+    fn reads_and_prints() {
+        for text in ["0", "ethernet", "ip", "38", "-4"] {
+            assert_eq!(text.parse::<Overhead>().unwrap().to_string(), text);
+        }
+        assert_eq!("+24".parse::<Overhead>().unwrap(), Overhead::ETHERNET);
+        let message = "ethernt".parse::<Overhead>().unwrap_err().to_string();
+        assert!(message.contains("did you mean `ethernet`?"), "{message}");
+    }
+}

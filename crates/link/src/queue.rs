@@ -1,0 +1,164 @@
+//! What waits for the link. Every discipline is one file with one type that is a [`Discipline`];
+//! a new one adds its variant to [`QueueConfig`] and to `Kind` here.
+
+mod backlog;
+mod config;
+mod droptail;
+mod headdrop;
+mod limit;
+
+pub use config::QueueConfig;
+pub(crate) use config::limit_only;
+pub use droptail::DropTail;
+pub use headdrop::HeadDrop;
+pub use limit::Limit;
+
+use crate::{LinkError, LinkStats, Packet};
+use units::{Bytes, Rate, Time};
+
+/// A packet in a queue.
+#[derive(Debug, Clone)]
+pub struct Queued<P> {
+    pub packet: P,
+    /// Read once, at the arrival.
+    pub size: Bytes,
+    pub arrived: Time,
+}
+
+/// How a queue decides. Times are logical and never go backwards; every packet that is taken comes
+/// out again or is counted in `stats.dropped`.
+pub trait Discipline<P: Packet>: Sized {
+    type Config;
+
+    /// `pace` is the link's rate in the long run, `None` without a limit.
+    fn new(config: &Self::Config, pace: Option<Rate>, seed: u64) -> Self;
+
+    /// Other settings from now on; what was learnt stays. The limit is enforced by the caller,
+    /// which takes all packets out and admits them again.
+    fn retune(&mut self, config: &Self::Config, pace: Option<Rate>);
+
+    fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats);
+
+    /// Takes a packet that was queued before, dropping only for want of room.
+    fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats);
+
+    /// The next packet to be sent, from now on off the queue. `None` leaves the queue empty.
+    fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
+
+    fn packets(&self) -> usize;
+
+    fn bytes(&self) -> Bytes;
+
+    /// All packets in the order of their arrival, leaving none.
+    fn take_all(&mut self) -> Vec<Queued<P>>;
+}
+
+/// Any of the disciplines, with the statistics of its occupancy kept.
+#[derive(Debug)]
+pub struct Queue<P: Packet> {
+    config: QueueConfig,
+    pace: Option<Rate>,
+    seed: u64,
+    /// How often the discipline was changed for another: each gets streams of its own.
+    generation: u64,
+    kind: Kind<P>,
+}
+
+#[derive(Debug)]
+enum Kind<P: Packet> {
+    DropTail(DropTail<P>),
+    HeadDrop(HeadDrop<P>),
+}
+
+macro_rules! each {
+    ($kind:expr, $queue:ident => $do:expr) => {
+        match $kind {
+            Kind::DropTail($queue) => $do,
+            Kind::HeadDrop($queue) => $do,
+        }
+    };
+}
+
+impl<P: Packet> Queue<P> {
+    pub fn new(config: &QueueConfig, pace: Option<Rate>, seed: u64) -> Result<Self, LinkError> {
+        config.validate()?;
+        Ok(Self {
+            config: *config,
+            pace,
+            seed,
+            generation: 0,
+            kind: Kind::new(config, pace, seed),
+        })
+    }
+
+    #[inline]
+    pub fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats) {
+        each!(&mut self.kind, queue => queue.enqueue(now, item, stats));
+        stats.occupancy.becomes(now, self.bytes());
+    }
+
+    #[inline]
+    pub fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
+        let item = each!(&mut self.kind, queue => queue.dequeue(now, stats));
+        stats.occupancy.becomes(now, self.bytes());
+        if let Some(item) = &item {
+            stats.sojourns.add(now.since(item.arrived));
+        }
+        item
+    }
+
+    /// Changes the settings or the whole discipline; packets stay as long as there is room.
+    pub fn reconfigure(
+        &mut self,
+        now: Time,
+        config: &QueueConfig,
+        pace: Option<Rate>,
+        stats: &mut LinkStats,
+    ) -> Result<(), LinkError> {
+        config.validate()?;
+        if (self.config, self.pace) == (*config, pace) {
+            return Ok(());
+        }
+        let waiting = each!(&mut self.kind, queue => queue.take_all());
+        if !self.kind.retune(config, pace) {
+            self.generation += 1;
+            let seed = self.seed ^ crate::random::mix(self.generation);
+            self.kind = Kind::new(config, pace, seed);
+        }
+        for item in waiting {
+            each!(&mut self.kind, queue => queue.admit(item, stats));
+        }
+        (self.config, self.pace) = (*config, pace);
+        stats.occupancy.becomes(now, self.bytes());
+        Ok(())
+    }
+
+    #[inline]
+    pub fn packets(&self) -> usize {
+        each!(&self.kind, queue => queue.packets())
+    }
+
+    #[inline]
+    pub fn bytes(&self) -> Bytes {
+        each!(&self.kind, queue => queue.bytes())
+    }
+}
+
+impl<P: Packet> Kind<P> {
+    fn new(config: &QueueConfig, pace: Option<Rate>, seed: u64) -> Self {
+        match config {
+            QueueConfig::DropTail(c) => Self::DropTail(DropTail::new(c, pace, seed)),
+            QueueConfig::HeadDrop(c) => Self::HeadDrop(HeadDrop::new(c, pace, seed)),
+        }
+    }
+
+    /// False where `config` is of another kind.
+    fn retune(&mut self, config: &QueueConfig, pace: Option<Rate>) -> bool {
+        match (self, config) {
+            (Self::DropTail(queue), QueueConfig::DropTail(c)) => queue.retune(c, pace),
+            (Self::HeadDrop(queue), QueueConfig::HeadDrop(c)) => queue.retune(c, pace),
+            _ => return false,
+        }
+        true
+    }
+}

@@ -1,0 +1,96 @@
+use crate::LinkError;
+use crate::queue::{Limit, droptail, headdrop};
+use crate::text::{Term, as_text, hint, name_and_terms, terms};
+
+/// Which packets wait, for how long, and which are dropped or marked.
+///
+/// Written as a name, and settings behind a colon; what is left out has the default shown here.
+/// A limit counts bytes (`256KiB`) or packets (`100p`) and may stand alone.
+///
+/// | form | see |
+/// | --- | --- |
+/// | `droptail:10000p` | [`DropTail`](crate::DropTail) |
+/// | `headdrop:10000p` | [`HeadDrop`](crate::HeadDrop) |
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum QueueConfig {
+    DropTail(Limit),
+    HeadDrop(Limit),
+}
+
+impl QueueConfig {
+    pub fn validate(&self) -> Result<(), LinkError> {
+        match self {
+            Self::DropTail(limit) | Self::HeadDrop(limit) => limit.validate("the queue's limit"),
+        }
+    }
+
+    pub fn limit(&self) -> Limit {
+        match self {
+            Self::DropTail(limit) | Self::HeadDrop(limit) => *limit,
+        }
+    }
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        Self::DropTail(droptail::DEFAULT)
+    }
+}
+
+impl std::str::FromStr for QueueConfig {
+    type Err = LinkError;
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        let (name, rest) = name_and_terms(text);
+        let config = match name {
+            "droptail" => Self::DropTail(droptail::parse(rest)?),
+            "headdrop" => Self::HeadDrop(headdrop::parse(rest)?),
+            other => {
+                return Err(LinkError::UnknownForm {
+                    what: "queue",
+                    found: text.to_owned(),
+                    hint: hint(other, &NAMES),
+                    known: KNOWN,
+                });
+            }
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+impl std::fmt::Display for QueueConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::DropTail(limit) => f.pad(&format!("droptail:{limit}")),
+            Self::HeadDrop(limit) => f.pad(&format!("headdrop:{limit}")),
+        }
+    }
+}
+
+as_text!(QueueConfig, "a queue such as \"droptail:256KiB\"");
+
+/// A limit may stand alone: what begins with a digit is one.
+pub(crate) fn bare_limit<'a>(term: Term<'a>) -> Option<&'a str> {
+    match term {
+        Term::Pair("limit", limit) => Some(limit),
+        Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit()) => Some(word),
+        _ => None,
+    }
+}
+
+pub(crate) fn limit_only(
+    name: &'static str,
+    text: &str,
+    default: Limit,
+) -> Result<Limit, LinkError> {
+    let mut limit = default;
+    for term in terms(text) {
+        limit = bare_limit(term)
+            .ok_or_else(|| term.unknown(name, &["limit="]))?
+            .parse()?;
+    }
+    Ok(limit)
+}
+
+const NAMES: [&str; 2] = ["droptail", "headdrop"];
+const KNOWN: &str = "`droptail:256KiB`, `droptail:100p` or `headdrop:256KiB`";

@@ -1,0 +1,64 @@
+use crate::LinkError;
+use crate::text::as_text;
+use units::Bytes;
+
+/// How much a queue holds. Written `256KiB`, or `100p` for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Limit {
+    Bytes(Bytes),
+    Packets(u64),
+}
+
+impl Limit {
+    /// Whether a frame of `size` fits behind what is there.
+    #[inline]
+    pub fn has_room(self, packets: usize, bytes: Bytes, size: Bytes) -> bool {
+        match self {
+            Self::Bytes(limit) => bytes + size <= limit,
+            Self::Packets(limit) => (packets as u64) < limit,
+        }
+    }
+
+    pub(crate) fn validate(self, setting: &'static str) -> Result<(), LinkError> {
+        match self {
+            Self::Bytes(Bytes::ZERO) | Self::Packets(0) => Err(LinkError::invalid(
+                setting,
+                "is 0, and such a queue takes nothing: give a size such as `256KiB` or `100p`",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::str::FromStr for Limit {
+    type Err = LinkError;
+    fn from_str(text: &str) -> Result<Self, LinkError> {
+        let trimmed = text.trim();
+        match trimmed.strip_suffix('p') {
+            Some(packets) => {
+                packets
+                    .trim_end()
+                    .parse()
+                    .map(Self::Packets)
+                    .map_err(|_| LinkError::UnknownForm {
+                        what: "queue limit",
+                        found: text.to_owned(),
+                        hint: String::new(),
+                        known: "bytes such as `256KiB`, or packets such as `100p`",
+                    })
+            }
+            None => Ok(Self::Bytes(trimmed.parse()?)),
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Packets(packets) => f.pad(&format!("{packets}p")),
+        }
+    }
+}
+
+as_text!(Limit, "a queue limit such as \"256KiB\" or \"100p\"");

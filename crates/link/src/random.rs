@@ -1,0 +1,88 @@
+use rand_pcg::{Pcg64, rand_core::Rng};
+use units::Share;
+
+/// One component's own stream of random numbers.
+///
+/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm of integers only: the same seed
+/// gives the same decisions on every platform and with every version.
+#[derive(Debug, Clone)]
+pub(crate) struct Stream(Pcg64);
+
+impl Stream {
+    /// The stream of the component `name`. Streams of different names share nothing, so that
+    /// turning one component on leaves the others' decisions as they were.
+    pub(crate) fn new(seed: u64, name: &str) -> Self {
+        let mut state = mix(seed) ^ fnv1a(name);
+        let mut word = || {
+            state = state.wrapping_add(GOLDEN_RATIO);
+            u128::from(mix(state))
+        };
+        let first = word() << 64 | word();
+        let second = word() << 64 | word();
+        Self(Pcg64::new(first, second))
+    }
+
+    #[inline]
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// Uniform in [0, 1), with all the 53 bits a double holds.
+    #[inline]
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    #[inline]
+    pub(crate) fn happens(&mut self, chance: Share) -> bool {
+        self.unit() < chance.fraction()
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
+pub(crate) fn mix(value: u64) -> u64 {
+    let mut z = value;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn fnv1a(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_never_change_between_versions() {
+        let mut stream = Stream::new(1, "loss");
+        let first: Vec<u64> = (0..3).map(|_| stream.bits()).collect();
+        assert_eq!(first, PINNED);
+    }
+
+    #[test]
+    fn names_and_seeds_make_different_streams() {
+        let first = |seed, name| Stream::new(seed, name).bits();
+        assert_ne!(first(1, "loss"), first(1, "jitter"));
+        assert_ne!(first(1, "loss"), first(2, "loss"));
+    }
+
+    #[test]
+    fn certain_and_impossible_are_exact() {
+        let mut stream = Stream::new(7, "loss");
+        assert!((0..10_000).all(|_| stream.happens(Share::ONE)));
+        assert!((0..10_000).all(|_| !stream.happens(Share::ZERO)));
+    }
+
+    const PINNED: [u64; 3] = [
+        4_235_962_533_230_121_547,
+        8_243_243_526_963_018_458,
+        1_198_929_198_566_493_071,
+    ];
+}

@@ -1,0 +1,112 @@
+//! How the parts of a link are written: `name:setting=value,flag`.
+
+use crate::LinkError;
+
+/// Serialises through `Display` and deserialises through `FromStr`: files, flags and JSON all
+/// show the one form.
+macro_rules! as_text {
+    ($type:ty, $expected:literal) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl serde::de::Visitor<'_> for Text {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str($expected)
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
+}
+pub(crate) use as_text;
+
+/// One of the settings behind the colon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Term<'a> {
+    Pair(&'a str, &'a str),
+    Word(&'a str),
+}
+
+impl Term<'_> {
+    /// The error of a term that is none of `known` (each written `name=` or `flag`).
+    pub(crate) fn unknown(self, of: &'static str, known: &[&'static str]) -> LinkError {
+        let found = match self {
+            Self::Pair(name, _) => name,
+            Self::Word(word) => word,
+        };
+        let names: Vec<&str> = known.iter().map(|k| k.trim_end_matches('=')).collect();
+        LinkError::UnknownSetting {
+            of,
+            found: found.to_owned(),
+            hint: hint(found, &names),
+            known: known.join(", "),
+        }
+    }
+}
+
+/// The name before the colon, and what stands behind it.
+pub(crate) fn name_and_terms(text: &str) -> (&str, &str) {
+    let (name, terms) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
+    (name.trim(), terms.trim())
+}
+
+pub(crate) fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|term| !term.is_empty())
+        .map(|term| match term.split_once('=') {
+            Some((name, value)) => Term::Pair(name.trim(), value.trim()),
+            None => Term::Word(term),
+        })
+}
+
+/// ", did you mean `x`?" where one of `known` is near enough to `found`.
+pub(crate) fn hint(found: &str, known: &[&str]) -> String {
+    let found = found.to_ascii_lowercase();
+    known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&found, name), name))
+        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
+        .min()
+        .map_or_else(String::new, |(_, name)| format!(", did you mean `{name}`?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_form_apart() {
+        let (name, rest) = name_and_terms(" red: limit=10p , ecn ");
+        assert_eq!(name, "red");
+        assert_eq!(
+            terms(rest).collect::<Vec<_>>(),
+            [Term::Pair("limit", "10p"), Term::Word("ecn")]
+        );
+        assert_eq!(name_and_terms("droptail"), ("droptail", ""));
+    }
+
+    #[test]
+    fn hints_only_at_what_is_near() {
+        assert_eq!(
+            hint("dropptail", &["droptail", "red"]),
+            ", did you mean `droptail`?"
+        );
+        assert_eq!(
+            hint("codle", &["droptail", "codel"]),
+            ", did you mean `codel`?"
+        );
+        assert_eq!(hint("banana", &["droptail", "codel"]), "");
+    }
+}

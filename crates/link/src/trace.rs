@@ -1,0 +1,166 @@
+use crate::TraceError;
+use units::{Bytes, Rate, Span};
+
+/// A link whose capacity was recorded: mahimahi's packet-delivery trace (Netravali et al.,
+/// "Mahimahi: Accurate Record-and-Replay for HTTP", USENIX ATC 2015, section 4.1; the semantics
+/// are those of src/frontend/link_queue.cc).
+///
+/// Each line is a time in milliseconds at which 1504 bytes may leave. The trace repeats from its
+/// last time on. A frame leaves the queue at the first opportunity after its arrival; a larger one
+/// takes several, and what it leaves of the last goes to the next frames. An opportunity that finds
+/// nothing to send, or its rest, is lost.
+///
+/// Mahimahi counts an IP packet and 4 bytes of its TUN header, so that a packet of 1500 bytes is
+/// one opportunity. Frames here count from the MAC addresses on; an overhead of `-10` makes them
+/// equal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trace {
+    /// Sorted, not empty, and the last is above 0.
+    milliseconds: Box<[u64]>,
+}
+
+impl Trace {
+    pub const OPPORTUNITY: Bytes = Bytes::new(1504);
+
+    /// Reads one time a line; empty lines and lines that begin with `#` do not count.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut milliseconds: Vec<u64> = Vec::new();
+        for (index, content) in text.lines().enumerate() {
+            let (line, content) = (index + 1, content.trim());
+            if content.is_empty() || content.starts_with('#') {
+                continue;
+            }
+            let found: u64 = content.parse().map_err(|_| TraceError::NotANumber {
+                line,
+                found: content.chars().take(40).collect(),
+            })?;
+            if found > LONGEST_MS {
+                return Err(TraceError::TooLate { line, found });
+            }
+            let before = milliseconds.last().copied().unwrap_or(0);
+            if found < before {
+                return Err(TraceError::Backwards {
+                    line,
+                    found,
+                    before,
+                });
+            }
+            milliseconds.push(found);
+        }
+        match milliseconds.last() {
+            None => Err(TraceError::Empty),
+            Some(0) => Err(TraceError::NoLength),
+            Some(_) => Ok(Self {
+                milliseconds: milliseconds.into_boxed_slice(),
+            }),
+        }
+    }
+
+    /// How long the trace takes before it repeats.
+    pub fn length(&self) -> Span {
+        Span::from_millis(self.length_ms())
+    }
+
+    pub fn opportunities(&self) -> usize {
+        self.milliseconds.len()
+    }
+
+    pub fn mean_rate(&self) -> Rate {
+        let bits = Self::OPPORTUNITY.count() as u128 * 8 * self.milliseconds.len() as u128;
+        let rate = bits * 1000 / u128::from(self.length_ms());
+        Rate::from_bits_per_second(rate.clamp(1, i64::MAX as u128) as u64)
+    }
+
+    /// When the opportunity `index` comes, counted over all repetitions.
+    #[inline]
+    pub(crate) fn at(&self, index: u64) -> Span {
+        let count = self.milliseconds.len() as u64;
+        let within = self.milliseconds[(index % count) as usize];
+        let repeated = (index / count).saturating_mul(self.length_ms());
+        Span::from_millis(repeated.saturating_add(within))
+    }
+
+    /// The first opportunity later than `passed`.
+    pub(crate) fn first_after(&self, passed: Span) -> u64 {
+        let count = self.milliseconds.len() as u64;
+        let milliseconds = passed.nanos() / 1_000_000;
+        let (repeated, within) = (
+            milliseconds / self.length_ms(),
+            milliseconds % self.length_ms(),
+        );
+        let skipped = self.milliseconds.partition_point(|at| *at <= within) as u64;
+        // The last opportunity of the repetition before falls on this one's time 0 and is over.
+        repeated * count + skipped
+    }
+
+    fn length_ms(&self) -> u64 {
+        self.milliseconds.last().copied().unwrap_or(1)
+    }
+}
+
+impl std::fmt::Display for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, at) in self.milliseconds.iter().enumerate() {
+            write!(f, "{}{at}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+/// A year.
+const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_which_line_is_wrong() {
+        let error = |text: &str| Trace::parse(text).unwrap_err();
+        assert_eq!(error("# nothing\n\n"), TraceError::Empty);
+        assert_eq!(error("0\n0\n"), TraceError::NoLength);
+        assert_eq!(
+            error("1\n5\n3\n"),
+            TraceError::Backwards {
+                line: 3,
+                found: 3,
+                before: 5
+            }
+        );
+        assert_eq!(
+            error("1\n5.5\n"),
+            TraceError::NotANumber {
+                line: 2,
+                found: "5.5".to_owned()
+            }
+        );
+        assert_eq!(
+            error("99999999999999999"),
+            TraceError::TooLate {
+                line: 1,
+                found: 99_999_999_999_999_999
+            }
+        );
+        assert!(error("1\nfive").to_string().contains("line 2"));
+    }
+
+    #[test]
+    fn repeats_from_its_last_time_on() {
+        let trace = Trace::parse("2\n5\n5\n10\n").unwrap();
+        let at: Vec<u64> = (0..9).map(|i| trace.at(i).nanos() / 1_000_000).collect();
+        assert_eq!(at, [2, 5, 5, 10, 12, 15, 15, 20, 22]);
+        assert_eq!(trace.mean_rate().bits_per_second(), 1504 * 8 * 4 * 100);
+    }
+
+    #[test]
+    fn finds_the_first_opportunity_after_any_time() {
+        for text in ["2\n5\n5\n10", "0\n0\n3", "1"] {
+            let trace = Trace::parse(text).unwrap();
+            for tenth in 0..400u64 {
+                let passed = Span::from_micros(tenth * 100);
+                let expected = (0..).find(|i| trace.at(*i) > passed).unwrap();
+                assert_eq!(trace.first_after(passed), expected, "{text:?} at {passed}");
+            }
+        }
+    }
+}

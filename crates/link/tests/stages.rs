@@ -1,0 +1,233 @@
+//! What happens to single packets, stage by stage, in numbers one can check by hand.
+
+mod world;
+
+use link::{LinkConfig, LinkError};
+use units::{Bytes, Rate, Share, Span};
+use world::{TestPacket, at, drain, link};
+
+/// 1000 bytes take 1 µs.
+fn eight_gbit() -> LinkConfig {
+    LinkConfig {
+        rate: "8gbit".parse().unwrap(),
+        delay: Span::from_micros(10),
+        ..LinkConfig::default()
+    }
+}
+
+fn times(deliveries: &[(u64, TestPacket)]) -> Vec<(u64, u64)> {
+    deliveries.iter().map(|(t, p)| (*t, p.number)).collect()
+}
+
+#[test]
+fn a_perfect_wire_delivers_at_once() {
+    let mut wire = link(&LinkConfig::default());
+    wire.arrive(at(5), TestPacket::new(1, 1514));
+    assert_eq!(wire.next_event(), Some(at(5)));
+    let delivery = wire.deliver(at(5)).unwrap();
+    assert_eq!((delivery.at, delivery.arrived), (at(5), at(5)));
+    assert_eq!(wire.deliver(at(5)), None);
+    assert_eq!(wire.next_event(), None);
+}
+
+#[test]
+fn packets_queue_are_serialised_and_propagate() {
+    let mut link = link(&eight_gbit());
+    link.arrive(at(0), TestPacket::new(1, 1000));
+    link.arrive(at(0), TestPacket::new(2, 500));
+    link.arrive(at(1200), TestPacket::new(3, 1000));
+    assert_eq!(link.queued(), (1, Bytes::new(1000)));
+    assert_eq!(link.in_flight(), 2);
+    assert_eq!(link.next_event(), Some(at(1500)));
+    assert_eq!(link.next_delivery(), Some(at(11_000)));
+    link.arrive(at(9000), TestPacket::new(4, 1000));
+    assert_eq!(
+        times(&drain(&mut link)),
+        [(11_000, 1), (11_500, 2), (12_500, 3), (20_000, 4)]
+    );
+    assert!(link.balance().holds());
+    let stats = link.stats();
+    assert_eq!(stats.sojourns.packets(), 4);
+    assert_eq!(stats.sojourns.max(), Span::from_nanos(1000));
+}
+
+#[test]
+fn a_lost_packet_has_used_the_rate() {
+    let mut link = link(&LinkConfig {
+        loss: "trace:10".parse().unwrap(),
+        ..eight_gbit()
+    });
+    link.arrive(at(0), TestPacket::new(1, 1000));
+    link.arrive(at(0), TestPacket::new(2, 1000));
+    assert_eq!(times(&drain(&mut link)), [(12_000, 2)]);
+    assert_eq!(link.stats().dropped.loss.packets, 1);
+}
+
+#[test]
+fn overhead_counts_for_the_rate_alone() {
+    let mut link = link(&LinkConfig {
+        overhead: "ethernet".parse().unwrap(),
+        queue: "droptail:1000B".parse().unwrap(),
+        ..eight_gbit()
+    });
+    link.arrive(at(0), TestPacket::new(1, 1000));
+    link.arrive(at(0), TestPacket::new(2, 1000));
+    assert_eq!(times(&drain(&mut link)), [(11_024, 1), (12_048, 2)]);
+    assert_eq!(link.stats().delivered.bytes, Bytes::new(2000));
+}
+
+#[test]
+fn copies_follow_their_originals_and_corruption_shows() {
+    let mut link = link(&LinkConfig {
+        duplicate: Share::ONE,
+        corrupt: Share::ONE,
+        ..eight_gbit()
+    });
+    link.arrive(at(0), TestPacket::new(1, 1000));
+    link.arrive(at(0), TestPacket::new(2, 1000));
+    let deliveries = drain(&mut link);
+    assert_eq!(
+        times(&deliveries),
+        [(11_000, 1), (11_000, 1), (12_000, 2), (12_000, 2)]
+    );
+    assert!(deliveries.iter().all(|(_, p)| p.corrupted.is_some()));
+    let stats = link.stats();
+    assert_eq!((stats.duplicated.packets, stats.corrupted.packets), (2, 2));
+    assert!(link.balance().holds());
+}
+
+#[test]
+fn a_packet_held_back_is_overtaken() {
+    let mut link = link(&LinkConfig {
+        reorder: "10%,5us".parse().unwrap(),
+        ..eight_gbit()
+    });
+    for number in 0..10_000 {
+        link.arrive(at(number * 1000), TestPacket::new(number, 1000));
+    }
+    let deliveries = drain(&mut link);
+    let late = |(t, p): &&(u64, TestPacket)| *t == (p.number + 1) * 1000 + 15_000;
+    let held_back = deliveries.iter().filter(late).count();
+    assert!((880..1120).contains(&held_back), "{held_back}");
+    let on_time = |(t, p): &&(u64, TestPacket)| *t == (p.number + 1) * 1000 + 10_000;
+    assert_eq!(
+        deliveries.iter().filter(on_time).count(),
+        10_000 - held_back
+    );
+    let reordered = link.stats().reordered.packets;
+    assert!(
+        reordered > 800 && reordered <= held_back as u64,
+        "{reordered}"
+    );
+}
+
+#[test]
+fn jitter_keeps_the_order_unless_it_may_not() {
+    let reordered = |jitter: &str| {
+        let mut link = link(&LinkConfig {
+            jitter: jitter.parse().unwrap(),
+            ..eight_gbit()
+        });
+        for number in 0..10_000 {
+            link.arrive(at(number * 1000), TestPacket::new(number, 1000));
+        }
+        let deliveries = drain(&mut link);
+        assert!(deliveries.is_sorted_by_key(|(t, _)| *t));
+        assert_eq!(deliveries.len(), 10_000);
+        let sorted = deliveries.is_sorted_by_key(|(_, p)| p.number);
+        assert_eq!(sorted, link.stats().reordered.packets == 0);
+        !sorted
+    };
+    assert!(!reordered("5us"));
+    assert!(!reordered("5us,normal"));
+    assert!(reordered("5us,uniform,reorder"));
+    assert!(reordered("5us,normal,reorder"));
+}
+
+/// Opportunities at 2, 5, 5 and 10 ms, again from 10 ms on: 12, 15, …
+#[test]
+fn a_trace_gives_mahimahis_opportunities() {
+    let mut link = link(&LinkConfig {
+        rate: "trace:2,5,5,10".parse().unwrap(),
+        ..LinkConfig::default()
+    });
+    let ms = |ms: u64| at(ms * 1_000_000);
+    for (number, size) in [(1, 1504), (2, 752), (3, 752), (4, 3000), (5, 8)] {
+        link.arrive(ms(2), TestPacket::new(number, size));
+    }
+    assert_eq!(link.next_event(), Some(ms(5)));
+    // Nothing waits at 12 and 15, so those are lost; the rest of 22 is lost on 7, which comes later.
+    link.arrive(ms(21), TestPacket::new(6, 100));
+    link.arrive(ms(22), TestPacket::new(7, 100));
+    let deliveries: Vec<(u64, u64)> = times(&drain(&mut link))
+        .into_iter()
+        .map(|(t, number)| (t / 1_000_000, number))
+        .collect();
+    assert_eq!(
+        deliveries,
+        [(5, 1), (5, 2), (5, 3), (12, 4), (12, 5), (22, 6), (25, 7)]
+    );
+}
+
+#[test]
+fn a_link_changes_while_it_runs() {
+    let mut link = link(&eight_gbit());
+    for number in 1..=4 {
+        link.arrive(at(0), TestPacket::new(number, 1000));
+    }
+    // Half of the first is through; the rest takes ten times as long.
+    let slower = LinkConfig {
+        rate: "800mbit".parse().unwrap(),
+        delay: Span::from_micros(1),
+        ..eight_gbit()
+    };
+    link.reconfigure(at(500), &slower).unwrap();
+    assert_eq!(link.next_event(), Some(at(5500)));
+    link.reconfigure(at(6000), &LinkConfig::default()).unwrap();
+    // The first left at 5500 with a delay of 1 µs, so the others may not come before 6500.
+    assert_eq!(
+        times(&drain(&mut link)),
+        [(6500, 1), (6500, 2), (6500, 3), (6500, 4)]
+    );
+    assert!(link.balance().holds());
+}
+
+#[test]
+fn a_smaller_queue_drops_what_has_no_room() {
+    let mut link = link(&eight_gbit());
+    for number in 1..=5 {
+        link.arrive(at(0), TestPacket::new(number, 1000));
+    }
+    let smaller = LinkConfig {
+        queue: "droptail:2p".parse().unwrap(),
+        ..eight_gbit()
+    };
+    link.reconfigure(at(0), &smaller).unwrap();
+    assert_eq!(link.queued(), (2, Bytes::new(2000)));
+    assert_eq!(link.stats().dropped.overflow.packets, 2);
+    let delivered: Vec<u64> = drain(&mut link).iter().map(|(_, p)| p.number).collect();
+    assert_eq!(delivered, [1, 2, 3]);
+    assert!(link.balance().holds());
+}
+
+#[test]
+fn a_link_that_delivers_nothing_is_refused() {
+    let refused = |config: LinkConfig| match link::Link::<TestPacket>::new(&config, at(0)) {
+        Err(LinkError::Invalid { setting, .. }) => setting,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        refused(LinkConfig {
+            rate: link::Capacity::Fixed(Rate::default()),
+            ..LinkConfig::default()
+        }),
+        "rate"
+    );
+    assert_eq!(
+        refused(LinkConfig {
+            queue: link::QueueConfig::DropTail(link::Limit::Packets(0)),
+            ..LinkConfig::default()
+        }),
+        "the queue's limit"
+    );
+}

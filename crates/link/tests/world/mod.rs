@@ -1,0 +1,65 @@
+//! A packet and a few ways to drive a link, shared by the tests.
+#![allow(dead_code, unreachable_pub)]
+
+use link::{Link, LinkConfig, Packet};
+use units::{Bytes, Time};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TestPacket {
+    pub number: u64,
+    pub size: u64,
+    pub flow: u64,
+    pub ecn: bool,
+    pub marked: bool,
+    pub corrupted: Option<u64>,
+}
+
+impl TestPacket {
+    pub fn new(number: u64, size: u64) -> Self {
+        Self {
+            number,
+            size,
+            flow: 0,
+            ecn: false,
+            marked: false,
+            corrupted: None,
+        }
+    }
+}
+
+impl Packet for TestPacket {
+    fn size(&self) -> Bytes {
+        Bytes::new(self.size)
+    }
+
+    fn flow(&self) -> u64 {
+        self.flow
+    }
+
+    fn ecn_capable(&self) -> bool {
+        self.ecn
+    }
+
+    fn mark_congestion(&mut self) {
+        self.marked = true;
+    }
+
+    fn corrupt(&mut self, random: u64) {
+        self.corrupted = Some(random);
+    }
+}
+
+pub fn at(nanos: u64) -> Time {
+    Time::from_nanos(nanos)
+}
+
+pub fn link(config: &LinkConfig) -> Link<TestPacket> {
+    Link::new(config, Time::ZERO).unwrap()
+}
+
+/// Everything still to come, as (delivery time, packet).
+pub fn drain(link: &mut Link<TestPacket>) -> Vec<(u64, TestPacket)> {
+    std::iter::from_fn(|| link.deliver(Time::from_nanos(u64::MAX - 1)))
+        .map(|delivery| (delivery.at.nanos(), delivery.packet))
+        .collect()
+}
