@@ -5,11 +5,20 @@
 //! `None` or [`ProbeError::NotSupported`], never zero. Everything about the network is that of
 //! the *calling thread's* namespace.
 
+pub mod cgroup;
 pub mod clock;
+mod core_table;
 pub mod cpu;
 mod error;
+pub mod interface;
+pub mod interrupts;
 mod netlink;
+pub mod pressure;
 pub mod process;
+pub mod qdisc;
+pub mod snmp;
+pub mod softirqs;
+pub mod softnet;
 pub mod tcp;
 
 pub use error::ProbeError;

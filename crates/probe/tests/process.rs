@@ -1,5 +1,7 @@
 //! Real processes and threads.
 
+#![allow(clippy::unwrap_used)]
+
 use std::process::{Child, Command, Stdio};
 
 use probe::ProbeError;

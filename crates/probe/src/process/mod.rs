@@ -11,5 +11,6 @@ mod thread;
 
 pub use ksoftirqd::{KsoftirqdSnapshot, KsoftirqdUse};
 pub use set::{ProcessUse, Processes, ProcessesUse};
+pub(crate) use stat::ended;
 pub use stat::{CpuTime, Process};
 pub use thread::{Thread, ThreadUse};

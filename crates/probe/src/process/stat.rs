@@ -131,7 +131,7 @@ impl CpuTime {
 }
 
 /// A missing file under `/proc/PID`, or ESRCH while reading it, means that the process is gone.
-pub(super) fn ended(pid: u32, error: ProbeError) -> ProbeError {
+pub(crate) fn ended(pid: u32, error: ProbeError) -> ProbeError {
     match error {
         ProbeError::Read { source, .. }
             if source.kind() == std::io::ErrorKind::NotFound

@@ -343,7 +343,7 @@ fn rate(bytes_per_second: u64) -> Option<Rate> {
     ))
 }
 
-fn rate_over(bytes: Bytes, elapsed: Span) -> Option<Rate> {
+pub(crate) fn rate_over(bytes: Bytes, elapsed: Span) -> Option<Rate> {
     let bits = u128::from(bytes.count()) * 8 * 1_000_000_000;
     let per_second = bits.checked_div(elapsed.nanos().into())?;
     Some(Rate::from_bits_per_second(

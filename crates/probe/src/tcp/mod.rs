@@ -6,6 +6,7 @@ mod of_socket;
 mod sockets;
 
 pub use congestion::{CongestionInfo, Refused, congestion_control_of, set_congestion_control};
+pub(crate) use info::rate_over;
 pub use info::{CongestionState, TcpInfo, TcpState, TcpUse};
 pub use of_socket::of_socket;
 pub use sockets::{Filter, Memory, Queues, TcpSocket, Timer, sockets};

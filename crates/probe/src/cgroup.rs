@@ -1,0 +1,277 @@
+//! CPU use, limits and throttling of control groups, in version 1, version 2 and where both
+//! are mounted (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpuacct.rst,
+//! scheduler/sched-bwc.rst).
+
+mod place;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use units::{Share, Span, Time};
+
+use crate::ProbeError;
+use crate::clock;
+use crate::error::read_text;
+
+pub use place::Place;
+
+/// The groups a process is in, from its own up to the outermost that is visible. A limit at
+/// any of them holds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CgroupSnapshot {
+    pub taken: Time,
+    /// CPU time used by the process's own group and the groups below it.
+    pub used: Option<Span>,
+    /// Where the CPU controller governs, innermost first.
+    pub levels: Vec<Level>,
+}
+
+/// One group on the way up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    pub path: PathBuf,
+    /// `None`: this group has no limit of its own.
+    pub quota: Option<Quota>,
+    pub throttling: Option<Throttling>,
+}
+
+/// CPU time granted per period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    pub granted: Span,
+    pub period: Span,
+}
+
+impl Quota {
+    /// 0.5 is half a core.
+    pub fn cores(&self) -> Option<f64> {
+        (self.period > Span::ZERO).then(|| self.granted.secs_f64() / self.period.secs_f64())
+    }
+}
+
+/// How often the quota ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Throttling {
+    pub periods: u64,
+    pub throttled: u64,
+    /// Summed over the cores that had to wait.
+    pub time: Span,
+}
+
+impl CgroupSnapshot {
+    pub fn own() -> Result<Self, ProbeError> {
+        Self::at(&Place::own()?)
+    }
+
+    pub fn of(pid: u32) -> Result<Self, ProbeError> {
+        Self::at(&Place::of(pid)?)
+    }
+
+    /// Reads the groups found by [`Place`].
+    pub fn at(place: &Place) -> Result<Self, ProbeError> {
+        let mut snapshot = Self {
+            used: place.used()?,
+            ..Self::default()
+        };
+        for (path, version) in place.levels() {
+            // A group that was removed meanwhile has nothing to tell.
+            if let Some(stat) = optional(&path.join("cpu.stat"))? {
+                snapshot.levels.push(Level {
+                    throttling: parse_throttling(&stat),
+                    quota: version.quota(&path)?,
+                    path,
+                });
+            }
+        }
+        snapshot.taken = clock::now();
+        Ok(snapshot)
+    }
+
+    /// The limit with the fewest cores.
+    pub fn tightest(&self) -> Option<(&Level, Quota)> {
+        self.levels
+            .iter()
+            .filter_map(|level| Some((level, level.quota?)))
+            .min_by(|(_, a), (_, b)| {
+                let cores = |quota: &Quota| quota.cores().unwrap_or(f64::INFINITY);
+                cores(a).total_cmp(&cores(b))
+            })
+    }
+
+    pub fn since(&self, earlier: &Self) -> CgroupUse {
+        CgroupUse {
+            elapsed: self.taken.since(earlier.taken),
+            used: self
+                .used
+                .zip(earlier.used)
+                .map(|(later, earlier)| later - earlier),
+            levels: self
+                .levels
+                .iter()
+                .filter_map(|level| {
+                    let before = earlier.levels.iter().find(|old| old.path == level.path)?;
+                    let spent = level.throttling?.since(&before.throttling?);
+                    Some((level.path.clone(), spent))
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Throttling {
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            periods: self.periods.saturating_sub(earlier.periods),
+            throttled: self.throttled.saturating_sub(earlier.throttled),
+            time: self.time - earlier.time,
+        }
+    }
+
+    /// Periods in which the quota ran out; `None` if no period with work passed.
+    pub fn share(&self) -> Option<Share> {
+        (self.periods > 0)
+            .then(|| Share::new(self.throttled as f64 / self.periods as f64).unwrap_or(Share::ONE))
+    }
+}
+
+/// What the groups did between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CgroupUse {
+    pub elapsed: Span,
+    pub used: Option<Span>,
+    /// Innermost first.
+    pub levels: Vec<(PathBuf, Throttling)>,
+}
+
+impl CgroupUse {
+    /// The group that was held back most.
+    pub fn most_throttled(&self) -> Option<(&Path, Throttling)> {
+        self.levels
+            .iter()
+            .max_by_key(|(_, throttling)| (throttling.time, throttling.throttled))
+            .map(|(path, throttling)| (path.as_path(), *throttling))
+    }
+}
+
+/// Version 1 counts nanoseconds as `throttled_time`, version 2 microseconds as
+/// `throttled_usec`. `None` where the group has no CPU controller.
+fn parse_throttling(stat: &str) -> Option<Throttling> {
+    let value = |name: &str| keyed(stat, name);
+    Some(Throttling {
+        periods: value("nr_periods")?,
+        throttled: value("nr_throttled")?,
+        time: match value("throttled_time") {
+            Some(nanos) => Span::from_nanos(nanos),
+            None => Span::from_micros(value("throttled_usec")?),
+        },
+    })
+}
+
+/// `cpu.max` holds `max 100000` or `50000 100000`.
+fn parse_max(text: &str) -> Option<Quota> {
+    let (granted, period) = text.trim().split_once(' ')?;
+    Some(Quota {
+        granted: Span::from_micros(granted.parse().ok()?),
+        period: Span::from_micros(period.parse().ok()?),
+    })
+}
+
+fn keyed(text: &str, name: &str) -> Option<u64> {
+    text.lines()
+        .filter_map(|line| line.split_once(' '))
+        .find(|(key, _)| *key == name)
+        .and_then(|(_, value)| value.trim().parse().ok())
+}
+
+fn optional(path: &Path) -> Result<Option<String>, ProbeError> {
+    match read_text(path) {
+        Err(ProbeError::Read { source, .. })
+            if matches!(
+                source.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory
+            ) || source.raw_os_error() == Some(libc::ENODEV) =>
+        {
+            Ok(None)
+        }
+        text => text.map(Some),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl Version {
+    fn quota(self, path: &Path) -> Result<Option<Quota>, ProbeError> {
+        if self == Self::Two {
+            // The outermost group has no cpu.max.
+            return Ok(optional(&path.join("cpu.max"))?.and_then(|text| parse_max(&text)));
+        }
+        let micros = |name| {
+            let text = optional(&path.join(name))?;
+            // An absent limit is -1, which is no u64.
+            Ok::<_, ProbeError>(text.and_then(|text| text.trim().parse().ok()))
+        };
+        let granted = micros("cpu.cfs_quota_us")?;
+        let period = micros("cpu.cfs_period_us")?;
+        Ok(granted.zip(period).map(|(granted, period)| Quota {
+            granted: Span::from_micros(granted),
+            period: Span::from_micros(period),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn both_versions_tell_of_throttling() {
+        let one = "nr_periods 20\nnr_throttled 5\nthrottled_time 7000000\nnr_bursts 0\n";
+        let two = "usage_usec 9\nnr_periods 20\nnr_throttled 5\nthrottled_usec 7000\n";
+        let expected = Throttling {
+            periods: 20,
+            throttled: 5,
+            time: Span::from_millis(7),
+        };
+        assert_eq!(parse_throttling(one), Some(expected));
+        assert_eq!(parse_throttling(two), Some(expected));
+        assert_eq!(expected.share(), Share::from_percent(25.0));
+        // The CPU controller is not enabled here.
+        assert_eq!(parse_throttling("usage_usec 9\nuser_usec 4\n"), None);
+        assert_eq!(Throttling::default().share(), None);
+    }
+
+    #[test]
+    fn limits() {
+        let half = parse_max("50000 100000\n").unwrap();
+        assert_eq!(half.cores(), Some(0.5));
+        assert_eq!(parse_max("max 100000\n"), None);
+        assert_eq!(parse_max(""), None);
+    }
+
+    #[test]
+    fn this_process() {
+        match CgroupSnapshot::own() {
+            Ok(earlier) => {
+                let later = CgroupSnapshot::own().unwrap();
+                assert!(later.used.is_some());
+                let spent = later.since(&earlier);
+                assert!(spent.used.is_some());
+                let _ = (later.tightest(), spent.most_throttled());
+            }
+            Err(error) if error.is_not_supported() => eprintln!("SKIPPED: {error}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "([a-z_]{0,14} -?[0-9]{0,21}\n){0,5}") {
+            let _ = (parse_throttling(&text), parse_max(&text));
+        }
+    }
+}

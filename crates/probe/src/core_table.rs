@@ -1,0 +1,112 @@
+use std::collections::BTreeMap;
+
+use crate::ProbeError;
+
+/// A table of counters with a column for each online core, as `/proc/softirqs` and
+/// `/proc/interrupts` are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct CoreTable {
+    pub(crate) rows: BTreeMap<String, CoreRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct CoreRow {
+    /// By core number. A row without a column for each core has none.
+    pub(crate) cores: BTreeMap<usize, u64>,
+    /// A counter of the whole machine (`ERR`, `MIS`).
+    pub(crate) single: Option<u64>,
+    pub(crate) description: String,
+}
+
+impl CoreTable {
+    pub(crate) fn parse(origin: &str, text: &str) -> Result<Self, ProbeError> {
+        let mut lines = text.lines();
+        let cores = lines
+            .next()
+            .unwrap_or_default()
+            .split_ascii_whitespace()
+            .map(|word| word.strip_prefix("CPU")?.parse().ok())
+            .collect::<Option<Vec<usize>>>()
+            .filter(|cores| !cores.is_empty())
+            .ok_or_else(|| ProbeError::malformed(origin, "the first line names no cores"))?;
+        let mut rows = BTreeMap::new();
+        for line in lines.filter(|line| !line.trim().is_empty()) {
+            let (name, mut rest) = line
+                .split_once(':')
+                .ok_or_else(|| ProbeError::malformed(origin, format!("no name in {line:?}")))?;
+            let mut counts = Vec::with_capacity(cores.len());
+            while counts.len() < cores.len() {
+                let trimmed = rest.trim_start();
+                let end = trimmed
+                    .find(|letter: char| letter.is_ascii_whitespace())
+                    .unwrap_or(trimmed.len());
+                let Ok(count) = trimmed[..end].parse::<u64>() else {
+                    break;
+                };
+                counts.push(count);
+                rest = &trimmed[end..];
+            }
+            let whole = counts.len() == cores.len();
+            let row = CoreRow {
+                single: counts.first().copied().filter(|_| !whole),
+                cores: cores
+                    .iter()
+                    .copied()
+                    .zip(counts)
+                    .filter(|_| whole)
+                    .collect(),
+                description: rest.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
+            };
+            rows.insert(name.trim().to_owned(), row);
+        }
+        Ok(Self { rows })
+    }
+
+    /// The counts of each row that is in both.
+    pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, BTreeMap<usize, u64>> {
+        self.rows
+            .iter()
+            .filter_map(|(name, row)| {
+                let before = &earlier.rows.get(name)?.cores;
+                let cores = row
+                    .cores
+                    .iter()
+                    .filter_map(|(core, count)| {
+                        Some((*core, counted_32(*count, *before.get(core)?)))
+                    })
+                    .collect();
+                Some((name.clone(), cores))
+            })
+            .collect()
+    }
+}
+
+/// The advance of a counter that the kernel keeps in 32 bits and that therefore wraps.
+pub(crate) fn counted_32(later: u64, earlier: u64) -> u64 {
+    later.checked_sub(earlier).unwrap_or_else(|| {
+        (later.saturating_add(1 << 32)).saturating_sub(earlier) & u64::from(u32::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn counters_wrap_at_32_bits() {
+        assert_eq!(counted_32(10, 4), 6);
+        assert_eq!(counted_32(3, u64::from(u32::MAX)), 4);
+        assert_eq!(counted_32(0, u64::MAX), 0);
+        assert_eq!(counted_32(u64::MAX, 0), u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "( *CPU[0-9]{1,9}){0,3}\n(.{0,10}:?( [0-9]{1,21}){0,4}.{0,9}\n){0,5}") {
+            if let Ok(table) = CoreTable::parse("/proc/softirqs", &text) {
+                let _ = table.since(&table);
+            }
+        }
+    }
+}

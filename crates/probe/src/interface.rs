@@ -1,0 +1,266 @@
+//! Network interfaces of the calling thread's namespace, by rtnetlink: `/sys/class/net` shows
+//! the namespace in which /sys was mounted instead.
+
+use std::collections::BTreeMap;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State, Stats64};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use units::{Bytes, Rate, Span, Time};
+
+use crate::{ProbeError, clock, netlink};
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InterfaceSnapshot {
+    pub taken: Time,
+    pub interfaces: BTreeMap<String, Interface>,
+}
+
+/// One interface and what it has counted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interface {
+    pub index: u32,
+    /// `veth`, `bridge`, `tun` and so on; `None` for hardware and `lo`.
+    pub kind: Option<String>,
+    /// Switched on by the administrator.
+    pub enabled: bool,
+    pub state: OperationalState,
+    pub mtu: Option<Bytes>,
+    pub mac: Option<[u8; 6]>,
+    pub qdisc: Option<String>,
+    pub transmit_queues: Option<u32>,
+    pub receive_queues: Option<u32>,
+    pub counters: Counters,
+}
+
+/// RFC 2863, ifOperStatus. Loopback and TUN stay `Unknown` while they work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OperationalState {
+    #[default]
+    Unknown,
+    NotPresent,
+    Down,
+    LowerLayerDown,
+    Testing,
+    Dormant,
+    Up,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    pub received: Direction,
+    pub sent: Direction,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Direction {
+    pub bytes: Bytes,
+    pub packets: u64,
+    pub errors: u64,
+    pub drops: u64,
+}
+
+impl InterfaceSnapshot {
+    pub fn read() -> Result<Self, ProbeError> {
+        let mut snapshot = Self::default();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        netlink::dump(
+            NETLINK_ROUTE,
+            "interfaces (RTM_GETLINK)",
+            request,
+            |answer| {
+                if let RouteNetlinkMessage::NewLink(message) = answer {
+                    snapshot.interfaces.extend(Interface::of(message));
+                }
+            },
+        )?;
+        snapshot.taken = clock::now();
+        Ok(snapshot)
+    }
+
+    pub fn get(&self, name: &str) -> Result<&Interface, ProbeError> {
+        self.interfaces
+            .get(name)
+            .ok_or_else(|| ProbeError::NotFound {
+                what: format!("interface {name:?}"),
+                hint: "see `ip link` in the same network namespace",
+            })
+    }
+
+    /// By number, as routes and queues name it.
+    pub fn name_of(&self, index: u32) -> Option<&str> {
+        self.interfaces
+            .iter()
+            .find(|(_, interface)| interface.index == index)
+            .map(|(name, _)| name.as_str())
+    }
+
+    /// Interfaces that are in both, told apart from others of the same name by their number.
+    pub fn since(&self, earlier: &Self) -> InterfaceUse {
+        InterfaceUse {
+            elapsed: self.taken.since(earlier.taken),
+            interfaces: self
+                .interfaces
+                .iter()
+                .filter_map(|(name, now)| {
+                    let before = earlier.interfaces.get(name)?;
+                    (now.index == before.index)
+                        .then(|| (name.clone(), now.counters.since(&before.counters)))
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What was counted between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InterfaceUse {
+    pub elapsed: Span,
+    pub interfaces: BTreeMap<String, Counters>,
+}
+
+impl InterfaceUse {
+    /// Received and sent; bytes from the MAC addresses on. `None` over no time.
+    pub fn rates(&self, name: &str) -> Option<(Rate, Rate)> {
+        let counters = self.interfaces.get(name)?;
+        Some((
+            counters.received.rate_over(self.elapsed)?,
+            counters.sent.rate_over(self.elapsed)?,
+        ))
+    }
+}
+
+impl Counters {
+    fn of(stats: &Stats64) -> Self {
+        Self {
+            received: Direction {
+                bytes: Bytes::new(stats.rx_bytes),
+                packets: stats.rx_packets,
+                errors: stats.rx_errors,
+                drops: stats.rx_dropped,
+            },
+            sent: Direction {
+                bytes: Bytes::new(stats.tx_bytes),
+                packets: stats.tx_packets,
+                errors: stats.tx_errors,
+                drops: stats.tx_dropped,
+            },
+        }
+    }
+
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            received: self.received.since(&earlier.received),
+            sent: self.sent.since(&earlier.sent),
+        }
+    }
+}
+
+impl Direction {
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            packets: self.packets.saturating_sub(earlier.packets),
+            errors: self.errors.saturating_sub(earlier.errors),
+            drops: self.drops.saturating_sub(earlier.drops),
+        }
+    }
+
+    /// `None` over no time.
+    pub fn rate_over(&self, elapsed: Span) -> Option<Rate> {
+        crate::tcp::rate_over(self.bytes, elapsed)
+    }
+}
+
+impl Interface {
+    fn of(message: LinkMessage) -> Option<(String, Self)> {
+        let mut name = None;
+        let mut interface = Self {
+            index: message.header.index,
+            enabled: message.header.flags.contains(LinkFlags::Up),
+            ..Self::default()
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::IfName(found) => name = Some(found),
+                LinkAttribute::Mtu(mtu) => interface.mtu = Some(Bytes::new(mtu.into())),
+                LinkAttribute::Address(address) => interface.mac = address.try_into().ok(),
+                LinkAttribute::OperState(state) => interface.state = state.into(),
+                LinkAttribute::Qdisc(qdisc) => interface.qdisc = Some(qdisc),
+                LinkAttribute::NumTxQueues(count) => interface.transmit_queues = Some(count),
+                LinkAttribute::NumRxQueues(count) => interface.receive_queues = Some(count),
+                LinkAttribute::Stats64(stats) => interface.counters = Counters::of(&stats),
+                LinkAttribute::LinkInfo(facts) => {
+                    interface.kind = facts.into_iter().find_map(|fact| match fact {
+                        LinkInfo::Kind(kind) => Some(kind.to_string()),
+                        _ => None,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Some((name?, interface))
+    }
+}
+
+impl From<State> for OperationalState {
+    fn from(state: State) -> Self {
+        match state {
+            State::NotPresent => Self::NotPresent,
+            State::Down => Self::Down,
+            State::LowerLayerDown => Self::LowerLayerDown,
+            State::Testing => Self::Testing,
+            State::Dormant => Self::Dormant,
+            State::Up => Self::Up,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, received: u64) -> InterfaceSnapshot {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        let mut stats = Stats64::default();
+        stats.rx_bytes = received;
+        message.attributes = vec![
+            LinkAttribute::IfName("a".to_owned()),
+            LinkAttribute::Mtu(1500),
+            LinkAttribute::Address(vec![1, 2, 3, 4, 5, 6]),
+            LinkAttribute::OperState(State::Up),
+            LinkAttribute::Stats64(stats),
+        ];
+        InterfaceSnapshot {
+            taken: Time::from_nanos(received),
+            interfaces: Interface::of(message).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn facts_and_differences() {
+        let (earlier, later) = (link(3, 0), link(3, 1_000_000_000));
+        let interface = later.get("a").unwrap();
+        assert_eq!(interface.mac, Some([1, 2, 3, 4, 5, 6]));
+        assert_eq!(interface.mtu, Some(Bytes::new(1500)));
+        assert_eq!(interface.state, OperationalState::Up);
+        assert_eq!(later.name_of(3), Some("a"));
+        let (received, sent) = later.since(&earlier).rates("a").unwrap();
+        assert_eq!(received, Rate::from_mbit(8000));
+        assert_eq!(sent, Rate::from_mbit(0));
+        assert!(
+            link(4, 1).since(&earlier).interfaces.is_empty(),
+            "another one of that name"
+        );
+        let missing = later.get("b").unwrap_err().to_string();
+        assert!(missing.contains("\"b\""), "{missing}");
+    }
+
+    #[test]
+    fn this_machine_has_a_loopback() {
+        let snapshot = InterfaceSnapshot::read().unwrap();
+        assert!(snapshot.get("lo").unwrap().mtu.is_some());
+    }
+}

@@ -1,0 +1,254 @@
+//! Queueing disciplines of the calling thread's namespace and what they counted.
+
+use netlink_packet_core::Nla as _;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use units::{Bytes, Span, Time};
+
+use crate::{ProbeError, clock, netlink};
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QdiscSnapshot {
+    pub taken: Time,
+    pub qdiscs: Vec<Qdisc>,
+}
+
+/// One queueing discipline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Qdisc {
+    /// The interface's number.
+    pub interface: u32,
+    /// `tbf`, `htb`, `fq_codel`, `noqueue`, …
+    pub kind: String,
+    pub handle: Handle,
+    pub parent: Handle,
+    pub counters: QdiscCounters,
+    /// Waiting now.
+    pub backlog: Bytes,
+    /// Packets waiting now.
+    pub queued: u32,
+}
+
+/// Written `major:minor` in hexadecimal, as `tc` does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Handle {
+    pub major: u16,
+    pub minor: u16,
+}
+
+impl Handle {
+    pub const ROOT: Self = Self {
+        major: u16::MAX,
+        minor: u16::MAX,
+    };
+    pub const INGRESS: Self = Self {
+        major: u16::MAX,
+        minor: 0xfff1,
+    };
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QdiscCounters {
+    pub bytes: Bytes,
+    pub packets: u64,
+    pub drops: u64,
+    /// Times that a packet was held back by a rate.
+    pub overlimits: u64,
+    pub requeues: u64,
+}
+
+impl QdiscSnapshot {
+    pub fn read() -> Result<Self, ProbeError> {
+        let mut qdiscs = Vec::new();
+        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        netlink::dump(NETLINK_ROUTE, "queues (RTM_GETQDISC)", request, |answer| {
+            if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer {
+                qdiscs.extend(Qdisc::of(message));
+            }
+        })?;
+        Ok(Self {
+            taken: clock::now(),
+            qdiscs,
+        })
+    }
+
+    pub fn on(&self, interface: u32) -> impl Iterator<Item = &Qdisc> {
+        self.qdiscs
+            .iter()
+            .filter(move |qdisc| qdisc.interface == interface)
+    }
+
+    pub fn root_of(&self, interface: u32) -> Option<&Qdisc> {
+        self.on(interface)
+            .find(|qdisc| qdisc.parent == Handle::ROOT)
+    }
+
+    /// Those that are in both. One that was replaced meanwhile is left out.
+    pub fn since(&self, earlier: &Self) -> QdiscUse {
+        QdiscUse {
+            elapsed: self.taken.since(earlier.taken),
+            qdiscs: self
+                .qdiscs
+                .iter()
+                .filter_map(|now| {
+                    let before = earlier
+                        .qdiscs
+                        .iter()
+                        .find(|before| before.is_same_as(now))?;
+                    Some(Qdisc {
+                        counters: now.counters.since(&before.counters),
+                        ..now.clone()
+                    })
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What was counted between two snapshots; backlogs are the later ones.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QdiscUse {
+    pub elapsed: Span,
+    pub qdiscs: Vec<Qdisc>,
+}
+
+impl Qdisc {
+    fn is_same_as(&self, other: &Self) -> bool {
+        let identity = |qdisc: &Self| (qdisc.interface, qdisc.handle, qdisc.parent);
+        identity(self) == identity(other) && self.kind == other.kind
+    }
+
+    fn of(message: TcMessage) -> Option<Self> {
+        let mut qdisc = Self {
+            interface: u32::try_from(message.header.index).ok()?,
+            kind: String::new(),
+            handle: message.header.handle.into(),
+            parent: message.header.parent.into(),
+            counters: QdiscCounters::default(),
+            backlog: Bytes::ZERO,
+            queued: 0,
+        };
+        for attribute in message.attributes {
+            match attribute {
+                TcAttribute::Kind(kind) => qdisc.kind = kind,
+                TcAttribute::Stats2(parts) => parts.iter().for_each(|part| qdisc.add(part)),
+                _ => {}
+            }
+        }
+        Some(qdisc)
+    }
+
+    fn add(&mut self, part: &TcStats2) {
+        match part {
+            TcStats2::Basic(basic) => {
+                self.counters.bytes = Bytes::new(basic.bytes);
+                self.counters.packets = basic.packets.into();
+            }
+            TcStats2::Queue(queue) => {
+                self.backlog = Bytes::new(queue.backlog.into());
+                self.queued = queue.qlen;
+                self.counters.drops = queue.drops.into();
+                self.counters.overlimits = queue.overlimits.into();
+                self.counters.requeues = queue.requeues.into();
+            }
+            TcStats2::Other(other) if other.kind() == STATS_PKT64 => {
+                // The kernel sends it behind the 32-bit count, once that one overflowed.
+                let mut count = [0; 8];
+                if other.value_len() == count.len() {
+                    other.emit_value(&mut count);
+                    self.counters.packets = u64::from_ne_bytes(count);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl QdiscCounters {
+    pub fn since(&self, earlier: &Self) -> Self {
+        // `struct gnet_stats_queue` has 32-bit counters.
+        let wrapping = |later: u64, earlier: u64| crate::core_table::counted_32(later, earlier);
+        Self {
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            packets: wrapping(self.packets, earlier.packets),
+            drops: wrapping(self.drops, earlier.drops),
+            overlimits: wrapping(self.overlimits, earlier.overlimits),
+            requeues: wrapping(self.requeues, earlier.requeues),
+        }
+    }
+}
+
+impl From<TcHandle> for Handle {
+    fn from(handle: TcHandle) -> Self {
+        Self {
+            major: handle.major,
+            minor: handle.minor,
+        }
+    }
+}
+
+impl std::fmt::Display for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::ROOT => f.pad("root"),
+            Self::INGRESS => f.pad("ingress"),
+            Self { major, minor: 0 } => f.pad(&format!("{major:x}:")),
+            Self { major, minor } => f.pad(&format!("{major:x}:{minor:x}")),
+        }
+    }
+}
+
+/// include/uapi/linux/gen_stats.h, TCA_STATS_PKT64.
+const STATS_PKT64: u16 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netlink_packet_core::DefaultNla;
+    use netlink_packet_route::tc::{TcStatsBasic, TcStatsQueue};
+
+    fn snapshot(kind: &str, packets: u32, wide: Option<u64>) -> QdiscSnapshot {
+        let mut basic = TcStatsBasic::default();
+        basic.bytes = 1000;
+        basic.packets = packets;
+        let mut queue = TcStatsQueue::default();
+        (queue.backlog, queue.qlen, queue.drops) = (3000, 2, 5);
+        let mut parts = vec![TcStats2::Basic(basic), TcStats2::Queue(queue)];
+        parts.extend(wide.map(|count| {
+            TcStats2::Other(DefaultNla::new(STATS_PKT64, count.to_ne_bytes().to_vec()))
+        }));
+        let mut message = TcMessage::with_index(7);
+        message.header.parent = TcHandle::ROOT;
+        message.attributes = vec![
+            TcAttribute::Kind(kind.to_owned()),
+            TcAttribute::Stats2(parts),
+        ];
+        QdiscSnapshot {
+            taken: Time::ZERO,
+            qdiscs: Qdisc::of(message).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn reads_both_parts() {
+        let tbf = snapshot("tbf", 9, None);
+        let root = tbf.root_of(7).unwrap();
+        assert_eq!((root.backlog, root.queued), (Bytes::new(3000), 2));
+        assert_eq!((root.counters.packets, root.counters.drops), (9, 5));
+        assert!(tbf.root_of(8).is_none());
+        assert!(tbf.since(&snapshot("htb", 1, None)).qdiscs.is_empty());
+        let spent = snapshot("tbf", 1, None).since(&snapshot("tbf", u32::MAX, None));
+        assert_eq!(spent.qdiscs[0].counters.packets, 2);
+        let wide = snapshot("tbf", 1, Some(1 << 40));
+        assert_eq!(wide.qdiscs[0].counters.packets, 1 << 40);
+    }
+
+    #[test]
+    fn handles_are_written_as_tc_does() {
+        let handle = |major, minor| Handle { major, minor }.to_string();
+        assert_eq!(handle(1, 0), "1:");
+        assert_eq!(handle(0x8001, 10), "8001:a");
+        assert_eq!(Handle::ROOT.to_string(), "root");
+    }
+}

@@ -1,0 +1,199 @@
+//! The counters of IP, TCP and UDP in the calling thread's network namespace: `snmp`, `snmp6`
+//! and `netstat` of `/proc/net`, under the names `nstat` gives them (`TcpRetransSegs`,
+//! `TcpExtListenOverflows`, `Ip6InReceives`).
+
+use std::collections::BTreeMap;
+
+use units::{Span, Time};
+
+use crate::ProbeError;
+use crate::clock;
+use crate::error::read_text;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SnmpSnapshot {
+    pub taken: Time,
+    values: BTreeMap<String, u64>,
+}
+
+impl SnmpSnapshot {
+    pub fn read() -> Result<Self, ProbeError> {
+        // /proc/net leads to the namespace of the process's main thread (/proc/self/net).
+        let mut snapshot = Self::default();
+        snapshot.add_paired("snmp", &read_text("/proc/thread-self/net/snmp")?)?;
+        snapshot.add_paired("netstat", &read_text("/proc/thread-self/net/netstat")?)?;
+        match read_text("/proc/thread-self/net/snmp6") {
+            Ok(text) => snapshot.add_listed("snmp6", &text)?,
+            // A kernel without IPv6.
+            Err(ProbeError::Read { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        snapshot.taken = clock::now();
+        Ok(snapshot)
+    }
+
+    /// Any of the three files may be empty.
+    pub fn parse(snmp: &str, netstat: &str, snmp6: &str) -> Result<Self, ProbeError> {
+        let mut snapshot = Self::default();
+        snapshot.add_paired("snmp", snmp)?;
+        snapshot.add_paired("netstat", netstat)?;
+        snapshot.add_listed("snmp6", snmp6)?;
+        Ok(snapshot)
+    }
+
+    /// `None` where this kernel has no such counter.
+    pub fn value(&self, name: &str) -> Option<u64> {
+        self.values.get(name).copied()
+    }
+
+    /// All of them by name.
+    pub fn values(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.values
+            .iter()
+            .map(|(name, value)| (name.as_str(), *value))
+    }
+
+    pub fn since(&self, earlier: &Self) -> SnmpUse {
+        SnmpUse {
+            elapsed: self.taken.since(earlier.taken),
+            counts: self
+                .values
+                .iter()
+                .filter_map(|(name, now)| {
+                    // Levels such as TcpCurrEstab may fall.
+                    Some((name.clone(), now.saturating_sub(earlier.value(name)?)))
+                })
+                .collect(),
+        }
+    }
+
+    /// Pairs of lines: the names, then the values, both behind the group's name.
+    fn add_paired(&mut self, origin: &str, text: &str) -> Result<(), ProbeError> {
+        let mut lines = text.lines();
+        while let Some(names) = lines.next() {
+            let malformed = || ProbeError::malformed(origin, format!("at {names:?}"));
+            let (group, names) = names.split_once(':').ok_or_else(malformed)?;
+            let values = lines
+                .next()
+                .and_then(|line| line.strip_prefix(group)?.strip_prefix(':'))
+                .ok_or_else(malformed)?;
+            let names: Vec<_> = names.split_ascii_whitespace().collect();
+            let values: Vec<_> = values.split_ascii_whitespace().collect();
+            if names.len() != values.len() {
+                return Err(malformed());
+            }
+            for (name, value) in names.into_iter().zip(values) {
+                self.add(format!("{group}{name}"), value)
+                    .ok_or_else(malformed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_listed(&mut self, origin: &str, text: &str) -> Result<(), ProbeError> {
+        for line in text.lines() {
+            line.split_once(|letter: char| letter.is_ascii_whitespace())
+                .and_then(|(name, value)| self.add(name.to_owned(), value.trim()))
+                .ok_or_else(|| ProbeError::malformed(origin, format!("{line:?}")))?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: String, value: &str) -> Option<()> {
+        // TcpMaxConn is -1, "no fixed limit" (RFC 4022): not a count, so it is left out.
+        if value.parse::<i64>().is_ok_and(|value| value < 0) {
+            return Some(());
+        }
+        self.values.insert(name, value.parse().ok()?);
+        Some(())
+    }
+}
+
+/// What was counted between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SnmpUse {
+    pub elapsed: Span,
+    counts: BTreeMap<String, u64>,
+}
+
+impl SnmpUse {
+    /// `None` where this kernel has no such counter.
+    pub fn count(&self, name: &str) -> Option<u64> {
+        self.counts.get(name).copied()
+    }
+
+    pub fn per_second(&self, name: &str) -> Option<f64> {
+        let count = self.count(name)?;
+        (self.elapsed > Span::ZERO).then(|| count as f64 / self.elapsed.secs_f64())
+    }
+
+    /// Those that moved.
+    pub fn changed(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.counts
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(name, count)| (name.as_str(), *count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn reads_recorded_files() {
+        let snapshot = SnmpSnapshot::parse(SNMP, NETSTAT, SNMP6).unwrap();
+        for name in [
+            "TcpRetransSegs",
+            "TcpExtListenOverflows",
+            "IpExtInOctets",
+            "Ip6InReceives",
+        ] {
+            assert!(snapshot.value(name).is_some(), "{name}");
+        }
+        assert_eq!(snapshot.value("TcpRtoMin"), Some(200));
+        assert_eq!(snapshot.value("TcpMaxConn"), None);
+    }
+
+    #[test]
+    fn differences() {
+        let earlier = SnmpSnapshot::parse("Tcp: A B\nTcp: 5 9\n", "", "").unwrap();
+        let later = SnmpSnapshot::parse("Tcp: A B C\nTcp: 7 3 1\n", "", "").unwrap();
+        let spent = later.since(&earlier);
+        assert_eq!(
+            (spent.count("TcpA"), spent.count("TcpB")),
+            (Some(2), Some(0))
+        );
+        assert_eq!(spent.count("TcpC"), None);
+        assert_eq!(spent.changed().collect::<Vec<_>>(), [("TcpA", 2)]);
+        assert_eq!(spent.per_second("TcpA"), None, "no time passed");
+    }
+
+    #[test]
+    fn malformed_files_are_told() {
+        for text in [
+            "x",
+            "Tcp: A\n",
+            "Tcp: A\nUdp: 1\n",
+            "Tcp: A B\nTcp: 1\n",
+            "Tcp: A\nTcp: x\n",
+        ] {
+            assert!(SnmpSnapshot::parse(text, "", "").is_err(), "{text:?}");
+        }
+        assert!(SnmpSnapshot::parse("", "", "Ip6InReceives\n").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "(([A-Z][a-z]{0,5}:?)?( -?[0-9a-z]{1,21}){0,3}\n){0,6}") {
+            let _ = SnmpSnapshot::parse(&text, &text, "");
+            let _ = SnmpSnapshot::parse("", "", &text);
+        }
+    }
+
+    const SNMP: &str = include_str!("../tests/fixtures/snmp");
+    const NETSTAT: &str = include_str!("../tests/fixtures/netstat");
+    const SNMP6: &str = include_str!("../tests/fixtures/snmp6");
+}

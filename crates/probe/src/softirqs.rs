@@ -1,0 +1,91 @@
+//! How often each core ran each kind of soft interrupt: `/proc/softirqs`.
+
+use std::collections::BTreeMap;
+
+use units::{Span, Time};
+
+use crate::ProbeError;
+use crate::clock;
+use crate::core_table::CoreTable;
+use crate::error::read_text;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SoftirqSnapshot {
+    pub taken: Time,
+    table: CoreTable,
+}
+
+impl SoftirqSnapshot {
+    pub fn read() -> Result<Self, ProbeError> {
+        let text = read_text(PATH)?;
+        Ok(Self {
+            taken: clock::now(),
+            ..Self::parse(&text)?
+        })
+    }
+
+    pub fn parse(text: &str) -> Result<Self, ProbeError> {
+        Ok(Self {
+            taken: Time::ZERO,
+            table: CoreTable::parse(PATH, text)?,
+        })
+    }
+
+    pub fn since(&self, earlier: &Self) -> SoftirqUse {
+        SoftirqUse {
+            elapsed: self.taken.since(earlier.taken),
+            kinds: self.table.since(&earlier.table),
+        }
+    }
+}
+
+/// How often they ran between two snapshots.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SoftirqUse {
+    pub elapsed: Span,
+    /// By kind (`NET_RX`, `NET_TX`, `TIMER`, …), then by core.
+    pub kinds: BTreeMap<String, BTreeMap<usize, u64>>,
+}
+
+impl SoftirqUse {
+    /// Over all cores.
+    pub fn total(&self, kind: &str) -> Option<u64> {
+        Some(self.kinds.get(kind)?.values().sum())
+    }
+}
+
+const PATH: &str = "/proc/softirqs";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_recorded_file() {
+        let earlier = SoftirqSnapshot::parse(RECORDED).unwrap();
+        let later =
+            SoftirqSnapshot::parse("  CPU0 CPU1\n NET_RX: 4294967295 4294967295\n NEWKIND: 1 2\n")
+                .unwrap();
+        let spent = later.since(&earlier);
+        assert_eq!(spent.kinds.len(), 1);
+        assert!(spent.total("NET_RX").unwrap() > 1 << 32);
+        assert_eq!(spent.total("NEWKIND"), None);
+        assert_eq!(earlier.table.rows.len(), 10);
+    }
+
+    #[test]
+    fn without_cores_it_is_malformed() {
+        for text in ["", "\n", "NET_RX: 1 2\n", "CPU0 CPUx\n"] {
+            assert!(SoftirqSnapshot::parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn this_machine() {
+        let earlier = SoftirqSnapshot::read().unwrap();
+        let later = SoftirqSnapshot::read().unwrap();
+        assert!(later.since(&earlier).total("NET_RX").is_some());
+    }
+
+    const RECORDED: &str = include_str!("../tests/fixtures/softirqs");
+}

@@ -1,0 +1,103 @@
+//! Interfaces, queues and counters of a namespace of one's own.
+
+#![allow(clippy::unwrap_used)]
+
+use std::net::UdpSocket;
+use std::process::Command;
+
+use probe::interface::InterfaceSnapshot;
+use probe::qdisc::{Handle, QdiscSnapshot};
+use probe::snmp::SnmpSnapshot;
+use units::Bytes;
+
+mod namespace;
+
+#[test]
+fn counters_are_those_of_the_threads_namespace() {
+    namespace::run(|| {
+        let (links, counters) = (
+            InterfaceSnapshot::read().unwrap(),
+            SnmpSnapshot::read().unwrap(),
+        );
+        assert!(links.get("lo").unwrap().enabled);
+        assert_eq!(
+            counters.value("UdpOutDatagrams"),
+            Some(0),
+            "a fresh namespace"
+        );
+
+        send_to_self(5);
+        let sent = InterfaceSnapshot::read().unwrap().since(&links).interfaces["lo"].sent;
+        assert!(
+            sent.packets >= 5 && sent.bytes >= Bytes::new(5 * 100),
+            "{sent:?}"
+        );
+        let counted = SnmpSnapshot::read().unwrap().since(&counters);
+        assert_eq!(counted.count("UdpOutDatagrams"), Some(5));
+        assert_eq!(counted.count("UdpInDatagrams"), Some(5));
+        assert!(counted.changed().any(|(name, _)| name == "IpExtOutOctets"));
+        assert_eq!(counted.count("NoSuchCounter"), None);
+    });
+}
+
+#[test]
+fn a_queue_counts_what_passes() {
+    namespace::run(|| {
+        let shaped = "qdisc add dev lo root handle 1: tbf rate 1gbit burst 64kb limit 64kb";
+        let status = Command::new("tc").args(shaped.split(' ')).status();
+        if !status.is_ok_and(|status| status.success()) {
+            return eprintln!("SKIPPED: no tbf on this kernel, or no program tc");
+        }
+        let earlier = QdiscSnapshot::read().unwrap();
+        let loopback = InterfaceSnapshot::read().unwrap().get("lo").unwrap().index;
+        let root = earlier.root_of(loopback).unwrap();
+        assert_eq!(root.kind, "tbf");
+        assert_eq!(
+            (root.handle, root.parent),
+            (Handle { major: 1, minor: 0 }, Handle::ROOT)
+        );
+
+        send_to_self(5);
+        let spent = QdiscSnapshot::read().unwrap().since(&earlier);
+        let counters = spent.qdiscs[0].counters;
+        assert!(
+            counters.packets >= 5 && counters.bytes >= Bytes::new(5 * 100),
+            "{counters:?}"
+        );
+    });
+}
+
+#[test]
+fn an_ended_interface_is_left_out() {
+    namespace::run(|| {
+        let pair = "link add name left mtu 1400 type veth peer name right";
+        if !Command::new("ip")
+            .args(pair.split(' '))
+            .status()
+            .unwrap()
+            .success()
+        {
+            return eprintln!("SKIPPED: no veth on this kernel");
+        }
+        let earlier = InterfaceSnapshot::read().unwrap();
+        let left = earlier.get("left").unwrap();
+        assert_eq!(left.kind.as_deref(), Some("veth"));
+        assert_eq!(left.mtu, Some(Bytes::new(1400)));
+        assert!(left.mac.is_some() && !left.enabled);
+        Command::new("ip")
+            .args(["link", "del", "left"])
+            .status()
+            .unwrap();
+        let spent = InterfaceSnapshot::read().unwrap().since(&earlier);
+        assert_eq!(spent.interfaces.keys().collect::<Vec<_>>(), ["lo"]);
+    });
+}
+
+fn send_to_self(count: usize) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    for _ in 0..count {
+        socket.send(&[0; 100]).unwrap();
+        socket.recv(&mut [0; 100]).unwrap();
+    }
+}
