@@ -1,0 +1,102 @@
+use rustix::time::{ClockId, clock_gettime};
+use units::Time;
+
+/// Turns the kernel's receive timestamps, which are on `CLOCK_REALTIME`, into times on
+/// `CLOCK_MONOTONIC`.
+///
+/// The difference of the two clocks is sampled once per batch. Somebody may set the clock between
+/// a packet's arrival and the sample, so a time is held between the previous batch's sample and
+/// now; and it never decreases, so that a model is given packets in their order.
+#[derive(Debug)]
+pub(crate) struct ArrivalClock {
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, in nanoseconds.
+    difference: i64,
+    /// When the batch began, and the one before it.
+    now: Time,
+    before: Time,
+    latest: Time,
+}
+
+impl ArrivalClock {
+    pub(crate) fn new() -> Self {
+        let now = monotonic();
+        Self {
+            difference: 0,
+            now,
+            before: now,
+            latest: Time::ZERO,
+        }
+    }
+
+    pub(crate) fn begin_batch(&mut self) {
+        self.before = self.now;
+        let mut narrowest = u64::MAX;
+        for _ in 0..ATTEMPTS {
+            let first = monotonic();
+            let real = nanos(ClockId::Realtime);
+            let second = monotonic();
+            let width = second.since(first).nanos();
+            if width < narrowest {
+                narrowest = width;
+                let middle = first.nanos() + width / 2;
+                self.difference = real.wrapping_sub(middle as i64);
+            }
+            self.now = second;
+            if width <= NARROW {
+                break;
+            }
+        }
+    }
+
+    /// The arrival of a packet of the current batch, stamped by the kernel.
+    pub(crate) fn arrival(&mut self, seconds: u32, nanoseconds: u32) -> Time {
+        let stamp = i64::from(seconds) * 1_000_000_000 + i64::from(nanoseconds);
+        let time = Time::from_nanos(stamp.wrapping_sub(self.difference).max(0) as u64);
+        if time > self.now {
+            // Arrived after the batch began, which is as long ago as its packets took to copy.
+            self.now = monotonic();
+        }
+        self.latest = time.clamp(self.before, self.now).max(self.latest);
+        self.latest
+    }
+
+    /// The arrival of a packet that came without a timestamp.
+    pub(crate) fn unstamped(&mut self) -> Time {
+        self.latest = self.now.max(self.latest);
+        self.latest
+    }
+}
+
+pub(crate) fn monotonic() -> Time {
+    Time::from_nanos(nanos(ClockId::Monotonic) as u64)
+}
+
+fn nanos(clock: ClockId) -> i64 {
+    let time = clock_gettime(clock);
+    time.tv_sec * 1_000_000_000 + time.tv_nsec as i64
+}
+
+/// Three readings of the clock take about 0.1 us; one that takes longer was interrupted.
+const NARROW: u64 = 1_000;
+const ATTEMPTS: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_from_anywhere_stays_within_the_batch_and_in_order() {
+        let mut clock = ArrivalClock::new();
+        let mut last = Time::ZERO;
+        for _ in 0..100 {
+            clock.begin_batch();
+            let real = nanos(ClockId::Realtime);
+            let now = ((real / 1_000_000_000) as u32, (real % 1_000_000_000) as u32);
+            for (seconds, nanoseconds) in [(0, 0), now, (u32::MAX, 999_999_999), now] {
+                let time = clock.arrival(seconds, nanoseconds);
+                assert!(time >= last && time >= clock.before && time <= monotonic());
+                last = time;
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+use std::ops::{Add, Sub};
+
+/// What a port did. A frame is counted after segmentation, as a wire would have seen it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    pub received_frames: u64,
+    pub received_bytes: u64,
+    /// Packets that stood for many frames, and how many frames were made of them.
+    pub super_packets: u64,
+    pub segments: u64,
+    /// Partial checksums of single frames completed; those of segments are not counted.
+    pub checksums_completed: u64,
+    /// VLAN tags put back into frames.
+    pub tags_inserted: u64,
+    /// Packets the kernel dropped because this port did not fetch them in time
+    /// (`PACKET_STATISTICS`).
+    pub kernel_drops: u64,
+    /// Packets the kernel handed over only in part, and which were dropped for that.
+    pub truncated: u64,
+    /// Super-packets of a kind this port cannot cut, dropped.
+    pub unsegmentable: u64,
+
+    pub sent_frames: u64,
+    pub sent_bytes: u64,
+    /// Frames the kernel had no room for after repeated attempts: a full transmit queue, or a full
+    /// backlog at a veth peer.
+    pub dropped_queue_full: u64,
+    /// Frames longer than the interface's MTU.
+    pub dropped_too_long: u64,
+    /// Frames the kernel refused for another reason, such as one shorter than a MAC header.
+    pub dropped_refused: u64,
+    /// Attempts repeated because the kernel had no room; mostly no frame is lost by that.
+    pub send_retries: u64,
+}
+
+/// What became of the frames of one call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SendReport {
+    pub sent: usize,
+    pub dropped: usize,
+}
+
+impl PortCounters {
+    /// Frames this port lost by itself, in both directions: for an honest link there are none.
+    pub fn drops(&self) -> u64 {
+        self.kernel_drops
+            + self.truncated
+            + self.unsegmentable
+            + self.dropped_queue_full
+            + self.dropped_too_long
+            + self.dropped_refused
+    }
+
+    fn zip(self, other: Self, with: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            received_frames: with(self.received_frames, other.received_frames),
+            received_bytes: with(self.received_bytes, other.received_bytes),
+            super_packets: with(self.super_packets, other.super_packets),
+            segments: with(self.segments, other.segments),
+            checksums_completed: with(self.checksums_completed, other.checksums_completed),
+            tags_inserted: with(self.tags_inserted, other.tags_inserted),
+            kernel_drops: with(self.kernel_drops, other.kernel_drops),
+            truncated: with(self.truncated, other.truncated),
+            unsegmentable: with(self.unsegmentable, other.unsegmentable),
+            sent_frames: with(self.sent_frames, other.sent_frames),
+            sent_bytes: with(self.sent_bytes, other.sent_bytes),
+            dropped_queue_full: with(self.dropped_queue_full, other.dropped_queue_full),
+            dropped_too_long: with(self.dropped_too_long, other.dropped_too_long),
+            dropped_refused: with(self.dropped_refused, other.dropped_refused),
+            send_retries: with(self.send_retries, other.send_retries),
+        }
+    }
+}
+
+impl Add for PortCounters {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+}
+
+/// What happened between two readings.
+impl Sub for PortCounters {
+    type Output = Self;
+    fn sub(self, earlier: Self) -> Self {
+        self.zip(earlier, u64::saturating_sub)
+    }
+}

@@ -1,0 +1,32 @@
+use std::io;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PortError {
+    #[error(
+        "no permission for {what}: run as root, give the program CAP_NET_RAW and CAP_NET_ADMIN, or \
+         use namespaces of an own user namespace"
+    )]
+    PermissionDenied { what: String },
+    #[error("there is no interface {name:?}{}", nearest.as_ref().map_or_else(String::new, |nearest| format!("; did you mean {nearest:?}?")))]
+    NoSuchInterface {
+        name: String,
+        nearest: Option<String>,
+    },
+    #[error("interface {name:?} is down or gone: bring it up with `ip link set {name} up`")]
+    InterfaceDown { name: String },
+    #[error("this kernel has no {feature}")]
+    NotSupported { feature: &'static str },
+    #[error("{doing}: {source}")]
+    Io { doing: String, source: io::Error },
+}
+
+impl PortError {
+    /// Sorts a system call's error into the kinds a caller can do something about.
+    pub(crate) fn from_io(doing: impl Into<String>, source: io::Error) -> Self {
+        let doing = doing.into();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::PermissionDenied { what: doing },
+            _ => Self::Io { doing, source },
+        }
+    }
+}

@@ -1,0 +1,97 @@
+use units::{Bytes, Time};
+use wire::Ecn;
+
+use crate::pool::FramePool;
+
+/// One Ethernet frame as a wire would carry it, from the MAC addresses on and without the frame
+/// check sequence, with the time it arrived.
+///
+/// Its buffer comes from the thread's [`FramePool`] and goes back there. A clone copies the bytes.
+pub struct Frame {
+    buffer: Box<[u8]>,
+    len: usize,
+    arrival: Time,
+}
+
+impl Frame {
+    /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old ones.
+    pub fn with_len(len: usize, arrival: Time) -> Self {
+        Self {
+            buffer: FramePool::take(len),
+            len,
+            arrival,
+        }
+    }
+
+    pub fn from_bytes(bytes: &[u8], arrival: Time) -> Self {
+        let mut frame = Self::with_len(bytes.len(), arrival);
+        frame.bytes_mut().copy_from_slice(bytes);
+        frame
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.len]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.len]
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn size(&self) -> Bytes {
+        Bytes::new(self.len as u64)
+    }
+
+    /// When the kernel received the frame, on `CLOCK_MONOTONIC`.
+    pub fn arrival(&self) -> Time {
+        self.arrival
+    }
+
+    /// A hash of addresses, protocol and ports.
+    pub fn flow(&self, seed: u64) -> u64 {
+        wire::flow::hash(self.bytes(), seed)
+    }
+
+    /// True if a queue may mark the frame instead of dropping it (RFC 3168).
+    pub fn ecn_capable(&self) -> bool {
+        Ecn::read(self.bytes()).is_some_and(Ecn::is_capable)
+    }
+
+    /// Sets "congestion experienced"; false, and nothing done, if the frame is not capable of it.
+    pub fn mark_congestion(&mut self) -> bool {
+        wire::ecn::mark(self.bytes_mut())
+    }
+
+    /// Flips one bit behind the MAC header, chosen by `random`.
+    pub fn corrupt(&mut self, random: u64) {
+        wire::corrupt::flip_bit(self.bytes_mut(), random);
+    }
+}
+
+impl Clone for Frame {
+    fn clone(&self) -> Self {
+        Self::from_bytes(self.bytes(), self.arrival)
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        FramePool::give_back(std::mem::take(&mut self.buffer));
+    }
+}
+
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frame")
+            .field("len", &self.len)
+            .field("arrival", &self.arrival)
+            .finish_non_exhaustive()
+    }
+}

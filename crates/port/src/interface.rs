@@ -1,0 +1,120 @@
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use units::Bytes;
+
+use crate::PortError;
+use crate::socket::check;
+
+/// What an interface was when its port was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    pub name: String,
+    pub index: u32,
+    pub address: [u8; 6],
+    pub mtu: Bytes,
+    /// Set up by its owner, and with a carrier.
+    pub running: bool,
+}
+
+impl Interface {
+    /// Asks about an interface of the namespace in which `socket` was made.
+    pub(crate) fn query(socket: &OwnedFd, name: &str) -> Result<Self, PortError> {
+        let ask = |request, what: &str| {
+            ioctl(socket, name, request).map_err(|error| match error.raw_os_error() {
+                Some(libc::ENODEV | libc::ENXIO) => no_such(name),
+                _ => PortError::from_io(format!("asking for the {what} of {name:?}"), error),
+            })
+        };
+        let index = ask(libc::SIOCGIFINDEX, "index")?;
+        let mtu = ask(libc::SIOCGIFMTU, "MTU")?;
+        let address = ask(libc::SIOCGIFHWADDR, "address")?;
+        let flags = ask(libc::SIOCGIFFLAGS, "state")?;
+        // SAFETY: each ioctl has filled the union's member that belongs to it, and all of them are
+        // plain numbers, for which any bytes are valid.
+        let (index, mtu, address, flags) = unsafe {
+            (
+                index.ifru_ifindex,
+                mtu.ifru_mtu,
+                address.ifru_hwaddr.sa_data,
+                flags.ifru_flags,
+            )
+        };
+        let up = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+        Ok(Self {
+            name: name.to_owned(),
+            index: index as u32,
+            address: std::array::from_fn(|n| address[n] as u8),
+            mtu: Bytes::new(mtu as u64),
+            running: flags & up == up,
+        })
+    }
+}
+
+fn ioctl(
+    socket: &OwnedFd,
+    name: &str,
+    request: libc::c_ulong,
+) -> io::Result<libc::__c_anonymous_ifr_ifru> {
+    // SAFETY: zeroes are a valid ifreq.
+    let mut query: libc::ifreq = unsafe { std::mem::zeroed() };
+    write_name(&mut query, name)?;
+    // SAFETY: `query` is a valid ifreq with a name that ends in zero, which these requests read and
+    // fill in place.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &mut query) })?;
+    Ok(query.ifr_ifru)
+}
+
+/// `ENODEV` for a name no interface can have.
+pub(crate) fn write_name(query: &mut libc::ifreq, name: &str) -> io::Result<()> {
+    if name.is_empty() || name.len() >= query.ifr_name.len() || name.contains('\0') {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in query.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(())
+}
+
+fn no_such(name: &str) -> PortError {
+    let nearest = names()
+        .into_iter()
+        .map(|known| (strsim::osa_distance(&known, name), known))
+        .filter(|(distance, _)| *distance <= NEAR)
+        .min()
+        .map(|(_, known)| known);
+    PortError::NoSuchInterface {
+        name: name.to_owned(),
+        nearest,
+    }
+}
+
+/// The interfaces of the calling thread's namespace.
+fn names() -> Vec<String> {
+    let mut names: Vec<CString> = Vec::new();
+    // SAFETY: no arguments; null or an array that ends with an index of 0.
+    let list = unsafe { libc::if_nameindex() };
+    if list.is_null() {
+        return Vec::new();
+    }
+    let mut entry = list;
+    // SAFETY: `entry` stays within the array, whose last element has index 0 and a null name;
+    // names end in zero.
+    unsafe {
+        while (*entry).if_index != 0 {
+            names.push(CString::from(CStr::from_ptr((*entry).if_name)));
+            entry = entry.add(1);
+        }
+        libc::if_freenameindex(list);
+    }
+    names
+        .into_iter()
+        .filter_map(|name| name.into_string().ok())
+        .collect()
+}
+
+/// More differing letters are another name, not a slip.
+const NEAR: usize = 2;

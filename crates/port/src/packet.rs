@@ -1,0 +1,357 @@
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use units::Bytes;
+use wire::headers::{MAC_HEADER, TAG};
+use wire::{VirtioHeader, vlan};
+
+use crate::clock::ArrivalClock;
+use crate::intake::Intake;
+use crate::interface::Interface;
+use crate::ring::Ring;
+use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
+
+/// An interface by a packet socket.
+///
+/// Packets arrive in a ring of small slots. What is larger than a slot, which is to say the
+/// super-packets, the kernel queues on the socket besides (`PACKET_COPY_THRESH`, `tpacket_rcv` in
+/// net/packet/af_packet.c): the slot keeps its place in the order and its timestamp, and the
+/// bytes are fetched by a system call that serves some forty frames at once.
+#[derive(Debug)]
+pub struct PacketPort {
+    interface: Interface,
+    ring: Ring,
+    receiver: OwnedFd,
+    /// A socket of its own, so that neither direction takes the other's locks, and so that no
+    /// frame carries a `virtio_net_hdr` that says nothing.
+    sender: OwnedFd,
+    receive_buffer: Bytes,
+    large: Vec<u8>,
+    intake: Intake,
+    clock: ArrivalClock,
+    counters: PortCounters,
+    idle: u32,
+}
+
+/// How a [`PacketPort`] is set up; the default suits links of up to some Gbit/s.
+#[derive(Debug, Clone, Copy)]
+pub struct PacketOptions {
+    /// Slots of the ring: how many packets may wait.
+    pub slots: usize,
+    /// Memory for super-packets that wait.
+    pub receive_buffer: Bytes,
+    /// Receive frames to every address, not only to the interface's own.
+    pub promiscuous: bool,
+}
+
+impl Default for PacketOptions {
+    fn default() -> Self {
+        Self {
+            slots: 16384,
+            receive_buffer: Bytes::new(256 << 20),
+            promiscuous: true,
+        }
+    }
+}
+
+impl PacketPort {
+    /// Opens an interface of the calling thread's network namespace. The port may be moved to any
+    /// other thread afterwards.
+    pub fn open(name: &str) -> Result<Self, PortError> {
+        Self::open_with(name, PacketOptions::default())
+    }
+
+    pub fn open_with(name: &str, options: PacketOptions) -> Result<Self, PortError> {
+        let receiver = open_socket()?;
+        let sender = open_socket()?;
+        let interface = Interface::query(&receiver, name)?;
+        let index = interface.index as i32;
+
+        let packet = |option, value, feature| {
+            socket::set_number(&receiver, libc::SOL_PACKET, option, value)
+                .map_err(|error| unsupported(feature, error))
+        };
+        packet(
+            libc::PACKET_VERSION,
+            libc::tpacket_versions::TPACKET_V2 as i32,
+            "TPACKET_V2",
+        )?;
+        packet(
+            libc::PACKET_VNET_HDR,
+            1,
+            "PACKET_VNET_HDR with a ring (Linux 4.6)",
+        )?;
+        packet(libc::PACKET_COPY_THRESH, 1, "PACKET_COPY_THRESH")?;
+        packet(
+            libc::PACKET_IGNORE_OUTGOING,
+            1,
+            "PACKET_IGNORE_OUTGOING (Linux 4.20)",
+        )?;
+        let receive_buffer = grow_receive_buffer(&receiver, options.receive_buffer);
+        let ring = Ring::map(&receiver, slot_size(interface.mtu), options.slots)
+            .map_err(|error| PortError::from_io("setting up a packet ring", error))?;
+        if options.promiscuous {
+            socket::set_promiscuous(&receiver, index)
+                .map_err(|error| PortError::from_io("receiving to every address", error))?;
+        }
+        // Only now may packets come: the ring is there, and they come from this interface alone.
+        let bound = socket::bind(&receiver, index, libc::ETH_P_ALL);
+        bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
+
+        // Without this a queueing discipline could hold or drop frames unseen; with it the kernel
+        // says at once when there is no room.
+        socket::set_number(&sender, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
+            .map_err(|error| unsupported("PACKET_QDISC_BYPASS", error))?;
+        let size = SEND_BUFFER as i32;
+        if socket::set_number(&sender, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size).is_err() {
+            let _ = socket::set_number(&sender, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
+        }
+        let bound = socket::bind(&sender, index, 0);
+        bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
+
+        Ok(Self {
+            interface,
+            ring,
+            receiver,
+            sender,
+            receive_buffer,
+            large: vec![0; LARGEST_USUAL],
+            intake: Intake::default(),
+            clock: ArrivalClock::new(),
+            counters: PortCounters::default(),
+            idle: 0,
+        })
+    }
+
+    /// The interface as it was when the port was opened.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// A link that went down leaves an error on the socket, which an empty ring does not show.
+    fn look_for_error(&self) -> Result<(), PortError> {
+        match socket::number(&self.receiver, libc::SOL_SOCKET, libc::SO_ERROR) {
+            Ok(0) => Ok(()),
+            Ok(number) => Err(std::io::Error::from_raw_os_error(number)),
+            Err(error) => Err(error),
+        }
+        .map_err(|error| gone_or(&self.interface, "receiving", error))
+    }
+
+    fn too_long(&self, frame: &[u8]) -> bool {
+        let longest = self.interface.mtu.count() as usize + MAC_HEADER;
+        // One tag is beyond the MTU's count, as in packet_snd.
+        frame.len() > longest && (frame.len() > longest + TAG || vlan::outermost(frame).is_none())
+    }
+
+    /// Sends what fits into one system call and says how many frames it dealt with.
+    fn send_some(
+        &mut self,
+        frames: &[Frame],
+        attempts: &mut u32,
+        report: &mut SendReport,
+    ) -> Result<usize, PortError> {
+        let fitting = frames
+            .iter()
+            .take(socket::BATCH)
+            .position(|frame| self.too_long(frame.bytes()))
+            .unwrap_or(frames.len().min(socket::BATCH));
+        if fitting == 0 {
+            self.counters.dropped_too_long += 1;
+            report.dropped += 1;
+            return Ok(1);
+        }
+        match socket::send(&self.sender, frames[..fitting].iter().map(Frame::bytes)) {
+            Ok(sent) => {
+                self.counters.sent_frames += sent as u64;
+                self.counters.sent_bytes += frames[..sent]
+                    .iter()
+                    .map(|frame| frame.len() as u64)
+                    .sum::<u64>();
+                report.sent += sent;
+                *attempts = 0;
+                Ok(sent)
+            }
+            Err(error) => {
+                match error.raw_os_error() {
+                    Some(libc::EINTR) => return Ok(0),
+                    Some(libc::ENOBUFS | libc::EAGAIN) if *attempts < ATTEMPTS => {
+                        *attempts += 1;
+                        self.counters.send_retries += 1;
+                        // The room is made by another thread, maybe one that waits for this core.
+                        rustix::thread::sched_yield();
+                        return Ok(0);
+                    }
+                    Some(libc::ENOBUFS | libc::EAGAIN) => self.counters.dropped_queue_full += 1,
+                    Some(libc::EMSGSIZE) => self.counters.dropped_too_long += 1,
+                    Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                        return Err(PortError::InterfaceDown {
+                            name: self.interface.name.clone(),
+                        });
+                    }
+                    _ => {
+                        tracing::debug!(%error, "frame refused");
+                        self.counters.dropped_refused += 1;
+                    }
+                }
+                *attempts = 0;
+                report.dropped += 1;
+                Ok(1)
+            }
+        }
+    }
+}
+
+impl Port for PacketPort {
+    fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
+        let before = batch.len();
+        let mut begun = false;
+        while batch.len() - before < limit {
+            let Some(slot) = self.ring.peek() else { break };
+            if !begun {
+                self.clock.begin_batch();
+                begun = true;
+            }
+            let arrival = self.clock.arrival(slot.seconds, slot.nanoseconds);
+            if slot.status & libc::TP_STATUS_COPY != 0 {
+                let needed = VirtioHeader::LEN + slot.len;
+                if self.large.len() < needed {
+                    self.large.resize(needed, 0);
+                }
+                match fetch(&self.receiver, &mut self.large) {
+                    Some((virtio, packet)) => self.intake.take(
+                        packet,
+                        slot.tag,
+                        &virtio,
+                        arrival,
+                        batch,
+                        &mut self.counters,
+                    ),
+                    None => self.counters.truncated += 1,
+                }
+            } else if slot.data.len() < slot.len {
+                self.counters.truncated += 1;
+            } else {
+                self.intake.take(
+                    slot.data,
+                    slot.tag,
+                    &slot.virtio,
+                    arrival,
+                    batch,
+                    &mut self.counters,
+                );
+            }
+            self.ring.release();
+        }
+        if begun {
+            self.idle = 0;
+        } else {
+            self.idle += 1;
+            if self.idle >= IDLE_CHECK {
+                self.idle = 0;
+                self.look_for_error()?;
+            }
+        }
+        Ok(batch.len() - before)
+    }
+
+    fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
+        let mut report = SendReport::default();
+        let mut attempts = 0;
+        let mut done = 0;
+        while done < frames.len() {
+            done += self.send_some(&frames[done..], &mut attempts, &mut report)?;
+        }
+        Ok(report)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.receiver.as_fd())
+    }
+
+    fn mtu(&self) -> Bytes {
+        self.interface.mtu
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        // Fails on no socket that was once set up.
+        self.counters.kernel_drops +=
+            u64::from(socket::take_drops(&self.receiver).unwrap_or_default());
+        self.counters
+    }
+
+    fn describe(&self) -> String {
+        format!(
+            "{}: packet socket, ring of {} x {} bytes, {} for super-packets",
+            self.interface.name,
+            self.ring.slots(),
+            self.ring.slot_size(),
+            self.receive_buffer,
+        )
+    }
+}
+
+fn open_socket() -> Result<OwnedFd, PortError> {
+    socket::open().map_err(|error| match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => PortError::NotSupported {
+            feature: "packet sockets",
+        },
+        _ => PortError::from_io("opening a packet socket", error),
+    })
+}
+
+/// The oldest packet of the socket's queue.
+fn fetch<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> Option<(VirtioHeader, &'a [u8])> {
+    // A pending error of the socket, such as ENETDOWN, is reported once and in a packet's place.
+    let len = socket::receive(socket, buffer)
+        .or_else(|_| socket::receive(socket, buffer))
+        .ok()?;
+    let (header, packet) = buffer.get(..len)?.split_at_checked(VirtioHeader::LEN)?;
+    Some((VirtioHeader::parse(header)?, packet))
+}
+
+/// Beyond the system's limit where we may, and says what we got; the kernel doubles the number it
+/// is given to account for its own overhead.
+fn grow_receive_buffer(socket: &OwnedFd, wanted: Bytes) -> Bytes {
+    let half = i32::try_from(wanted.count() / 2).unwrap_or(i32::MAX / 2);
+    if socket::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half).is_err() {
+        let _ = socket::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, half);
+    }
+    let got = socket::number(socket, libc::SOL_SOCKET, libc::SO_RCVBUF).unwrap_or(0);
+    Bytes::new(got as u64)
+}
+
+/// Room for a frame of the MTU behind the kernel's header, as a power of two so that slots fill
+/// pages.
+fn slot_size(mtu: Bytes) -> usize {
+    let frame = MAC_HEADER + 2 * TAG + mtu.count().min(MOST_IN_SLOT) as usize;
+    (frame + SLOT_OVERHEAD).next_power_of_two().max(2048)
+}
+
+fn gone_or(interface: &Interface, doing: &str, error: std::io::Error) -> PortError {
+    match error.raw_os_error() {
+        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => PortError::InterfaceDown {
+            name: interface.name.clone(),
+        },
+        _ => PortError::from_io(format!("{doing} at {:?}", interface.name), error),
+    }
+}
+
+fn unsupported(feature: &'static str, error: std::io::Error) -> PortError {
+    match error.raw_os_error() {
+        Some(libc::ENOPROTOOPT | libc::EINVAL) => PortError::NotSupported { feature },
+        _ => PortError::from_io(format!("setting {feature}"), error),
+    }
+}
+
+/// tpacket2_hdr, sockaddr_ll, virtio_net_hdr and alignment, generously.
+const SLOT_OVERHEAD: usize = 128;
+/// A larger MTU, as loopback has, is served by the way of super-packets.
+const MOST_IN_SLOT: u64 = 9216;
+const SEND_BUFFER: usize = 16 << 20;
+/// What the kernel makes without "BIG TCP"; larger ones are seen in the slot and made room for.
+const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
+/// How often a full queue is tried again. The calls themselves take about a microsecond each.
+const ATTEMPTS: u32 = 100;
+/// How many times nothing comes before the socket is asked for errors: often enough for a thread
+/// that wakes each millisecond, rare enough for one that spins.
+const IDLE_CHECK: u32 = 256;

@@ -1,0 +1,137 @@
+#![allow(unsafe_code)]
+//! The system calls of packet sockets, with Rust's types around them.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// A raw packet socket that receives nothing until it is bound: protocol 0 is no protocol.
+pub(crate) fn open() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers are passed.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+    // SAFETY: the kernel has just given this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+pub(crate) fn bind(socket: &OwnedFd, interface: i32, protocol: i32) -> io::Result<()> {
+    // SAFETY: a sockaddr_ll of zeroes is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (protocol as u16).to_be();
+    address.sll_ifindex = interface;
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: `address` is a valid sockaddr_ll of `len` bytes for the time of the call.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    Ok(())
+}
+
+/// # Safety
+/// The option must take a `T`, and any bytes of a `T` must be fit for it.
+unsafe fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: `value` points to `len` readable bytes; what they mean is the caller's promise.
+    check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) })?;
+    Ok(())
+}
+
+pub(crate) fn set_number(socket: &OwnedFd, level: i32, option: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the options used with this are all integers; the kernel checks length and value.
+    unsafe { set(socket, level, option, &value) }
+}
+
+pub(crate) fn set_ring(socket: &OwnedFd, ring: &libc::tpacket_req) -> io::Result<()> {
+    // SAFETY: PACKET_RX_RING takes a tpacket_req for version 2.
+    unsafe { set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, ring) }
+}
+
+pub(crate) fn set_promiscuous(socket: &OwnedFd, interface: i32) -> io::Result<()> {
+    let request = libc::packet_mreq {
+        mr_ifindex: interface,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: PACKET_ADD_MEMBERSHIP takes a packet_mreq.
+    unsafe {
+        set(
+            socket,
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            &request,
+        )
+    }
+}
+
+pub(crate) fn number(socket: &OwnedFd, level: i32, option: i32) -> io::Result<i32> {
+    let mut value = 0i32;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let out = (&raw mut value).cast();
+    // SAFETY: `out` points to `len` writable bytes.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, out, &mut len) })?;
+    Ok(value)
+}
+
+/// Packets dropped for want of room since the last reading: the kernel clears them on reading.
+pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
+    let mut stats = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut len = size_of_val(&stats) as libc::socklen_t;
+    let out = (&raw mut stats).cast();
+    let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
+    // SAFETY: `out` points to `len` writable bytes, and any bytes are a tpacket_stats.
+    check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, out, &mut len) })?;
+    Ok(stats.tp_drops)
+}
+
+/// The next packet's length, which may be more than the buffer holds.
+pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    let (start, len) = (buffer.as_mut_ptr().cast(), buffer.len());
+    // SAFETY: `buffer` is writable for its length.
+    let received = unsafe { libc::recv(socket.as_raw_fd(), start, len, flags) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends packets in order and says how many went; an error is about the first of them.
+pub(crate) fn send<'a>(
+    socket: &OwnedFd,
+    packets: impl Iterator<Item = &'a [u8]>,
+) -> io::Result<usize> {
+    // SAFETY: zeroes are valid iovecs and mmsghdrs: null pointers with length 0.
+    let mut pieces: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+    let mut count = 0;
+    for ((packet, piece), message) in packets.zip(&mut pieces).zip(&mut messages) {
+        piece.iov_base = packet.as_ptr().cast_mut().cast();
+        piece.iov_len = packet.len();
+        message.msg_hdr.msg_iov = piece;
+        message.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    // SAFETY: the first `count` messages point to pieces that live on this stack frame, and those
+    // to packets borrowed for 'a; sending only reads them.
+    let sent = check(unsafe {
+        libc::sendmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            count,
+            libc::MSG_DONTWAIT,
+        )
+    })?;
+    Ok(sent as usize)
+}
+
+/// The longest batch one call of [`send`] takes.
+pub(crate) const BATCH: usize = 32;
+
+pub(crate) fn check(result: i32) -> io::Result<RawFd> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
