@@ -45,7 +45,7 @@ pub struct Quota {
 impl Quota {
     /// 0.5 is half a core.
     pub fn cores(&self) -> Option<f64> {
-        (self.period > Span::ZERO).then(|| self.granted.secs_f64() / self.period.secs_f64())
+        (self.period > Span::ZERO).then(|| self.granted.nanos() as f64 / self.period.nanos() as f64)
     }
 }
 

@@ -1,0 +1,174 @@
+//! The facts about this machine that a report must name for its numbers to mean anything.
+
+mod program;
+mod sysctl;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use units::Bytes;
+
+use crate::ProbeError;
+use crate::cpu::{self, CpuSnapshot};
+use crate::error::read_text;
+
+pub use program::program_version;
+pub use sysctl::{SYSCTLS, sysctl, sysctls};
+
+/// `None` and empty are what this machine does not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Machine {
+    pub kernel_release: String,
+    pub kernel_version: String,
+    pub architecture: String,
+    pub kernel_command_line: String,
+    pub cpu_model: Option<String>,
+    pub cores_online: Vec<usize>,
+    /// The cores the calling thread may use.
+    pub cores_usable: Vec<usize>,
+    pub memory: Bytes,
+    /// The processor says that it is a virtual one (x86 only; elsewhere `None`).
+    pub virtual_machine: Option<bool>,
+    /// Maker and model as the firmware has them.
+    pub product: Option<String>,
+    pub clocksource: Option<String>,
+    /// `None` where the processor's frequency is not ours to govern.
+    pub frequency_governor: Option<String>,
+    pub boot_id: String,
+    /// By vulnerability; those that do not affect this processor are left out.
+    pub mitigations: BTreeMap<String, String>,
+    /// As in the calling thread's network namespace.
+    pub sysctls: BTreeMap<String, String>,
+}
+
+impl Machine {
+    pub fn read() -> Result<Self, ProbeError> {
+        let kernel = rustix::system::uname();
+        let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+        let processor = Processor::parse(&read_text("/proc/cpuinfo")?);
+        Ok(Self {
+            kernel_release: text(kernel.release()),
+            kernel_version: text(kernel.version()),
+            architecture: text(kernel.machine()),
+            kernel_command_line: fact("/proc/cmdline").unwrap_or_default(),
+            cpu_model: processor.model,
+            cores_online: CpuSnapshot::read()?.online().collect(),
+            cores_usable: cpu::affinity()?,
+            memory: parse_memory(&read_text("/proc/meminfo")?)?,
+            virtual_machine: processor.virtual_machine,
+            product: product(),
+            clocksource: fact("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            frequency_governor: fact("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            boot_id: fact("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+            mitigations: mitigations(),
+            sysctls: sysctls().into_iter().collect(),
+        })
+    }
+}
+
+#[derive(Debug, PartialEq, Eq, Default)]
+struct Processor {
+    model: Option<String>,
+    virtual_machine: Option<bool>,
+}
+
+impl Processor {
+    fn parse(text: &str) -> Self {
+        let value = |name: &str| {
+            text.lines()
+                .filter_map(|line| line.split_once(':'))
+                .find(|(key, _)| key.trim() == name)
+                .map(|(_, value)| value.trim().to_owned())
+        };
+        Self {
+            // x86 and s390, then ARM's board and the name POWER gives.
+            model: ["model name", "Model", "cpu"].into_iter().find_map(value),
+            virtual_machine: value("flags")
+                .map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+        }
+    }
+}
+
+fn parse_memory(text: &str) -> Result<Bytes, ProbeError> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"))
+        .and_then(|count| count.parse().ok())
+        .map(Bytes::kib)
+        .ok_or_else(|| ProbeError::malformed("/proc/meminfo", "no line \"MemTotal\""))
+}
+
+fn product() -> Option<String> {
+    let parts = ["sys_vendor", "product_name"];
+    let parts: Vec<_> = parts
+        .iter()
+        .filter_map(|part| fact(&format!("/sys/class/dmi/id/{part}")))
+        .collect();
+    (!parts.is_empty()).then(|| parts.join(" "))
+}
+
+fn mitigations() -> BTreeMap<String, String> {
+    let directory = std::fs::read_dir("/sys/devices/system/cpu/vulnerabilities");
+    directory
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let state = fact(entry.path().to_str()?)?;
+            let name = entry.file_name().into_string().ok()?;
+            (state != "Not affected").then_some((name, state))
+        })
+        .collect()
+}
+
+/// A file of one line whose absence is no error.
+fn fact(path: &str) -> Option<String> {
+    let text = read_text(path).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn processors_of_several_kinds() {
+        let x86 = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor sse\n";
+        let x86 = Processor::parse(x86);
+        assert_eq!(x86.model.as_deref(), Some("AMD EPYC"));
+        assert_eq!(x86.virtual_machine, Some(true));
+        let metal = Processor::parse("model name: x\nflags: fpu sse\n");
+        assert_eq!(metal.virtual_machine, Some(false));
+        let arm = Processor::parse("processor : 0\nFeatures : fp\nModel : Raspberry Pi 5\n");
+        assert_eq!(arm.model.as_deref(), Some("Raspberry Pi 5"));
+        assert_eq!(arm.virtual_machine, None);
+    }
+
+    #[test]
+    fn memory() {
+        let text = "MemFree: 1 kB\nMemTotal:       24689820 kB\n";
+        assert_eq!(parse_memory(text).unwrap(), Bytes::kib(24_689_820));
+        assert!(parse_memory("MemTotal: lots\n").is_err());
+    }
+
+    #[test]
+    fn this_machine() {
+        let machine = Machine::read().unwrap();
+        assert!(!machine.kernel_release.is_empty() && !machine.boot_id.is_empty());
+        assert!(machine.memory > Bytes::ZERO && !machine.cores_online.is_empty());
+        assert!(
+            machine
+                .sysctls
+                .contains_key("net.ipv4.tcp_congestion_control")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "([A-Za-z ]{0,9}:?.{0,20}\n){0,4}") {
+            let _ = Processor::parse(&text);
+            let _ = parse_memory(&text);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::ProbeError;
+
+/// The first line that `program` prints when called with `flags` (`["--version"]`, nginx and
+/// ssh want others).
+pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
+    let failed = |source| ProbeError::Kernel {
+        what: "the version of a program",
+        source,
+    };
+    let spawned = Command::new(program)
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match spawned {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Err(ProbeError::NotFound {
+                what: format!("program {program:?}"),
+                hint: "install it, or give its path",
+            });
+        }
+        spawned => spawned.map_err(failed)?,
+    };
+    // A program that knows no such flag may start to serve instead of ending.
+    let deadline = Instant::now() + PATIENCE;
+    while child.try_wait().map_err(failed)?.is_none() && Instant::now() < deadline {
+        std::thread::sleep(PAUSE);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+
+    let said = [
+        child.stdout.take().map(what_is_there),
+        child.stderr.take().map(what_is_there),
+    ];
+    for text in said.into_iter().flatten() {
+        let text = text.map_err(failed)?;
+        if let Some(line) = text.lines().find(|line| !line.trim().is_empty()) {
+            return Ok(line.trim().to_owned());
+        }
+    }
+    Err(ProbeError::NotFound {
+        what: format!("version in what {program:?} printed"),
+        hint: "give the flags that make it print one",
+    })
+}
+
+/// A process that the program left behind may hold the pipe open, so that its end never comes.
+fn what_is_there(mut output: impl Read + AsFd) -> io::Result<String> {
+    rustix::io::ioctl_fionbio(&output, true)?;
+    let mut text = vec![0; TEXT_MAX];
+    let length = match output.read(&mut text) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
+        length => length?,
+    };
+    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+}
+
+const PATIENCE: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(2);
+const TEXT_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_output_is_read() {
+        let say = |script| program_version("sh", &["-c", script]);
+        assert_eq!(say("echo; echo ' v1'; echo more").unwrap(), "v1");
+        assert_eq!(say("echo v2 >&2").unwrap(), "v2");
+        let left_behind = "sleep 60 & echo $! >&2";
+        let sleeper: i32 = say(left_behind).unwrap().parse().unwrap();
+        let sleeper = rustix::process::Pid::from_raw(sleeper).unwrap();
+        rustix::process::kill_process(sleeper, rustix::process::Signal::KILL).unwrap();
+        assert!(matches!(say("true"), Err(ProbeError::NotFound { .. })));
+        let error = program_version("no-such-program", &[])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no-such-program") && error.contains("install"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,60 @@
+//! Probes read at an interval, in the background.
+
+mod probes;
+mod recording;
+mod running;
+
+pub use probes::{
+    CpuProbe, InterfaceProbe, KsoftirqdProbe, ProcessProbe, QdiscProbe, SnmpProbe, SoftnetProbe,
+    TcpProbe,
+};
+pub use recording::{Failure, Point, Recording, Series};
+pub use running::{RunningSampler, Sampler, SamplerError};
+
+use units::Time;
+
+use crate::ProbeError;
+use recording::Store;
+
+/// Something that can be read again and again, on the sampler's thread.
+pub trait Probe: Send {
+    /// Names it where it failed.
+    fn name(&self) -> &str;
+
+    /// Puts what it reads into `sample`. The first call often has nothing to compare with.
+    fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError>;
+}
+
+/// One moment, to be filled with values.
+#[derive(Debug)]
+pub struct Sample<'a> {
+    at: Time,
+    number: u64,
+    store: &'a mut Store,
+}
+
+impl Sample<'_> {
+    /// `CLOCK_MONOTONIC` when this moment's first probe was read.
+    pub fn at(&self) -> Time {
+        self.at
+    }
+
+    /// `metric` carries its unit in its name (`queue_kbyte`); `subject` says what was measured.
+    pub fn put(&mut self, metric: &str, subject: &str, value: f64) {
+        self.store.put(
+            metric,
+            subject,
+            Point {
+                sample: self.number,
+                at: self.at,
+                value,
+            },
+        );
+    }
+
+    pub fn put_known(&mut self, metric: &str, subject: &str, value: Option<f64>) {
+        if let Some(value) = value {
+            self.put(metric, subject, value);
+        }
+    }
+}

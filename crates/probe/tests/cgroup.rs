@@ -1,0 +1,85 @@
+//! Throttling in a control group of one's own.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use probe::cgroup::CgroupSnapshot;
+use units::Span;
+
+#[test]
+fn throttling_by_an_outer_group_is_seen() {
+    let Some((outer, inner)) = Group::limited() else {
+        return eprintln!("SKIPPED: no control group with a CPU limit can be made here");
+    };
+    let burner = Burner::start();
+    fs::write(inner.0.join("cgroup.procs"), burner.0.id().to_string()).unwrap();
+    let earlier = CgroupSnapshot::of(burner.0.id()).unwrap();
+    let (level, quota) = earlier.tightest().unwrap();
+    assert_eq!((&level.path, quota.cores()), (&outer.0, Some(0.05)));
+    assert_eq!(earlier.levels[0].path, inner.0);
+
+    let spent = loop {
+        let spent = CgroupSnapshot::of(burner.0.id()).unwrap().since(&earlier);
+        let held = spent.most_throttled().unwrap().1;
+        if held.throttled >= 2 && held.time > Span::ZERO {
+            break spent;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(spent.most_throttled().unwrap().0, outer.0);
+    assert!(spent.used.unwrap() > Span::ZERO);
+    assert!(spent.most_throttled().unwrap().1.share().is_some());
+}
+
+/// Removed when dropped; the burner must have ended by then.
+struct Group(PathBuf);
+
+impl Group {
+    /// A group that may use 5 % of a core, and one without a limit in it.
+    fn limited() -> Option<(Self, Self)> {
+        let name = format!("weir-probe-test-{}", std::process::id());
+        for root in ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"] {
+            let path = Path::new(root).join(&name);
+            if !Path::new(root).join("cgroup.procs").exists() || fs::create_dir(&path).is_err() {
+                continue;
+            }
+            let outer = Self(path.clone());
+            let limit = |file, value| fs::write(path.join(file), value).is_ok();
+            let limited = limit("cpu.cfs_quota_us", "5000") || limit("cpu.max", "5000 100000");
+            let inner = path.join("inner");
+            if limited && fs::create_dir(&inner).is_ok() {
+                return Some((outer, Self(inner)));
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // A process that ended may still be listed for a moment.
+        while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+        {
+            std::thread::yield_now();
+        }
+    }
+}
+
+struct Burner(Child);
+
+impl Burner {
+    fn start() -> Self {
+        let endless = ["-c", "while :; do :; done"];
+        Self(Command::new("sh").args(endless).spawn().unwrap())
+    }
+}
+
+impl Drop for Burner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,66 @@
+//! A sampler in another namespace than its caller.
+
+#![allow(clippy::unwrap_used)]
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc;
+
+use nix::sched::{CloneFlags, setns};
+use probe::sampler::{
+    CpuProbe, InterfaceProbe, KsoftirqdProbe, ProcessProbe, QdiscProbe, Sampler, SnmpProbe,
+    SoftnetProbe, TcpProbe,
+};
+use probe::tcp::Filter;
+use units::Span;
+
+mod namespace;
+
+#[test]
+fn it_samples_the_namespace_it_was_placed_in() {
+    namespace::run(|| {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let inside = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+
+        // Started from a thread outside of the namespace.
+        let (started, running) = mpsc::channel();
+        let elsewhere = std::fs::File::open("/proc/self/ns/net").unwrap();
+        std::thread::spawn(move || {
+            setns(elsewhere, CloneFlags::CLONE_NEWNET).unwrap();
+            let mut sampler = Sampler::every(Span::from_millis(5))
+                .at_start(move || Ok(setns(inside, CloneFlags::CLONE_NEWNET)?))
+                .probe(CpuProbe::over([0]))
+                .probe(ProcessProbe::tree("self", std::process::id()).unwrap())
+                .probe(TcpProbe::new(Filter::established()))
+                .probe(QdiscProbe::new())
+                .probe(InterfaceProbe::new())
+                .probe(SoftnetProbe::new())
+                .probe(SnmpProbe::new(["TcpRetransSegs", "NoSuchCounter"]));
+            match KsoftirqdProbe::new() {
+                Ok(probe) => sampler = sampler.probe(probe),
+                Err(error) => eprintln!("SKIPPED in part: {error}"),
+            }
+            started.send(sampler.start().unwrap()).unwrap();
+        });
+        let recording = running.recv().unwrap().stop().unwrap();
+        assert_eq!(recording.failures, []);
+        assert!(recording.samples >= 2);
+
+        let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let cwnd = recording
+            .find("cwnd_segments", &format!("{}>{}", ends.0, ends.1))
+            .unwrap();
+        assert!(cwnd.points.iter().all(|point| point.value > 0.0));
+        let sockets = recording
+            .series
+            .iter()
+            .filter(|series| series.metric == "cwnd_segments");
+        assert_eq!(sockets.count(), 2, "only those of the namespace");
+        assert!(recording.find("interface_drops", "lo").is_some());
+        assert!(recording.find("interface_drops", "eth0").is_none());
+        assert!(recording.find("count", "TcpRetransSegs").is_some());
+        assert!(recording.find("count", "NoSuchCounter").is_none());
+        assert!(recording.find("cpu_percent", "self").is_some());
+        assert!(recording.cpu_time > Span::ZERO);
+    });
+}
