@@ -5,6 +5,7 @@
 
 mod answer;
 mod axis;
+pub mod charts;
 mod error;
 pub mod markdown;
 mod method;

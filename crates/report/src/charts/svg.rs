@@ -1,0 +1,31 @@
+//! Inline SVG. Colours and type come from the page's style sheet through classes (`c0` … `c7`,
+//! `stroke`, `fill`, `line`, …), so that one drawing serves the light and the dark theme.
+//!
+//! Every chart is an image to assistive technology, with a title and a description; the page puts a
+//! table with the same numbers beside it.
+
+mod cdf;
+mod forest;
+mod frame;
+mod lines;
+mod scale;
+mod stacked;
+mod strip;
+
+pub use cdf::{Cdf, Distribution};
+pub use forest::{Forest, ForestRow};
+pub use lines::{ChartLine, LineChart, Point};
+pub use stacked::{Layer, Stacked};
+pub use strip::{Strip, StripRow};
+
+/// What every chart carries for those who do not see it, and to be told from others on a page.
+#[derive(Debug, Clone, Default)]
+pub struct Caption {
+    /// Unique within the page.
+    pub id: String,
+    pub title: String,
+    pub description: String,
+}
+
+/// The number of colours before they repeat; the marker's shape then still differs.
+pub const COLOURS: usize = 8;

@@ -1,0 +1,153 @@
+//! A metric along an axis: one line a system, bars for intervals, hollow marks for published numbers.
+
+use maud::{Markup, html};
+
+use super::Caption;
+use super::frame::{Frame, fitted, marker, n, spread, text_width};
+use super::scale::Scale;
+use crate::axis;
+
+#[derive(Debug, Clone, Default)]
+pub struct LineChart {
+    pub caption: Caption,
+    pub x_label: String,
+    /// The axis's values; sizes that are all above zero are placed by size, others evenly.
+    pub x_values: Vec<String>,
+    pub y_label: String,
+    pub lines: Vec<ChartLine>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct ChartLine {
+    pub name: String,
+    /// Which of the palette's colours and markers.
+    pub colour: usize,
+    /// Drawn dashed and hollow: somebody else's numbers.
+    pub published: bool,
+    pub points: Vec<Point>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Point {
+    /// Index into the chart's `x_values`.
+    pub at: usize,
+    pub value: f64,
+    pub interval: Option<[f64; 2]>,
+}
+
+impl LineChart {
+    pub fn render(&self) -> Markup {
+        let label_room = self
+            .lines
+            .iter()
+            .map(|line| text_width(&line.name))
+            .fold(40.0, f64::max);
+        let label_room = label_room.min(190.0) + 26.0;
+        let frame = Frame {
+            width: 560.0,
+            height: 330.0,
+            left: 46.0,
+            right: label_room,
+            top: 34.0,
+            bottom: 48.0,
+        };
+        let points = self.lines.iter().flat_map(|line| &line.points);
+        let y = Scale::for_magnitudes(points.flat_map(|point| {
+            [point.value]
+                .into_iter()
+                .chain(point.interval.into_iter().flatten())
+        }));
+        let x = self.x_shares();
+        let ticks: Vec<(f64, String)> = x.iter().copied().zip(self.x_values.clone()).collect();
+        frame.draw(
+            &self.caption,
+            &html! {
+                (frame.y_axis(&y, &self.y_label))
+                (frame.x_axis(&ticks, &self.x_label))
+                @for (index, line) in self.lines.iter().enumerate() {
+                    // A few units aside, so that intervals at the same place stay apart.
+                    @let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * 3.0;
+                    (draw_line(line, &frame, &x, &y, aside))
+                }
+                (self.labels(&frame, &x, &y))
+            },
+        )
+    }
+
+    fn x_shares(&self) -> Vec<f64> {
+        let count = self.x_values.len();
+        let sizes =
+            axis::sizes(&self.x_values).filter(|sizes| sizes.iter().all(|size| *size > 0.0));
+        let steps = Scale::Steps(count);
+        let even: Vec<f64> = (0..count).map(|index| steps.place(index as f64)).collect();
+        let Some(sizes) = sizes.filter(|_| count > 2) else {
+            return even;
+        };
+        let (low, high) = sizes
+            .iter()
+            .fold((f64::INFINITY, 0.0f64), |(low, high), size| {
+                (low.min(*size), high.max(*size))
+            });
+        let by_size: Vec<f64> = sizes
+            .iter()
+            .map(|size| 0.06 + 0.88 * (size / low).ln() / (high / low).ln())
+            .collect();
+        let apart = by_size.windows(2).all(|pair| pair[1] - pair[0] > 0.08);
+        if apart { by_size } else { even }
+    }
+
+    fn labels(&self, frame: &Frame, x: &[f64], y: &Scale) -> Markup {
+        let ends: Vec<(&ChartLine, Point)> = self
+            .lines
+            .iter()
+            .filter_map(|line| Some((line, *line.points.last()?)))
+            .filter(|(_, end)| end.at < x.len())
+            .collect();
+        let wishes: Vec<f64> = ends
+            .iter()
+            .map(|(_, end)| frame.y(y.place(end.value)))
+            .collect();
+        let heights = spread(&wishes, 16.0, frame.top, frame.y(0.0));
+        let label_x = frame.width - frame.right + 22.0;
+        html! {
+            @for (((line, end), wish), height) in ends.iter().zip(&wishes).zip(heights) {
+                path class="leader" d={
+                    "M" (n(frame.x(x[end.at]) + 9.0)) " " (n(*wish))
+                    "L" (n(label_x - 12.0)) " " (n(height))
+                } {}
+                (marker(line.colour, label_x - 5.0, height, line.published))
+                text class="name" x=(n(label_x + 4.0)) y=(n(height + 4.2)) {
+                    (fitted(&line.name, frame.right - 26.0))
+                }
+            }
+        }
+    }
+}
+
+fn draw_line(line: &ChartLine, frame: &Frame, x: &[f64], y: &Scale, aside: f64) -> Markup {
+    let colour = format!("c{}", line.colour % super::COLOURS);
+    let dashed = if line.published { " dashed" } else { "" };
+    let known: Vec<(f64, &Point)> = line
+        .points
+        .iter()
+        .filter(|point| point.value.is_finite())
+        .filter_map(|point| Some((frame.x(*x.get(point.at)?) + aside, point)))
+        .collect();
+    let path: Vec<String> = known
+        .iter()
+        .map(|(x, point)| format!("{} {}", n(*x), n(frame.y(y.place(point.value)))))
+        .collect();
+    html! {
+        @if path.len() > 1 {
+            path class={"line stroke " (colour) (dashed)} d={"M" (path.join("L"))} {}
+        }
+        @for (x, point) in known {
+            @if let Some([low, high]) = point.interval {
+                path class={"bar stroke " (colour)} d={
+                    "M" (n(x)) " " (n(frame.y(y.place(low)))) "V" (n(frame.y(y.place(high))))
+                } {}
+            }
+            (marker(line.colour, x, frame.y(y.place(point.value)), line.published))
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Shares of one whole over time.
+
+use maud::{Markup, html};
+
+use super::Caption;
+use super::frame::{Frame, fitted, marker, n, text_width};
+use super::scale::Scale;
+
+#[derive(Debug, Clone, Default)]
+pub struct Stacked {
+    pub caption: Caption,
+    pub y_label: String,
+    pub time_s: Vec<f64>,
+    pub layers: Vec<Layer>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Layer {
+    pub name: String,
+    pub colour: usize,
+    pub values: Vec<f64>,
+}
+
+impl Stacked {
+    pub fn render(&self) -> Markup {
+        let names = self.layers.iter().map(|layer| text_width(&layer.name));
+        let label_room = names.fold(40.0, f64::max).min(190.0) + 26.0;
+        let frame = Frame {
+            width: 560.0,
+            height: 220.0,
+            left: 46.0,
+            right: label_room,
+            top: 34.0,
+            bottom: 46.0,
+        };
+        let tops = self.tops();
+        let highest = tops
+            .last()
+            .map_or(0.0, |top| top.iter().copied().fold(0.0, f64::max));
+        let y = Scale::linear(0.0, highest);
+        let last = self.time_s.last().copied().unwrap_or(0.0);
+        let x = Scale::Linear {
+            low: 0.0,
+            high: if last > 0.0 { last } else { 1.0 },
+        };
+        let whole = Scale::linear(0.0, last);
+        let ticks: Vec<(f64, String)> = whole
+            .ticks()
+            .into_iter()
+            .filter(|(value, _)| *value <= last * 1.001)
+            .map(|(value, label)| (x.place(value), label))
+            .collect();
+        frame.draw(
+            &self.caption,
+            &html! {
+                (frame.y_axis(&y, &self.y_label))
+                @for (index, layer) in self.layers.iter().enumerate() {
+                    @let below = index.checked_sub(1).map(|below| tops[below].as_slice());
+                    path class={"layer c" (layer.colour % super::COLOURS)}
+                        d=(self.area(&tops[index], below, &frame, &x, &y)) {}
+                }
+                (frame.x_axis(&ticks, "time, s"))
+                // Listed as they are stacked, the topmost first.
+                @for (index, layer) in self.layers.iter().rev().enumerate() {
+                    @let label_y = frame.top + 8.0 + index as f64 * 18.0;
+                    @let label_x = frame.width - frame.right + 22.0;
+                    (marker(layer.colour, label_x - 5.0, label_y, false))
+                    text class="name" x=(n(label_x + 4.0)) y=(n(label_y + 4.2)) {
+                        (fitted(&layer.name, frame.right - 26.0))
+                    }
+                }
+            },
+        )
+    }
+
+    fn tops(&self) -> Vec<Vec<f64>> {
+        let mut sum = vec![0.0; self.time_s.len()];
+        self.layers
+            .iter()
+            .map(|layer| {
+                for (total, value) in sum.iter_mut().zip(&layer.values) {
+                    *total += if value.is_finite() {
+                        value.max(0.0)
+                    } else {
+                        0.0
+                    };
+                }
+                sum.clone()
+            })
+            .collect()
+    }
+
+    fn area(
+        &self,
+        top: &[f64],
+        below: Option<&[f64]>,
+        frame: &Frame,
+        x: &Scale,
+        y: &Scale,
+    ) -> String {
+        let point = |time: f64, value: f64| {
+            format!(
+                "{} {}",
+                n(frame.x(x.place(time))),
+                n(frame.y(y.place(value)))
+            )
+        };
+        let there = self
+            .time_s
+            .iter()
+            .zip(top)
+            .map(|(time, value)| point(*time, *value));
+        let back = self.time_s.iter().enumerate().rev();
+        let back = back.map(|(i, time)| point(*time, below.map_or(0.0, |below| below[i])));
+        let points: Vec<String> = there.chain(back).collect();
+        if points.is_empty() {
+            String::new()
+        } else {
+            format!("M{}Z", points.join("L"))
+        }
+    }
+}

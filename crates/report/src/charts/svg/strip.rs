@@ -1,0 +1,68 @@
+//! Every repeat as a dot, the median as a line: what a median and an interval were made of.
+
+use maud::{Markup, html};
+
+use super::Caption;
+use super::frame::{Frame, fitted, n, text_width};
+use super::scale::Scale;
+
+#[derive(Debug, Clone, Default)]
+pub struct Strip {
+    pub caption: Caption,
+    pub x_label: String,
+    pub rows: Vec<StripRow>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct StripRow {
+    pub label: String,
+    pub colour: usize,
+    pub values: Vec<f64>,
+    pub median: f64,
+}
+
+impl Strip {
+    pub fn render(&self) -> Markup {
+        let labels = self.rows.iter().map(|row| text_width(&row.label));
+        let frame = Frame {
+            width: 740.0,
+            height: TOP + self.rows.len() as f64 * ROW + 52.0,
+            left: labels.fold(60.0, f64::max).min(260.0) + 16.0,
+            right: 20.0,
+            top: TOP,
+            bottom: 52.0,
+        };
+        let x = Scale::for_magnitudes(self.rows.iter().flat_map(|row| row.values.iter().copied()));
+        let ticks: Vec<(f64, String)> = x
+            .ticks()
+            .into_iter()
+            .map(|(value, label)| (x.place(value), label))
+            .collect();
+        let log = if x.is_log() { " (log scale)" } else { "" };
+        frame.draw(
+            &self.caption,
+            &html! {
+                @for (share, _) in &ticks {
+                    path class="grid" d={"M" (n(frame.x(*share))) " " (n(TOP)) "V" (n(frame.y(0.0)))} {}
+                }
+                (frame.x_axis(&ticks, &format!("{}{log}", self.x_label)))
+                @for (index, row) in self.rows.iter().enumerate() {
+                    @let y = TOP + (index as f64 + 0.5) * ROW;
+                    @let colour = format!("c{}", row.colour % super::COLOURS);
+                    text x="0" y=(n(y + 4.0)) { (fitted(&row.label, frame.left - 16.0)) }
+                    @for value in row.values.iter().filter(|value| value.is_finite()) {
+                        circle class={"hollow stroke " (colour)} cx=(n(frame.x(x.place(*value))))
+                            cy=(n(y)) r="3.4" {}
+                    }
+                    @if row.median.is_finite() {
+                        @let at = n(frame.x(x.place(row.median)));
+                        path class={"line stroke " (colour)} d={"M" (at) " " (n(y - 8.0)) "V" (n(y + 8.0))} {}
+                    }
+                }
+            },
+        )
+    }
+}
+
+const TOP: f64 = 8.0;
+const ROW: f64 = 21.0;

@@ -1,0 +1,51 @@
+type Theme = "light" | "dark";
+
+const KEY = "weir-theme";
+
+/** The button shows up only with a script to serve it; the system's choice holds until it is used. */
+export function installTheme(onChange: () => void): void {
+  const button = document.getElementById("theme");
+  if (!(button instanceof HTMLButtonElement)) return;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const current = (): Theme =>
+    (document.documentElement.dataset["theme"] as Theme | undefined) ??
+    (dark.matches ? "dark" : "light");
+  const label = () => {
+    button.textContent = current() === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", `Switch to the ${button.textContent.toLowerCase()} theme`);
+  };
+
+  const kept = recall();
+  if (kept) document.documentElement.dataset["theme"] = kept;
+  button.hidden = false;
+  label();
+  button.addEventListener("click", () => {
+    const next: Theme = current() === "dark" ? "light" : "dark";
+    document.documentElement.dataset["theme"] = next;
+    remember(next);
+    label();
+    onChange();
+  });
+  dark.addEventListener("change", () => {
+    label();
+    onChange();
+  });
+}
+
+// Storage throws for a file opened from disk in some browsers, and a report must not care.
+function recall(): Theme | undefined {
+  try {
+    const kept = localStorage.getItem(KEY);
+    return kept === "light" || kept === "dark" ? kept : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function remember(theme: Theme): void {
+  try {
+    localStorage.setItem(KEY, theme);
+  } catch {
+    // The choice lasts for this page only.
+  }
+}
