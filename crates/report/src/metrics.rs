@@ -54,6 +54,11 @@ pub(crate) fn beside_headline<'a>(
         .collect()
 }
 
+/// Whether the metric says what the measurement cost.
+pub(crate) fn is_cpu(name: &str) -> bool {
+    name.starts_with("cpu_")
+}
+
 const HEADLINES: &[&str] = &[
     "goodput_mbit_s",
     "kbyte_s",

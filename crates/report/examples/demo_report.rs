@@ -1,0 +1,23 @@
+//! Writes a report from example data that no machine measured, to look at while working on it:
+//! `cargo run -p weir-report --example demo_report -- DIRECTORY`
+
+#[path = "../tests/rendering/example_data.rs"]
+#[allow(dead_code)]
+mod example_data;
+
+fn main() -> Result<(), report::ReportError> {
+    let directory = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "runs/example".to_owned());
+    let results = example_data::results();
+    let files = report::write_run(
+        directory.as_ref(),
+        &results,
+        &example_data::samples(),
+        &example_data::series(),
+        example_data::LAB_FILE,
+    )?;
+    print!("{}", report::terminal::render(&results, 120, false));
+    println!("{}", files.html.display());
+    Ok(())
+}

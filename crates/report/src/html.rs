@@ -1,0 +1,195 @@
+//! `report.html`: one file that needs nothing from anywhere, today or in ten years.
+
+mod cells;
+mod embed;
+mod figures;
+mod tables;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::results::{Form, Results};
+use crate::{Samples, Series, answer, method, number};
+
+/// The whole page.
+pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
+    let drawn = embed::choose(series);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(results))
+            body {
+                (masthead(results))
+                main {
+                    (tables::headline(results))
+                    (figures::charts(results, samples))
+                    (figures::comparisons(results))
+                    (tables::other_metrics(results))
+                    (failures_and_warnings(results))
+                    (cells::details(results, &drawn))
+                    (how_measured(results))
+                    (environment(results))
+                    (repeat(results, lab_file))
+                }
+                footer {
+                    p {
+                        "Written by weir " (env!("CARGO_PKG_VERSION")) ". Every number of this page is in "
+                        code { "results.json" } " beside it, every sample in "
+                        code { "samples.parquet" } ". The page loads nothing from the network."
+                    }
+                }
+                script type="application/json" id="series-data" { (PreEscaped(embed::json(&drawn))) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The document's head; only this page's own script and style may run.
+fn head(results: &Results) -> Markup {
+    let policy = format!(
+        "default-src 'none'; script-src '{SCRIPT_HASH}'; style-src '{STYLE_HASH}'; \
+         base-uri 'none'; form-action 'none'"
+    );
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(policy);
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            meta name="referrer" content="no-referrer";
+            title { (title(results)) " · weir lab" }
+            style { (PreEscaped(STYLE)) }
+        }
+    }
+}
+
+fn masthead(results: &Results) -> Markup {
+    html! {
+        header {
+            div class="eyebrow" {
+                span { "weir lab · " (results.lab) }
+                button id="theme" type="button" hidden { "Dark" }
+            }
+            h1 { (title(results)) }
+            @if !results.question.is_empty() && results.question != title(results) {
+                p class="question" { (results.question) }
+            }
+            div class=(if results.valid { "answer" } else { "answer untrusted" }) {
+                @for sentence in answer::sentences(results) { p { (sentence) } }
+            }
+            div class="facts" {
+                (validity(results))
+                @if results.form != Form::Full {
+                    span class="badge warn" { (results.form.word()) " form" }
+                }
+                span { (answer::tally(results)) }
+                @if let Some(started) = &results.started { span { (started) } }
+                @if let Some(seconds) = results.duration_s {
+                    span { "took " (number::duration(seconds)) }
+                }
+            }
+            @if !results.valid {
+                ul class="failed" {
+                    @for reason in &results.invalid_reasons { li { (reason) } }
+                }
+            }
+        }
+    }
+}
+
+fn validity(results: &Results) -> Markup {
+    let doubtful = results
+        .cells
+        .iter()
+        .filter(|cell| !cell.valid || cell.cpu_limited)
+        .count();
+    html! {
+        @if !results.valid {
+            span class="badge bad" { "not valid: do not use these numbers" }
+        } @else if doubtful > 0 {
+            span class="badge warn" { "valid, but for " (answer::counted(doubtful, "marked cell")) }
+        } @else {
+            span class="badge good" { "valid" }
+        }
+    }
+}
+
+fn failures_and_warnings(results: &Results) -> Markup {
+    let failed: Vec<_> = results
+        .cells
+        .iter()
+        .filter(|cell| cell.failed.is_some())
+        .collect();
+    let warnings = method::warnings(results);
+    html! {
+        @if !failed.is_empty() {
+            h2 id="failed" { "Failed" }
+            ul {
+                @for cell in failed {
+                    li {
+                        b { (cell.system) } " at " (crate::axis::describe(&cell.axes)) ": "
+                        span class="failed" { (cell.failed.as_deref().unwrap_or_default()) }
+                    }
+                }
+            }
+        }
+        @if !warnings.is_empty() {
+            h2 id="warnings" { "Warnings" }
+            ul { @for warning in warnings { li { (warning) } } }
+        }
+        @if !results.notes.is_empty() {
+            h2 id="notes" { "Notes" }
+            ul { @for note in &results.notes { li { (note) } } }
+        }
+    }
+}
+
+fn how_measured(results: &Results) -> Markup {
+    html! {
+        h2 id="method" { "How it was measured" }
+        @if !results.method.is_empty() {
+            div class="scroll" { table class="wrap" { tbody {
+                @for (name, text) in &results.method { tr { th scope="row" { (name) } td { (text) } } }
+            } } }
+        }
+        @for paragraph in method::statistics() { p { (paragraph) } }
+    }
+}
+
+fn environment(results: &Results) -> Markup {
+    let rows = method::environment(results);
+    html! {
+        @if !rows.is_empty() {
+            h2 id="environment" { "Environment" }
+            div class="scroll" { table class="wrap" { tbody {
+                @for (name, value) in rows { tr { th scope="row" { (name) } td { (value) } } }
+            } } }
+        }
+    }
+}
+
+fn repeat(results: &Results, lab_file: &str) -> Markup {
+    html! {
+        h2 id="repeat" { "How to repeat it" }
+        pre { code { (method::command(results)) } }
+        @if !lab_file.is_empty() {
+            details class="print" {
+                summary { "The lab file" }
+                pre { code { (lab_file) } }
+            }
+        }
+    }
+}
+
+fn title(results: &Results) -> &str {
+    [&results.title, &results.question, &results.lab]
+        .into_iter()
+        .find(|text| !text.is_empty())
+        .map_or("A lab's run", String::as_str)
+}
+
+const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
+const SCRIPT_HASH: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js.hash"));
+const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/report.css"));
+const STYLE_HASH: &str = include_str!(concat!(env!("OUT_DIR"), "/report.css.hash"));

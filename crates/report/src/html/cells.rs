@@ -1,0 +1,147 @@
+//! One collapsed section a cell: its metrics and how they came about over time.
+
+use maud::{Markup, html};
+
+use super::embed;
+use crate::charts::svg::{Caption, Layer, Stacked};
+use crate::results::{Cell, Results};
+use crate::{Series, Shape, axis, method, metrics, number, pivot};
+
+pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
+    let headline = pivot::headline(results);
+    html! {
+        h2 id="cells" { "Cell by cell" }
+        @if !drawn.is_empty() {
+            noscript {
+                p class="note" {
+                    "Lines over time are drawn by a script, which this browser does not run; the "
+                    "values are in " code { "samples.parquet" } "."
+                }
+            }
+        }
+        @for (index, cell) in results.cells.iter().enumerate() {
+            details class="cell" id={"cell-" (index)} {
+                (summary(results, cell, headline))
+                div class="inside" {
+                    @if let Some(reason) = &cell.failed { p class="failed" { "Failed: " (reason) } }
+                    @for warning in &cell.warnings { p class="note" { "Warning: " (warning) } }
+                    (over_time(cell, index, drawn))
+                    (numbers(results, cell))
+                }
+            }
+        }
+    }
+}
+
+fn summary(results: &Results, cell: &Cell, headline: Option<&str>) -> Markup {
+    let metric = headline.and_then(|name| Some((name, cell.metrics.get(name)?)));
+    html! {
+        summary {
+            b { (cell.system) }
+            span class="muted" { (axis::describe(&cell.axes)) }
+            @if cell.failed.is_some() {
+                span class="number failed" { "failed" }
+            } @else if let Some((name, metric)) = metric {
+                span class="number" {
+                    (number::format(metric.median)) (method::mark(cell))
+                    span class="muted" { " " (pivot::unit(results, name)) }
+                }
+            }
+        }
+    }
+}
+
+fn over_time(cell: &Cell, index: usize, drawn: &[&Series]) -> Markup {
+    let mine = embed::of_cell(drawn, cell);
+    html! {
+        @if let Some((_, first)) = mine.first() {
+            p class="note" {
+                "Repeat " (first.repeat + 1) " over time; the others are in "
+                code { "samples.parquet" } ". Drag to look closer, double-click to see all again."
+            }
+            div class="charts" {
+                @for (place, series) in &mine {
+                    @let stride = embed::stride(series);
+                    figure {
+                        figcaption {
+                            (series.name)
+                            @if stride > 1 {
+                                small { " · each point the mean of " (stride) " readings" }
+                            }
+                        }
+                        @match series.shape {
+                            Shape::Lines => { div data-series=(place) {} }
+                            Shape::Stacked => {
+                                div class="scroll" { (stacked(series, index, *place, stride)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn stacked(series: &Series, cell: usize, place: usize, stride: usize) -> Markup {
+    let unit = series
+        .lines
+        .first()
+        .map(|line| line.unit.as_str())
+        .unwrap_or_default();
+    let names: Vec<&str> = series.lines.iter().map(|line| line.name.as_str()).collect();
+    let chart = Stacked {
+        caption: Caption {
+            id: format!("stacked-{cell}-{place}"),
+            title: format!("{} over time", series.name),
+            description: format!("Stacked shares over time of {}", names.join(", ")),
+        },
+        y_label: if unit.is_empty() {
+            "share".to_owned()
+        } else {
+            format!("share, {unit}")
+        },
+        time_s: embed::thinned_time(series, stride),
+        layers: series
+            .lines
+            .iter()
+            .enumerate()
+            .map(|(colour, line)| Layer {
+                name: line.name.clone(),
+                colour,
+                values: embed::thinned(&line.values, stride)
+                    .into_iter()
+                    .map(|value| value.unwrap_or(f64::NAN))
+                    .collect(),
+            })
+            .collect(),
+    };
+    chart.render()
+}
+
+fn numbers(results: &Results, cell: &Cell) -> Markup {
+    html! {
+        @if !cell.metrics.is_empty() {
+            div class="scroll" { table {
+                thead { tr {
+                    th scope="col" class="text" { "metric" }
+                    th scope="col" { "median" }
+                    th scope="col" { "95 % interval" }
+                    th scope="col" { "repeats" }
+                    th scope="col" class="text" { "unit" }
+                } }
+                tbody {
+                    @for (name, metric) in &cell.metrics {
+                        @let ends = metric.ci95.map(|ends| number::interval(metric.median, ends));
+                        tr {
+                            th scope="row" { (metrics::meaning(name).label) }
+                            td { (number::format(metric.median)) }
+                            td { (ends.unwrap_or_else(|| "–".to_owned())) }
+                            td { (metric.n) }
+                            td class="text" { (pivot::unit(results, name)) }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The time series as JSON inside the page.
+
+use serde_json::{Value, json};
+
+use crate::results::Cell;
+use crate::{Series, Shape};
+
+/// The series that the page draws: of each cell and name the first repeat, the others are in the
+/// samples.
+pub(super) fn choose(series: &[Series]) -> Vec<&Series> {
+    let mut chosen: Vec<&Series> = Vec::new();
+    for one in series {
+        let same = |other: &&mut &Series| {
+            other.name == one.name && other.system == one.system && other.axes == one.axes
+        };
+        match chosen.iter_mut().find(same) {
+            Some(known) => {
+                if (!one.valid, one.repeat) < (!known.valid, known.repeat) {
+                    *known = one;
+                }
+            }
+            None => chosen.push(one),
+        }
+    }
+    chosen
+}
+
+/// The chosen series of one cell, with their place in the page's data.
+pub(super) fn of_cell<'a>(chosen: &[&'a Series], cell: &Cell) -> Vec<(usize, &'a Series)> {
+    let mine = |one: &Series| one.system == cell.system && one.axes == cell.axes;
+    chosen
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| mine(one))
+        .map(|(index, one)| (index, *one))
+        .collect()
+}
+
+/// JSON that cannot end the script element it stands in, whatever its texts hold.
+pub(super) fn json(chosen: &[&Series]) -> String {
+    let all: Vec<Value> = chosen.iter().map(|one| encode(one)).collect();
+    // Outside strings JSON has none of these, and inside it reads the escapes as the same text
+    // (HTML, "Restrictions for contents of script elements").
+    Value::Array(all)
+        .to_string()
+        .replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+}
+
+/// How many values in a row are averaged into one point of the drawing.
+pub(super) fn stride(series: &Series) -> usize {
+    series.time_s.len().div_ceil(MOST_POINTS).max(1)
+}
+
+/// A line's values as they are drawn.
+pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>> {
+    let mean = |part: &[Option<f64>]| {
+        let known: Vec<f64> = part
+            .iter()
+            .flatten()
+            .copied()
+            .filter(|v| v.is_finite())
+            .collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+    };
+    values.chunks(stride).map(mean).collect()
+}
+
+/// The time axis as it is drawn.
+pub(super) fn thinned_time(series: &Series, stride: usize) -> Vec<f64> {
+    series
+        .time_s
+        .chunks(stride)
+        .filter_map(|part| part.first().copied())
+        .collect()
+}
+
+fn encode(series: &Series) -> Value {
+    // Stacked series are drawn by the page itself, not by its script.
+    if series.shape == Shape::Stacked {
+        return json!({"name": series.name, "time": [], "lines": []});
+    }
+    let stride = stride(series);
+    let time: Vec<f64> = thinned_time(series, stride)
+        .into_iter()
+        .map(rounded)
+        .collect();
+    let lines: Vec<Value> = series
+        .lines
+        .iter()
+        .map(|line| {
+            let mut values: Vec<Option<f64>> = thinned(&line.values, stride)
+                .into_iter()
+                .map(|value| value.map(rounded))
+                .collect();
+            values.resize(time.len(), None);
+            json!({"name": line.name, "unit": line.unit, "values": values})
+        })
+        .collect();
+    json!({"name": series.name, "time": time, "lines": lines})
+}
+
+// Five significant digits are more than a chart shows and half the page's size.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.4e}").parse().unwrap_or(value)
+}
+
+const MOST_POINTS: usize = 1000;

@@ -1,0 +1,124 @@
+//! The tables of the page.
+
+use maud::{Markup, html};
+
+use crate::results::Results;
+use crate::{Column, Entry, Panel, Pivot, axis, method, metrics, number, pivot};
+
+/// The main metric: what was asked for.
+pub(super) fn headline(results: &Results) -> Markup {
+    let Some(pivot) = Pivot::headline(results) else {
+        return html! { p class="muted" { "Nothing was measured." } };
+    };
+    html! {
+        h2 id="results" { (heading(&pivot)) }
+        (panels(&pivot))
+        p class="note" {
+            "Median of the repeats, its 95 % interval below it."
+            @if pivot.has_published() {
+                " Published numbers stand beside: " (method::sources(results))
+                ". The factor is measured over published."
+            }
+            @for mark in method::marks(results) { " " (mark) }
+        }
+    }
+}
+
+/// Every other metric in the same form, closed unless there are published numbers to hold it against.
+pub(super) fn other_metrics(results: &Results) -> Markup {
+    let main = pivot::headline(results);
+    let others: Vec<Pivot<'_>> = pivot::metric_names(results)
+        .into_iter()
+        .filter(|name| Some(*name) != main)
+        .map(|name| Pivot::of(results, name))
+        .collect();
+    html! {
+        @if !others.is_empty() {
+            h2 id="metrics" { "Every other metric" }
+            @for pivot in &others {
+                details class="print" open[pivot.has_published() && metrics::is_cpu(pivot.metric)] {
+                    summary { (heading(pivot)) }
+                    (panels(pivot))
+                }
+            }
+        }
+    }
+}
+
+fn heading(pivot: &Pivot<'_>) -> Markup {
+    html! {
+        (pivot.label)
+        @if !pivot.unit.is_empty() { span class="muted" { ", " (pivot.unit) } }
+    }
+}
+
+fn panels(pivot: &Pivot<'_>) -> Markup {
+    html! {
+        @for panel in &pivot.panels {
+            @let fixed = axis::describe(&panel.fixed);
+            @if !fixed.is_empty() { h3 { (fixed) } }
+            (table(pivot, panel))
+        }
+    }
+}
+
+fn table(pivot: &Pivot<'_>, panel: &Panel<'_>) -> Markup {
+    let shown: Vec<usize> = (0..pivot.columns.len())
+        .filter(|index| panel.shows(*index))
+        .collect();
+    html! {
+        div class="scroll" tabindex="0" role="group" aria-label={(pivot.label) " table"} {
+            table class="pivot" {
+                thead { tr {
+                    th scope="col" { (pivot.row_axis.as_deref().unwrap_or_default()) }
+                    @for index in &shown {
+                        @match &pivot.columns[*index] {
+                            Column::Measured(system) => { th scope="col" { (system) } }
+                            Column::Published(system) => {
+                                th scope="col" class="published" { (system) br; "published" }
+                            }
+                        }
+                    }
+                } }
+                tbody {
+                    @for row in &panel.rows {
+                        tr {
+                            th scope="row" { (row.value) }
+                            @for index in &shown { (entry(&row.entries[*index])) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn entry(entry: &Entry<'_>) -> Markup {
+    let Some(cell) = entry.cell else {
+        let published = entry.published.map(|(_, value)| number::format(value));
+        return html! {
+            td class="published" { (published.unwrap_or_else(|| "–".to_owned())) }
+        };
+    };
+    html! {
+        td {
+            @if let Some(reason) = &cell.failed {
+                span class="failed" title=(reason) { "failed" }
+            } @else if let Some(metric) = entry.metric {
+                b { (number::format(metric.median)) }
+                span class="mark" { (method::mark(cell)) }
+                @if let Some(ends) = metric.ci95 {
+                    small { (number::interval(metric.median, ends)) }
+                }
+            } @else {
+                span class="muted" { "–" }
+            }
+            @if let Some((reference, value)) = entry.published {
+                small title=(reference.source) {
+                    "published " (number::format(value))
+                    @if let Some(ratio) = entry.ratio() { " · " (number::ratio(ratio)) }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The files of a run directory.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::results::Results;
+use crate::{ReportError, Samples, Series, html, markdown};
+
+/// Where a run's files are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFiles {
+    pub results: PathBuf,
+    pub samples: PathBuf,
+    pub markdown: PathBuf,
+    pub html: PathBuf,
+}
+
+impl RunFiles {
+    /// The names inside a run directory, whether or not the files are there.
+    pub fn in_directory(directory: &Path) -> Self {
+        Self {
+            results: directory.join("results.json"),
+            samples: directory.join("samples.parquet"),
+            markdown: directory.join("report.md"),
+            html: directory.join("report.html"),
+        }
+    }
+}
+
+/// Writes all four files, each whole or not at all; the numbers first, so that a failure to draw
+/// never costs a measurement.
+pub fn write_run(
+    directory: &Path,
+    results: &Results,
+    samples: &Samples,
+    series: &[Series],
+    lab_file: &str,
+) -> Result<RunFiles, ReportError> {
+    let files = RunFiles::in_directory(directory);
+    std::fs::create_dir_all(directory).map_err(|source| ReportError::Write {
+        file: directory.to_owned(),
+        source,
+    })?;
+    replace(&files.results, results.to_json()?.as_bytes())?;
+    replace(&files.samples, &samples.to_parquet(series)?)?;
+    replace(
+        &files.markdown,
+        markdown::render(results, lab_file).as_bytes(),
+    )?;
+    replace(
+        &files.html,
+        html::render(results, samples, series, lab_file).as_bytes(),
+    )?;
+    Ok(files)
+}
+
+// A reader sees the old file or the new one: the rename is atomic within a directory, rename(2).
+fn replace(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
+    let write = || {
+        let directory = file.parent().unwrap_or(Path::new("."));
+        let mut temporary = tempfile::Builder::new()
+            .permissions(readable())
+            .tempfile_in(directory)?;
+        temporary.write_all(bytes)?;
+        temporary.as_file().sync_all()?;
+        temporary.persist(file)?;
+        Ok(())
+    };
+    write().map_err(|source| ReportError::Write {
+        file: file.to_owned(),
+        source,
+    })
+}
+
+// Temporary files are private by default; a report is there to be read, within the umask.
+fn readable() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o666)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Form;
+
+    #[test]
+    fn all_files_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("runs/1");
+        let results = Results::new("x", Form::Smoke);
+        for _ in 0..2 {
+            let files = write_run(&run, &results, &Samples::new("x"), &[], "").unwrap();
+            assert_eq!(Results::read(&files.results).unwrap(), results);
+            assert!(Samples::read(&files.samples).unwrap().rows.is_empty());
+        }
+        let mut names: Vec<_> = std::fs::read_dir(&run)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                "report.html",
+                "report.md",
+                "results.json",
+                "samples.parquet"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let inside = file.path().join("run");
+        let results = Results::new("x", Form::Smoke);
+        let error = write_run(&inside, &results, &Samples::new("x"), &[], "").unwrap_err();
+        assert!(
+            error.to_string().contains(&inside.display().to_string()),
+            "{error}"
+        );
+    }
+}
