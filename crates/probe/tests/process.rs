@@ -20,6 +20,16 @@ fn a_childs_time_is_found_while_it_runs_and_after() {
     assert!(spent.started.contains(&pid));
     assert!(spent.each[&pid].cpu.total() >= burnt);
 
+    let mut child = child;
+    child.kill().unwrap();
+    let zombie = loop {
+        let process = Process::read(pid).unwrap();
+        if process.state == 'Z' {
+            break process;
+        }
+        std::thread::yield_now();
+    };
+    assert!(zombie.cpu.total() >= burnt, "{zombie:?}");
     stop(child);
     assert!(matches!(Process::read(pid), Err(ProbeError::Ended { .. })));
     let spent = earlier.again().unwrap().since(&earlier);

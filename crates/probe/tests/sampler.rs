@@ -6,9 +6,10 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use nix::sched::{CloneFlags, setns};
+use probe::ProbeError;
 use probe::sampler::{
-    CpuProbe, InterfaceProbe, KsoftirqdProbe, ProcessProbe, QdiscProbe, Sampler, SnmpProbe,
-    SoftnetProbe, TcpProbe,
+    CpuProbe, InterfaceProbe, KsoftirqdProbe, Probe, ProcessProbe, QdiscProbe, Sample, Sampler,
+    SnmpProbe, SoftnetProbe, TcpProbe,
 };
 use probe::tcp::Filter;
 use units::Span;
@@ -24,6 +25,7 @@ fn it_samples_the_namespace_it_was_placed_in() {
 
         // Started from a thread outside of the namespace.
         let (started, running) = mpsc::channel();
+        let (tell, read) = mpsc::channel();
         let elsewhere = std::fs::File::open("/proc/self/ns/net").unwrap();
         std::thread::spawn(move || {
             setns(elsewhere, CloneFlags::CLONE_NEWNET).unwrap();
@@ -40,11 +42,14 @@ fn it_samples_the_namespace_it_was_placed_in() {
                 Ok(probe) => sampler = sampler.probe(probe),
                 Err(error) => eprintln!("SKIPPED in part: {error}"),
             }
+            sampler = sampler.probe(Telling(0, tell));
             started.send(sampler.start().unwrap()).unwrap();
         });
-        let recording = running.recv().unwrap().stop().unwrap();
+        let running = running.recv().unwrap();
+        while read.recv().unwrap() < 3 {}
+        let recording = running.stop().unwrap();
         assert_eq!(recording.failures, []);
-        assert!(recording.samples >= 2);
+        assert!(recording.samples >= 3);
 
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
         let cwnd = recording
@@ -63,4 +68,19 @@ fn it_samples_the_namespace_it_was_placed_in() {
         assert!(recording.find("cpu_percent", "self").is_some());
         assert!(recording.cpu_time > Span::ZERO);
     });
+}
+
+/// Tells the test how often it was read.
+struct Telling(u64, mpsc::Sender<u64>);
+
+impl Probe for Telling {
+    fn name(&self) -> &str {
+        "telling"
+    }
+
+    fn read(&mut self, _sample: &mut Sample<'_>) -> Result<(), ProbeError> {
+        self.0 += 1;
+        let _ = self.1.send(self.0);
+        Ok(())
+    }
 }

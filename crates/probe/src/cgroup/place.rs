@@ -78,7 +78,10 @@ impl Place {
         self.cpu.iter().flat_map(|(mount, within, version)| {
             within
                 .ancestors()
-                .map(move |group| (mount.join(group), *version))
+                .map(move |group| match group.as_os_str().is_empty() {
+                    true => (mount.clone(), *version),
+                    false => (mount.join(group), *version),
+                })
         })
     }
 
@@ -168,7 +171,7 @@ mod tests {
     fn levels(groups: &str, mounts: &str) -> Vec<String> {
         Place::parse(groups, mounts)
             .levels()
-            .map(|(path, _)| path.display().to_string().trim_end_matches('/').to_owned())
+            .map(|(path, _)| path.display().to_string())
             .collect()
     }
 

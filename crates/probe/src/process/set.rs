@@ -4,7 +4,7 @@ use units::{Span, Time};
 
 use super::stat::{CpuTime, Process};
 use crate::clock;
-use crate::error::ProbeError;
+use crate::error::{ProbeError, read_text};
 
 /// Several processes, read together.
 #[derive(Debug, Clone)]
@@ -45,15 +45,11 @@ impl Processes {
 
     /// A process with all its descendants, and the time of those that were reaped.
     pub fn tree(root: u32) -> Result<Self, ProbeError> {
-        // Parents are read before their children, so a child that ends meanwhile is in neither
-        // reading: its time is not yet in the parent's, and it is gone. Then read again.
+        // A child that is reaped while the tree is read may be missed (its time is not yet in
+        // what was read of the parent) or count twice. Then the tree is read again.
         let mut tree = Self::tree_once(root)?;
         for _ in 0..TREE_RETRIES {
-            let ended_meanwhile = tree
-                .each
-                .values()
-                .any(|process| matches!(Process::read(process.pid), Err(ProbeError::Ended { .. })));
-            if !ended_meanwhile {
+            if tree.is_settled() {
                 break;
             }
             tree = Self::tree_once(root)?;
@@ -156,8 +152,29 @@ impl Processes {
         }
     }
 
+    fn is_settled(&self) -> bool {
+        self.each
+            .values()
+            .all(|before| Process::read(before.pid).is_ok_and(|now| now.reaped == before.reaped))
+    }
+
     fn tree_once(root: u32) -> Result<Self, ProbeError> {
         let mut each = BTreeMap::from([(root, Process::read(root)?)]);
+        if children_are_told() {
+            let mut parents = vec![root];
+            while let Some(parent) = parents.pop() {
+                for child in children_of(parent) {
+                    match Process::read(child) {
+                        Err(ProbeError::Ended { .. }) => {}
+                        process => {
+                            each.insert(child, process?);
+                            parents.push(child);
+                        }
+                    }
+                }
+            }
+            return Ok(Self::new(each, Scope::Tree(root)));
+        }
         let mut others = Self::of(pids()?)?.each;
         others.remove(&root);
         loop {
@@ -210,6 +227,28 @@ fn pids() -> Result<Vec<u32>, ProbeError> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect())
+}
+
+/// Looking through all of `/proc` for children costs many times as much as asking each process
+/// for its own, but those lists are optional (CONFIG_PROC_CHILDREN).
+fn children_are_told() -> bool {
+    std::path::Path::new("/proc/thread-self/children").exists()
+}
+
+/// Every thread lists the children it started. Nothing of a process that has ended.
+fn children_of(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    threads
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|thread| read_text(thread.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_ascii_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// TASK_COMM_LEN without the terminating zero (include/linux/sched.h).

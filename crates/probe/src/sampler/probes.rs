@@ -12,7 +12,8 @@ use crate::snmp::SnmpSnapshot;
 use crate::softnet::SoftnetSnapshot;
 use crate::tcp::{self, Filter, Queues, TcpInfo};
 
-/// What each core does, and all of them (`all`), or those chosen (`chosen`).
+/// What each core does, and all of them (`all`), or those chosen (`chosen`). The kernel counts
+/// in ticks of 10 ms: at 100 ms a value is good to ten percent of a core.
 #[derive(Debug, Default)]
 pub struct CpuProbe {
     chosen: Option<Vec<usize>>,
@@ -60,6 +61,7 @@ impl Probe for CpuProbe {
 pub struct ProcessProbe {
     label: String,
     before: Processes,
+    begun: bool,
 }
 
 impl ProcessProbe {
@@ -68,6 +70,7 @@ impl ProcessProbe {
         Self {
             label: label.into(),
             before: processes,
+            begun: false,
         }
     }
 
@@ -83,8 +86,11 @@ impl Probe for ProcessProbe {
 
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError> {
         let now = self.before.again()?;
-        let spent = now.since(&self.before);
-        put_cpu_time(sample, &self.label, &spent.sum(), spent.elapsed);
+        // The time since this probe was made is not an interval.
+        if std::mem::replace(&mut self.begun, true) {
+            let spent = now.since(&self.before);
+            put_cpu_time(sample, &self.label, &spent.sum(), spent.elapsed);
+        }
         self.before = now;
         Ok(())
     }
@@ -94,12 +100,14 @@ impl Probe for ProcessProbe {
 #[derive(Debug)]
 pub struct KsoftirqdProbe {
     before: KsoftirqdSnapshot,
+    begun: bool,
 }
 
 impl KsoftirqdProbe {
     pub fn new() -> Result<Self, ProbeError> {
         Ok(Self {
             before: KsoftirqdSnapshot::read()?,
+            begun: false,
         })
     }
 }
@@ -111,10 +119,12 @@ impl Probe for KsoftirqdProbe {
 
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError> {
         let now = self.before.again()?;
-        let spent = now.since(&self.before);
-        put_cpu_time(sample, "ksoftirqd", &spent.sum(), spent.elapsed);
-        for (core, time) in &spent.cores {
-            put_cpu_time(sample, &format!("ksoftirqd/{core}"), time, spent.elapsed);
+        if std::mem::replace(&mut self.begun, true) {
+            let spent = now.since(&self.before);
+            put_cpu_time(sample, "ksoftirqd", &spent.sum(), spent.elapsed);
+            for (core, time) in &spent.cores {
+                put_cpu_time(sample, &format!("ksoftirqd/{core}"), time, spent.elapsed);
+            }
         }
         self.before = now;
         Ok(())

@@ -149,3 +149,52 @@ const NO_SAMPLE: u32 = u32::MAX;
 const DCTCP_MAX_ALPHA: f64 = 1024.0;
 /// net/ipv4/tcp_bbr.c, BBR_UNIT.
 const BBR_UNIT: f64 = 256.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(words: [u32; 5]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn each_algorithms_form() {
+        let bbr = bytes([1_000_000, 0, 20_000, 739, 512]);
+        let Some(CongestionInfo::Bbr {
+            bandwidth,
+            min_rtt,
+            pacing_gain,
+            cwnd_gain,
+        }) = CongestionInfo::parse(BBR, &bbr)
+        else {
+            panic!("no BBR");
+        };
+        assert_eq!(bandwidth, Rate::from_mbit(8));
+        assert_eq!(min_rtt, Some(Span::from_millis(20)));
+        assert_eq!((pacing_gain, cwnd_gain), (739.0 / 256.0, 2.0));
+
+        let unsampled = bytes([0, 1, u32::MAX, 0, 0]);
+        assert!(matches!(
+            CongestionInfo::parse(BBR, &unsampled),
+            Some(CongestionInfo::Bbr { bandwidth, min_rtt: None, .. })
+                if bandwidth.bits_per_second() == 8 << 32
+        ));
+        let dctcp = bytes([u32::from_ne_bytes([1, 0, 1, 0]), 512, 7, 9, 0]);
+        assert!(matches!(
+            CongestionInfo::parse(DCTCP, &dctcp[..16]),
+            Some(CongestionInfo::Dctcp { alpha, .. }) if alpha.percent() == 50.0
+        ));
+        assert_eq!(CongestionInfo::parse(VEGAS, &[1; 15]), None);
+        assert_eq!(CongestionInfo::parse(BBR, &[1; 16]), None);
+        assert_eq!(CongestionInfo::parse(10, &[1; 20]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let _ = CongestionInfo::parse(kind, &bytes);
+        }
+    }
+}
