@@ -148,7 +148,7 @@ mod tests {
         let (mean, deviation, min, max) = moments("3ms".parse().unwrap(), Span::from_millis(10));
         assert!((mean - 10.0).abs() < 0.02, "{mean}");
         assert!((deviation - 3.0 / 3f64.sqrt()).abs() < 0.02, "{deviation}");
-        assert!(min >= 7.0 && min < 7.01 && max <= 13.0 && max > 12.99);
+        assert!((7.0..7.01).contains(&min) && (12.99..=13.0).contains(&max));
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
         assert!((mean - 10.0).abs() < 0.01, "{mean}");
         assert!((deviation - 1.0).abs() < 0.01, "{deviation}");
         assert!(
-            min > 4.0 && min < 6.5 && max < 16.0 && max > 13.5,
+            (4.0..6.5).contains(&min) && (13.5..16.0).contains(&max),
             "{min} {max}"
         );
     }

@@ -40,7 +40,10 @@ pub use link::{Delivery, Link};
 pub use loss::{GilbertElliott, Loss, LossTrace};
 pub use overhead::Overhead;
 pub use packet::Packet;
-pub use queue::{Discipline, DropTail, HeadDrop, Limit, Queue, QueueConfig, Queued};
+pub use queue::{
+    CoDel, CoDelConfig, Discipline, DropTail, FqCoDel, FqCoDelConfig, HeadDrop, Limit, Pie,
+    PieConfig, Queue, QueueConfig, Queued, Red, RedConfig,
+};
 pub use reorder::Reorder;
 pub use stats::{Balance, Count, Drops, LinkStats};
 pub use trace::Trace;

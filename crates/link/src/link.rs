@@ -215,14 +215,12 @@ impl<P: Packet> Link<P> {
     #[inline]
     fn start_next(&mut self, at: Time) {
         self.next_start = None;
-        if self.queue.packets() == 0 {
-            return;
-        }
         let start = self.server.ready(at);
-        if start > at {
+        if start > at && self.queue.packets() > 0 {
             self.next_start = Some(start);
             return;
         }
+        // An empty queue is asked too: to some disciplines it matters that the link is idle.
         if let Some(item) = self.queue.dequeue(at, &mut self.stats) {
             self.in_flight.add(item.size);
             let size = self.config.overhead.on_the_medium(item.size);

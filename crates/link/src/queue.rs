@@ -2,16 +2,24 @@
 //! a new one adds its variant to [`QueueConfig`] and to `Kind` here.
 
 mod backlog;
+mod codel;
 mod config;
 mod droptail;
+mod fq_codel;
 mod headdrop;
 mod limit;
+mod pie;
+mod red;
 
+pub use codel::{CoDel, CoDelConfig};
 pub use config::QueueConfig;
 pub(crate) use config::limit_only;
 pub use droptail::DropTail;
+pub use fq_codel::{FqCoDel, FqCoDelConfig};
 pub use headdrop::HeadDrop;
 pub use limit::Limit;
+pub use pie::{Pie, PieConfig};
+pub use red::{Red, RedConfig};
 
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Time};
@@ -42,7 +50,8 @@ pub trait Discipline<P: Packet>: Sized {
     /// Takes a packet that was queued before, dropping only for want of room.
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats);
 
-    /// The next packet to be sent, from now on off the queue. `None` leaves the queue empty.
+    /// The link is free: the next packet to be sent, from now on off the queue. `None` where
+    /// nothing is left to send; the link then asks again only after the next arrival.
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
 
     fn packets(&self) -> usize;
@@ -68,6 +77,10 @@ pub struct Queue<P: Packet> {
 enum Kind<P: Packet> {
     DropTail(DropTail<P>),
     HeadDrop(HeadDrop<P>),
+    Red(Red<P>),
+    CoDel(CoDel<P>),
+    FqCoDel(FqCoDel<P>),
+    Pie(Pie<P>),
 }
 
 macro_rules! each {
@@ -75,6 +88,10 @@ macro_rules! each {
         match $kind {
             Kind::DropTail($queue) => $do,
             Kind::HeadDrop($queue) => $do,
+            Kind::Red($queue) => $do,
+            Kind::CoDel($queue) => $do,
+            Kind::FqCoDel($queue) => $do,
+            Kind::Pie($queue) => $do,
         }
     };
 }
@@ -149,6 +166,10 @@ impl<P: Packet> Kind<P> {
         match config {
             QueueConfig::DropTail(c) => Self::DropTail(DropTail::new(c, pace, seed)),
             QueueConfig::HeadDrop(c) => Self::HeadDrop(HeadDrop::new(c, pace, seed)),
+            QueueConfig::Red(c) => Self::Red(Red::new(c, pace, seed)),
+            QueueConfig::CoDel(c) => Self::CoDel(CoDel::new(c, pace, seed)),
+            QueueConfig::FqCoDel(c) => Self::FqCoDel(FqCoDel::new(c, pace, seed)),
+            QueueConfig::Pie(c) => Self::Pie(Pie::new(c, pace, seed)),
         }
     }
 
@@ -157,6 +178,10 @@ impl<P: Packet> Kind<P> {
         match (self, config) {
             (Self::DropTail(queue), QueueConfig::DropTail(c)) => queue.retune(c, pace),
             (Self::HeadDrop(queue), QueueConfig::HeadDrop(c)) => queue.retune(c, pace),
+            (Self::Red(queue), QueueConfig::Red(c)) => queue.retune(c, pace),
+            (Self::CoDel(queue), QueueConfig::CoDel(c)) => queue.retune(c, pace),
+            (Self::FqCoDel(queue), QueueConfig::FqCoDel(c)) => queue.retune(c, pace),
+            (Self::Pie(queue), QueueConfig::Pie(c)) => queue.retune(c, pace),
             _ => return false,
         }
         true

@@ -1,5 +1,7 @@
 //! What happens to single packets, stage by stage, in numbers one can check by hand.
 
+#![allow(clippy::unwrap_used)]
+
 mod world;
 
 use link::{LinkConfig, LinkError};

@@ -1,5 +1,5 @@
 use crate::LinkError;
-use crate::queue::{Limit, droptail, headdrop};
+use crate::queue::{CoDelConfig, FqCoDelConfig, Limit, PieConfig, RedConfig, droptail, headdrop};
 use crate::text::{Term, as_text, hint, name_and_terms, terms};
 
 /// Which packets wait, for how long, and which are dropped or marked.
@@ -11,22 +11,38 @@ use crate::text::{Term, as_text, hint, name_and_terms, terms};
 /// | --- | --- |
 /// | `droptail:10000p` | [`DropTail`](crate::DropTail) |
 /// | `headdrop:10000p` | [`HeadDrop`](crate::HeadDrop) |
+/// | `red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%`, flags `gentle`, `ecn` | [`RedConfig`] |
+/// | `codel:limit=1000p,target=5ms,interval=100ms`, flag `ecn` | [`CoDelConfig`] |
+/// | `fq_codel:limit=10240p,target=5ms,interval=100ms,flows=1024,quantum=1514B`, flag `ecn` | [`FqCoDelConfig`] |
+/// | `pie:limit=1000p,target=15ms,update=15ms,burst=150ms`, flag `ecn` | [`PieConfig`] |
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QueueConfig {
     DropTail(Limit),
     HeadDrop(Limit),
+    Red(RedConfig),
+    CoDel(CoDelConfig),
+    FqCoDel(FqCoDelConfig),
+    Pie(PieConfig),
 }
 
 impl QueueConfig {
     pub fn validate(&self) -> Result<(), LinkError> {
         match self {
             Self::DropTail(limit) | Self::HeadDrop(limit) => limit.validate("the queue's limit"),
+            Self::Red(config) => config.validate(),
+            Self::CoDel(config) => config.validate(),
+            Self::FqCoDel(config) => config.validate(),
+            Self::Pie(config) => config.validate(),
         }
     }
 
     pub fn limit(&self) -> Limit {
         match self {
             Self::DropTail(limit) | Self::HeadDrop(limit) => *limit,
+            Self::Red(config) => config.limit,
+            Self::CoDel(config) => config.limit,
+            Self::FqCoDel(config) => config.limit,
+            Self::Pie(config) => config.limit,
         }
     }
 }
@@ -44,6 +60,10 @@ impl std::str::FromStr for QueueConfig {
         let config = match name {
             "droptail" => Self::DropTail(droptail::parse(rest)?),
             "headdrop" => Self::HeadDrop(headdrop::parse(rest)?),
+            "red" => Self::Red(RedConfig::parse(rest)?),
+            "codel" => Self::CoDel(CoDelConfig::parse(rest)?),
+            "fq_codel" => Self::FqCoDel(FqCoDelConfig::parse(rest)?),
+            "pie" => Self::Pie(PieConfig::parse(rest)?),
             other => {
                 return Err(LinkError::UnknownForm {
                     what: "queue",
@@ -63,6 +83,10 @@ impl std::fmt::Display for QueueConfig {
         match self {
             Self::DropTail(limit) => f.pad(&format!("droptail:{limit}")),
             Self::HeadDrop(limit) => f.pad(&format!("headdrop:{limit}")),
+            Self::Red(config) => f.pad(&format!("red:{config}")),
+            Self::CoDel(config) => f.pad(&format!("codel:{config}")),
+            Self::FqCoDel(config) => f.pad(&format!("fq_codel:{config}")),
+            Self::Pie(config) => f.pad(&format!("pie:{config}")),
         }
     }
 }
@@ -92,5 +116,5 @@ pub(crate) fn limit_only(
     Ok(limit)
 }
 
-const NAMES: [&str; 2] = ["droptail", "headdrop"];
-const KNOWN: &str = "`droptail:256KiB`, `droptail:100p` or `headdrop:256KiB`";
+const NAMES: [&str; 6] = ["droptail", "headdrop", "red", "codel", "fq_codel", "pie"];
+const KNOWN: &str = "`droptail:256KiB`, `droptail:100p`, `headdrop:256KiB`, `red:limit=256KiB,min=20KB,max=60KB,p=10%,ecn`, `codel:limit=1000p,target=5ms,interval=100ms,ecn`, `fq_codel:limit=10240p,ecn` or `pie:limit=1000p,target=15ms,ecn`";

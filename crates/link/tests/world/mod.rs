@@ -1,5 +1,5 @@
 //! A packet and a few ways to drive a link, shared by the tests.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use link::{Link, LinkConfig, Packet};
 use units::{Bytes, Time};

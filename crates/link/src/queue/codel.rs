@@ -1,0 +1,260 @@
+use crate::queue::backlog::Backlog;
+use crate::queue::config::bare_limit;
+use crate::queue::{Discipline, Limit, Queued};
+use crate::text::{Term, terms};
+use crate::{LinkError, LinkStats, Packet};
+use units::{Bytes, Rate, Span, Time};
+
+/// Controlled Delay (RFC 8289): drops at the head while even the shortest wait of an interval is
+/// above the target.
+#[derive(Debug)]
+pub struct CoDel<P> {
+    config: CoDelConfig,
+    backlog: Backlog<P>,
+    control: Control,
+}
+
+/// Written `codel:limit=1000p,target=5ms,interval=100ms`, with `ecn` as a flag.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CoDelConfig {
+    pub limit: Limit,
+    pub target: Span,
+    pub interval: Span,
+    /// Mark packets that can be marked, instead of dropping them.
+    pub ecn: bool,
+}
+
+impl CoDelConfig {
+    pub fn validate(&self) -> Result<(), LinkError> {
+        self.limit.validate("codel's limit")?;
+        validate_times("codel", self.target, self.interval)
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, LinkError> {
+        let mut config = Self::default();
+        for term in terms(text) {
+            match term {
+                Term::Pair("target", value) => config.target = value.parse()?,
+                Term::Pair("interval", value) => config.interval = value.parse()?,
+                Term::Word("ecn") => config.ecn = true,
+                other => {
+                    config.limit = bare_limit(other)
+                        .ok_or_else(|| other.unknown("codel", &SETTINGS))?
+                        .parse()?;
+                }
+            }
+        }
+        Ok(config)
+    }
+}
+
+impl Default for CoDelConfig {
+    fn default() -> Self {
+        Self {
+            limit: Limit::Packets(1000),
+            target: TARGET,
+            interval: INTERVAL,
+            ecn: false,
+        }
+    }
+}
+
+impl std::fmt::Display for CoDelConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            limit,
+            target,
+            interval,
+            ecn,
+        } = self;
+        let ecn = if *ecn { ",ecn" } else { "" };
+        write!(f, "limit={limit},target={target},interval={interval}{ecn}")
+    }
+}
+
+impl<P: Packet> Discipline<P> for CoDel<P> {
+    type Config = CoDelConfig;
+
+    fn new(config: &CoDelConfig, _pace: Option<Rate>, _seed: u64) -> Self {
+        Self {
+            config: *config,
+            backlog: Backlog::new(),
+            control: Control::default(),
+        }
+    }
+
+    fn retune(&mut self, config: &CoDelConfig, _pace: Option<Rate>) {
+        self.config = *config;
+    }
+
+    fn enqueue(&mut self, _now: Time, item: Queued<P>, stats: &mut LinkStats) {
+        self.admit(item, stats);
+    }
+
+    fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
+        if self
+            .config
+            .limit
+            .has_room(self.backlog.packets(), self.backlog.bytes(), item.size)
+        {
+            self.backlog.push(item);
+        } else {
+            stats.dropped.overflow.add(item.size);
+        }
+    }
+
+    fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
+        let law = Law {
+            target: self.config.target,
+            interval: self.config.interval,
+            ecn: self.config.ecn,
+        };
+        self.control.dequeue(law, now, &mut self.backlog, stats)
+    }
+
+    fn packets(&self) -> usize {
+        self.backlog.packets()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.backlog.bytes()
+    }
+
+    fn take_all(&mut self) -> Vec<Queued<P>> {
+        self.backlog.take_all()
+    }
+}
+
+/// What CoDel aims at, for one queue or for each of FQ-CoDel's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Law {
+    pub(super) target: Span,
+    pub(super) interval: Span,
+    pub(super) ecn: bool,
+}
+
+impl Law {
+    /// RFC 8289, section 5.4: the drop rate rises with the square root of the drops so far, to
+    /// lower a TCP's rate linearly. A square root and a division round alike everywhere (IEEE 754).
+    fn next(self, from: Time, count: u32) -> Time {
+        let interval = self.interval.nanos() as f64 / f64::from(count.max(1)).sqrt();
+        from + Span::from_nanos(interval as u64)
+    }
+}
+
+/// CoDel's state for one queue (RFC 8289, section 5.3).
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// When the wait will have been above the target for an interval.
+    first_above: Option<Time>,
+    drop_next: Time,
+    count: u32,
+    last_count: u32,
+    dropping: bool,
+    /// No queue as short as one packet is a standing one.
+    largest: Bytes,
+}
+
+impl Control {
+    /// RFC 8289, section 5.5. With ECN, a packet is marked where it would be dropped, and goes out:
+    /// codel_dequeue in the kernel's include/net/codel_impl.h.
+    pub(super) fn dequeue<P: Packet>(
+        &mut self,
+        law: Law,
+        now: Time,
+        backlog: &mut Backlog<P>,
+        stats: &mut LinkStats,
+    ) -> Option<Queued<P>> {
+        let (mut item, mut above) = self.take(law, now, backlog)?;
+        if self.dropping {
+            self.dropping = above;
+            while self.dropping && now >= self.drop_next {
+                self.count = self.count.saturating_add(1);
+                if law.ecn && item.packet.ecn_capable() {
+                    mark(&mut item, stats);
+                    self.drop_next = law.next(self.drop_next, self.count);
+                    break;
+                }
+                stats.dropped.early.add(item.size);
+                (item, above) = self.take(law, now, backlog)?;
+                self.dropping = above;
+                if above {
+                    self.drop_next = law.next(self.drop_next, self.count);
+                }
+            }
+        } else if above {
+            self.enter(law, now);
+            if law.ecn && item.packet.ecn_capable() {
+                mark(&mut item, stats);
+            } else {
+                stats.dropped.early.add(item.size);
+                (item, _) = self.take(law, now, backlog)?;
+            }
+        }
+        Some(item)
+    }
+
+    /// The head, and whether the wait has been above the target for an interval. Nothing at the
+    /// head ends dropping.
+    fn take<P>(
+        &mut self,
+        law: Law,
+        now: Time,
+        backlog: &mut Backlog<P>,
+    ) -> Option<(Queued<P>, bool)> {
+        let Some(item) = backlog.pop_head() else {
+            self.first_above = None;
+            self.dropping = false;
+            return None;
+        };
+        self.largest = self.largest.max(item.size);
+        if now.since(item.arrived) < law.target || backlog.bytes() <= self.largest {
+            self.first_above = None;
+            return Some((item, false));
+        }
+        let first_above = *self.first_above.get_or_insert(now + law.interval);
+        Some((item, now >= first_above))
+    }
+
+    /// If the queue was under control a moment ago, the drop rate that did it is a good start.
+    fn enter(&mut self, law: Law, now: Time) {
+        self.dropping = true;
+        let delta = self.count.saturating_sub(self.last_count);
+        let recent = now.since(self.drop_next) < law.interval * 16;
+        self.count = if delta > 1 && recent { delta } else { 1 };
+        self.last_count = self.count;
+        self.drop_next = law.next(now, self.count);
+    }
+}
+
+fn mark<P: Packet>(item: &mut Queued<P>, stats: &mut LinkStats) {
+    item.packet.mark_congestion();
+    stats.marked.add(item.size);
+}
+
+pub(super) fn validate_times(
+    name: &'static str,
+    target: Span,
+    interval: Span,
+) -> Result<(), LinkError> {
+    if target == Span::ZERO || interval == Span::ZERO {
+        return Err(LinkError::invalid(
+            name,
+            "needs a target and an interval above 0: the usual ones are target=5ms,interval=100ms",
+        ));
+    }
+    if target > interval {
+        return Err(LinkError::invalid(
+            name,
+            format!(
+                "has a target of {target}, longer than its interval of {interval}: the target is usually a twentieth of it"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// RFC 8289, sections 4.3 and 4.4.
+pub(super) const TARGET: Span = Span::from_millis(5);
+pub(super) const INTERVAL: Span = Span::from_millis(100);
+const SETTINGS: [&str; 4] = ["limit=", "target=", "interval=", "ecn"];

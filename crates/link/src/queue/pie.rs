@@ -1,0 +1,256 @@
+use crate::queue::backlog::Backlog;
+use crate::queue::config::bare_limit;
+use crate::queue::{Discipline, Limit, Queued};
+use crate::random::Stream;
+use crate::text::{Term, terms};
+use crate::{LinkError, LinkStats, Packet};
+use units::{Bytes, Rate, Span, Time};
+
+/// Proportional Integral controller Enhanced (RFC 8033): drops arrivals with a probability that
+/// follows the queueing delay and its trend. The delay is measured by timestamps, as section 4.2
+/// allows, and the timer runs in logical time.
+#[derive(Debug)]
+pub struct Pie<P> {
+    config: PieConfig,
+    backlog: Backlog<P>,
+    random: Stream,
+    probability: f64,
+    accumulated: f64,
+    delay: Span,
+    old_delay: Span,
+    allowance: Span,
+    /// From the first arrival on.
+    next_update: Option<Time>,
+}
+
+/// Written `pie:limit=1000p,target=15ms,update=15ms,burst=150ms`, with `ecn` as a flag.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PieConfig {
+    pub limit: Limit,
+    pub target: Span,
+    /// How often the probability is calculated.
+    pub update: Span,
+    /// How long a burst may last before anything is dropped (section 4.4).
+    pub burst: Span,
+    /// Mark packets that can be marked, up to a drop probability of 10 % (section 5.1).
+    pub ecn: bool,
+}
+
+impl PieConfig {
+    pub fn validate(&self) -> Result<(), LinkError> {
+        self.limit.validate("pie's limit")?;
+        if self.target == Span::ZERO || self.update == Span::ZERO {
+            return Err(LinkError::invalid(
+                "pie",
+                "needs a target and an update interval above 0: the usual ones are target=15ms,update=15ms",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, LinkError> {
+        let mut config = Self::default();
+        for term in terms(text) {
+            match term {
+                Term::Pair("target", value) => config.target = value.parse()?,
+                Term::Pair("update", value) => config.update = value.parse()?,
+                Term::Pair("burst", value) => config.burst = value.parse()?,
+                Term::Word("ecn") => config.ecn = true,
+                other => {
+                    config.limit = bare_limit(other)
+                        .ok_or_else(|| other.unknown("pie", &SETTINGS))?
+                        .parse()?;
+                }
+            }
+        }
+        Ok(config)
+    }
+}
+
+impl Default for PieConfig {
+    /// RFC 8033, section 4 and appendix A.
+    fn default() -> Self {
+        Self {
+            limit: Limit::Packets(1000),
+            target: Span::from_millis(15),
+            update: Span::from_millis(15),
+            burst: Span::from_millis(150),
+            ecn: false,
+        }
+    }
+}
+
+impl std::fmt::Display for PieConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            limit,
+            target,
+            update,
+            burst,
+            ecn,
+        } = self;
+        let ecn = if *ecn { ",ecn" } else { "" };
+        write!(
+            f,
+            "limit={limit},target={target},update={update},burst={burst}{ecn}"
+        )
+    }
+}
+
+impl<P: Packet> Discipline<P> for Pie<P> {
+    type Config = PieConfig;
+
+    fn new(config: &PieConfig, _pace: Option<Rate>, seed: u64) -> Self {
+        Self {
+            config: *config,
+            backlog: Backlog::new(),
+            random: Stream::new(seed, "pie"),
+            probability: 0.0,
+            accumulated: 0.0,
+            delay: Span::ZERO,
+            old_delay: Span::ZERO,
+            allowance: Span::ZERO,
+            next_update: None,
+        }
+    }
+
+    fn retune(&mut self, config: &PieConfig, _pace: Option<Rate>) {
+        self.config = *config;
+    }
+
+    fn enqueue(&mut self, now: Time, mut item: Queued<P>, stats: &mut LinkStats) {
+        self.catch_up(now);
+        let calm = self.config.target / 2;
+        if self.probability == 0.0 && self.delay < calm && self.old_delay < calm {
+            self.allowance = self.config.burst;
+        }
+        if self.allowance == Span::ZERO && self.signals() {
+            let may_mark = self.config.ecn && self.probability <= MOST_MARKED;
+            if !(may_mark && item.packet.ecn_capable()) {
+                stats.dropped.early.add(item.size);
+                return;
+            }
+            if self.has_room(item.size) {
+                item.packet.mark_congestion();
+                stats.marked.add(item.size);
+            }
+        }
+        self.admit(item, stats);
+    }
+
+    fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
+        if self.has_room(item.size) {
+            self.backlog.push(item);
+        } else {
+            self.accumulated = 0.0;
+            stats.dropped.overflow.add(item.size);
+        }
+    }
+
+    fn dequeue(&mut self, now: Time, _stats: &mut LinkStats) -> Option<Queued<P>> {
+        self.catch_up(now);
+        let item = self.backlog.pop_head()?;
+        self.delay = if self.backlog.packets() == 0 {
+            Span::ZERO
+        } else {
+            now.since(item.arrived)
+        };
+        Some(item)
+    }
+
+    fn packets(&self) -> usize {
+        self.backlog.packets()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.backlog.bytes()
+    }
+
+    fn take_all(&mut self) -> Vec<Queued<P>> {
+        self.backlog.take_all()
+    }
+}
+
+impl<P: Packet> Pie<P> {
+    fn has_room(&self, size: Bytes) -> bool {
+        self.config
+            .limit
+            .has_room(self.backlog.packets(), self.backlog.bytes(), size)
+    }
+
+    /// Section 4.1, with the de-randomisation of section 5.4: no two signals too close together,
+    /// nor too far apart.
+    fn signals(&mut self) -> bool {
+        let calm = self.old_delay < self.config.target / 2 && self.probability < 0.2;
+        if calm || self.backlog.bytes() <= TWO_FRAMES {
+            return false;
+        }
+        if self.probability == 0.0 {
+            self.accumulated = 0.0;
+        }
+        self.accumulated += self.probability;
+        if self.accumulated < 0.85 {
+            return false;
+        }
+        if self.accumulated >= 8.5 || self.random.unit() < self.probability {
+            self.accumulated = 0.0;
+            return true;
+        }
+        false
+    }
+
+    /// Lets the timer's calls happen that are due. Between two packets nothing that they read
+    /// changes, so that making them late makes no difference.
+    fn catch_up(&mut self, now: Time) {
+        let update = self.config.update;
+        let mut next = *self.next_update.get_or_insert(now + update);
+        while next <= now {
+            self.calculate();
+            next += update;
+            let at_rest = self.probability == 0.0
+                && self.delay == Span::ZERO
+                && self.old_delay == Span::ZERO
+                && self.allowance == Span::ZERO;
+            if at_rest && next <= now {
+                let missed = now.since(next).nanos() / update.nanos() + 1;
+                next += update * missed;
+            }
+        }
+        self.next_update = Some(next);
+    }
+
+    /// Section 4.2 and appendix A, with the cap of section 5.5.
+    fn calculate(&mut self) {
+        let (delay, old) = (self.delay.secs_f64(), self.old_delay.secs_f64());
+        let change = ALPHA * (delay - self.config.target.secs_f64()) + BETA * (delay - old);
+        // Autotuning: the smaller the probability, the gentler its steps.
+        let divisor = match self.probability {
+            p if p < 0.000_001 => 2048.0,
+            p if p < 0.000_01 => 512.0,
+            p if p < 0.000_1 => 128.0,
+            p if p < 0.001 => 32.0,
+            p if p < 0.01 => 8.0,
+            p if p < 0.1 => 2.0,
+            _ => 1.0,
+        };
+        let mut change = change / divisor;
+        if self.probability >= 0.1 {
+            change = change.min(0.02);
+        }
+        self.probability += change;
+        if self.delay == Span::ZERO && self.old_delay == Span::ZERO {
+            self.probability *= 0.98;
+        }
+        self.probability = self.probability.clamp(0.0, 1.0);
+        self.old_delay = self.delay;
+        self.allowance = self.allowance - self.config.update;
+    }
+}
+
+/// Per second of delay (section 4.2 and appendix A).
+const ALPHA: f64 = 0.125;
+const BETA: f64 = 1.25;
+const MOST_MARKED: f64 = 0.1;
+/// Below two full frames a queue is no queue.
+const TWO_FRAMES: Bytes = Bytes::new(2 * 1514);
+const SETTINGS: [&str; 5] = ["limit=", "target=", "update=", "burst=", "ecn"];

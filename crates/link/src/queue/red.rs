@@ -1,0 +1,297 @@
+use crate::queue::backlog::Backlog;
+use crate::queue::config::bare_limit;
+use crate::queue::{Discipline, Limit, Queued};
+use crate::random::Stream;
+use crate::text::{Term, terms};
+use crate::{LinkError, LinkStats, Packet};
+use units::{Bytes, Rate, Share, Time};
+
+/// Random Early Detection: Floyd and Jacobson, "Random Early Detection Gateways for Congestion
+/// Avoidance", IEEE/ACM Transactions on Networking 1(4), 1993; section numbers below are its own.
+#[derive(Debug)]
+pub struct Red<P> {
+    config: RedConfig,
+    pace: Option<Rate>,
+    backlog: Backlog<P>,
+    random: Stream,
+    /// The average queue, in what the limit counts.
+    average: f64,
+    /// Packets let through since the last one marked; `None` below the lower threshold.
+    since_mark: Option<u64>,
+    /// Since when the link has found nothing to send.
+    idle_since: Option<Time>,
+}
+
+/// Written `red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%`, with `gentle` and `ecn` as flags.
+/// `min` and `max` are a twelfth and a quarter of the limit if left out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RedConfig {
+    pub limit: Limit,
+    /// Below this average nothing is dropped.
+    pub min: Limit,
+    /// At this average a packet is dropped with probability `p`; above it surely, unless gentle.
+    pub max: Limit,
+    pub p: Share,
+    /// Of one packet's observation in the average.
+    pub weight: Share,
+    /// Between `max` and twice that, the probability rises from `p` to 1 (Floyd, "Recommendation on
+    /// using the gentle_ variant of RED", 2000).
+    pub gentle: bool,
+    /// Mark packets that can be marked, below the upper threshold (RFC 3168, section 7).
+    pub ecn: bool,
+}
+
+impl RedConfig {
+    pub fn validate(&self) -> Result<(), LinkError> {
+        self.limit.validate("red's limit")?;
+        let (min, max, limit) = match (self.min, self.max, self.limit) {
+            (Limit::Bytes(min), Limit::Bytes(max), Limit::Bytes(limit)) => {
+                (min.count(), max.count(), limit.count())
+            }
+            (Limit::Packets(min), Limit::Packets(max), Limit::Packets(limit)) => (min, max, limit),
+            _ => {
+                return Err(LinkError::invalid(
+                    "red",
+                    "mixes bytes and packets: write limit, min and max all like `256KiB` or all like `100p`",
+                ));
+            }
+        };
+        if !(0 < min && min < max && max <= limit) {
+            return Err(LinkError::invalid(
+                "red",
+                format!(
+                    "needs 0 < min < max <= limit, but has min={}, max={}, limit={}",
+                    self.min, self.max, self.limit
+                ),
+            ));
+        }
+        if self.p.is_zero() || self.weight.is_zero() {
+            return Err(LinkError::invalid(
+                "red",
+                "needs p and weight above 0: the usual ones are p=10%,weight=0.2%",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, LinkError> {
+        let mut config = Self::default();
+        let (mut min, mut max) = (None, None);
+        for term in terms(text) {
+            match term {
+                Term::Pair("min", value) => min = Some(value.parse()?),
+                Term::Pair("max", value) => max = Some(value.parse()?),
+                Term::Pair("p", value) => config.p = value.parse()?,
+                Term::Pair("weight", value) => config.weight = value.parse()?,
+                Term::Word("gentle") => config.gentle = true,
+                Term::Word("ecn") => config.ecn = true,
+                other => {
+                    config.limit = bare_limit(other)
+                        .ok_or_else(|| other.unknown("red", &SETTINGS))?
+                        .parse()?;
+                }
+            }
+        }
+        config.min = min.unwrap_or_else(|| part(config.limit, 12, 1));
+        config.max = max.unwrap_or_else(|| part(config.limit, 4, 2));
+        Ok(config)
+    }
+}
+
+impl Default for RedConfig {
+    fn default() -> Self {
+        let limit = Limit::Packets(1000);
+        Self {
+            limit,
+            min: part(limit, 12, 1),
+            max: part(limit, 4, 2),
+            p: Share::from_percent(10.0).unwrap_or_default(),
+            weight: Share::from_percent(0.2).unwrap_or_default(),
+            gentle: false,
+            ecn: false,
+        }
+    }
+}
+
+impl std::fmt::Display for RedConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            limit,
+            min,
+            max,
+            p,
+            weight,
+            gentle,
+            ecn,
+        } = self;
+        write!(
+            f,
+            "limit={limit},min={min},max={max},p={p},weight={weight}{}{}",
+            if *gentle { ",gentle" } else { "" },
+            if *ecn { ",ecn" } else { "" }
+        )
+    }
+}
+
+impl<P: Packet> Discipline<P> for Red<P> {
+    type Config = RedConfig;
+
+    fn new(config: &RedConfig, pace: Option<Rate>, seed: u64) -> Self {
+        Self {
+            config: *config,
+            pace,
+            backlog: Backlog::new(),
+            random: Stream::new(seed, "red"),
+            average: 0.0,
+            since_mark: None,
+            idle_since: None,
+        }
+    }
+
+    fn retune(&mut self, config: &RedConfig, pace: Option<Rate>) {
+        self.config = *config;
+        self.pace = pace;
+    }
+
+    fn enqueue(&mut self, now: Time, mut item: Queued<P>, stats: &mut LinkStats) {
+        self.observe(now);
+        match self.verdict() {
+            Verdict::Pass => {}
+            Verdict::Mark if self.config.ecn && item.packet.ecn_capable() => {
+                if self.has_room(item.size) {
+                    item.packet.mark_congestion();
+                    stats.marked.add(item.size);
+                }
+            }
+            Verdict::Mark | Verdict::Drop => {
+                stats.dropped.early.add(item.size);
+                return;
+            }
+        }
+        self.admit(item, stats);
+    }
+
+    fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
+        if self.has_room(item.size) {
+            self.idle_since = None;
+            self.backlog.push(item);
+        } else {
+            stats.dropped.overflow.add(item.size);
+        }
+    }
+
+    fn dequeue(&mut self, now: Time, _stats: &mut LinkStats) -> Option<Queued<P>> {
+        let item = self.backlog.pop_head();
+        if item.is_none() {
+            self.idle_since.get_or_insert(now);
+        }
+        item
+    }
+
+    fn packets(&self) -> usize {
+        self.backlog.packets()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.backlog.bytes()
+    }
+
+    fn take_all(&mut self) -> Vec<Queued<P>> {
+        self.backlog.take_all()
+    }
+}
+
+enum Verdict {
+    Pass,
+    Mark,
+    Drop,
+}
+
+impl<P: Packet> Red<P> {
+    fn has_room(&self, size: Bytes) -> bool {
+        self.config
+            .limit
+            .has_room(self.backlog.packets(), self.backlog.bytes(), size)
+    }
+
+    /// Section 4: the average moves by `weight` at each arrival. After an idle time, as if as many
+    /// small packets had been sent in it as the link could.
+    fn observe(&mut self, now: Time) {
+        let weight = self.config.weight.fraction();
+        if let Some(since) = self.idle_since {
+            let typical = self.pace.map_or(0, |rate| rate.time_for(TYPICAL).nanos());
+            let sent = now.since(since).nanos().checked_div(typical);
+            self.average *= sent.map_or(0.0, |sent| power(1.0 - weight, sent));
+            // What was counted until now must not count again at the next arrival.
+            self.idle_since = Some(now);
+        } else {
+            let queue = match self.config.limit {
+                Limit::Bytes(_) => self.backlog.bytes().count(),
+                Limit::Packets(_) => self.backlog.packets() as u64,
+            };
+            self.average += weight * (queue as f64 - self.average);
+        }
+    }
+
+    /// Section 4 again: `count` spreads marks evenly instead of geometrically.
+    fn verdict(&mut self) -> Verdict {
+        let (min, max) = (amount(self.config.min), amount(self.config.max));
+        let p = self.config.p.fraction();
+        if self.average < min {
+            self.since_mark = None;
+            return Verdict::Pass;
+        }
+        let chance = if self.average < max {
+            p * (self.average - min) / (max - min)
+        } else if self.config.gentle && self.average < 2.0 * max {
+            p + (1.0 - p) * (self.average - max) / max
+        } else {
+            self.since_mark = Some(0);
+            return Verdict::Drop;
+        };
+        let count = self.since_mark.map_or(0, |count| count + 1);
+        self.since_mark = Some(count);
+        let spread = 1.0 - count as f64 * chance;
+        let even = if spread <= chance {
+            1.0
+        } else {
+            chance / spread
+        };
+        if self.random.unit() < even {
+            self.since_mark = Some(0);
+            return Verdict::Mark;
+        }
+        Verdict::Pass
+    }
+}
+
+fn amount(limit: Limit) -> f64 {
+    match limit {
+        Limit::Bytes(bytes) => bytes.count() as f64,
+        Limit::Packets(packets) => packets as f64,
+    }
+}
+
+fn part(limit: Limit, of: u64, least: u64) -> Limit {
+    match limit {
+        Limit::Bytes(bytes) => Limit::Bytes(Bytes::new((bytes.count() / of).max(least))),
+        Limit::Packets(packets) => Limit::Packets((packets / of).max(least)),
+    }
+}
+
+/// By squaring, from multiplications alone: `powf` may round differently on another platform.
+fn power(base: f64, exponent: u64) -> f64 {
+    let (mut result, mut square, mut left) = (1.0, base, exponent);
+    while left > 0 {
+        if left & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    result
+}
+
+/// What counts as a typical packet of an idle time: tc-red's usual `avpkt`.
+const TYPICAL: Bytes = Bytes::new(1000);
+const SETTINGS: [&str; 7] = ["limit=", "min=", "max=", "p=", "weight=", "gentle", "ecn"];
