@@ -1,6 +1,7 @@
 //! Prints what every probe sees over one second: `cargo run -p weir-probe --example snapshot`.
 
 use std::error::Error;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use probe::cgroup::CgroupSnapshot;
@@ -79,12 +80,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{socket:?}");
     }
 
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (local, remote) = (client.local_addr()?, client.peer_addr()?);
+    timed("one connection", || tcp::connection(local, remote))?;
+    timed("tcp_info of a socket", || tcp::of_socket(&client))?;
+
     let running = Sampler::every(Span::from_millis(100))
         .probe(CpuProbe::new())
         .probe(ProcessProbe::tree("self", own)?)
         .probe(KsoftirqdProbe::new()?)
         .probe(QdiscProbe::new())
-        .probe(TcpProbe::new(Filter::established()))
+        .probe(TcpProbe::connection(local, remote))
         .start()?;
     std::thread::sleep(Duration::from_secs(2));
     let recording = running.stop()?;

@@ -9,11 +9,46 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::ProbeError;
 
-/// Asks for a dump on a fresh socket, which belongs to the calling thread's network namespace,
-/// and hands each answer to `each`.
+/// Asks for all there is and hands each answer to `each`.
 pub(crate) fn dump<M>(
     protocol: isize,
     what: &'static str,
+    request: M,
+    each: impl FnMut(M),
+) -> Result<(), ProbeError>
+where
+    M: NetlinkSerializable + NetlinkDeserializable + Debug,
+    NetlinkPayload<M>: From<M>,
+{
+    exchange(protocol, what, NLM_F_REQUEST | NLM_F_DUMP, request, each)
+}
+
+/// Asks for one thing, which may not be there.
+pub(crate) fn ask<M>(
+    protocol: isize,
+    what: &'static str,
+    request: M,
+) -> Result<Option<M>, ProbeError>
+where
+    M: NetlinkSerializable + NetlinkDeserializable + Debug,
+    NetlinkPayload<M>: From<M>,
+{
+    let mut found = None;
+    let asked = exchange(protocol, what, NLM_F_REQUEST, request, |answer| {
+        found = Some(answer);
+    });
+    match asked {
+        // The kernel answers ENOENT for what is not there as for what it cannot do.
+        Err(error) if error.is_not_supported() => Ok(None),
+        asked => asked.map(|()| found),
+    }
+}
+
+/// Talks over a fresh socket, which belongs to the calling thread's network namespace.
+fn exchange<M>(
+    protocol: isize,
+    what: &'static str,
+    flags: u16,
     request: M,
     mut each: impl FnMut(M),
 ) -> Result<(), ProbeError>
@@ -26,7 +61,7 @@ where
     socket.connect(&SocketAddr::new(0, 0)).map_err(failed)?;
 
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+    header.flags = flags;
     let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
     message.finalize();
     let mut buffer = vec![0; message.buffer_len()];
@@ -46,7 +81,13 @@ where
                 .map_err(|error| ProbeError::malformed(what, error.to_string()))?;
             let length = message.header.length as usize;
             match message.payload {
-                NetlinkPayload::InnerMessage(inner) => each(inner),
+                NetlinkPayload::InnerMessage(inner) => {
+                    each(inner);
+                    // Only a dump has an end of its own.
+                    if flags & NLM_F_DUMP != NLM_F_DUMP {
+                        return Ok(());
+                    }
+                }
                 NetlinkPayload::Done(_) => return Ok(()),
                 NetlinkPayload::Error(error) if error.code.is_some() => {
                     let source = error.to_io();

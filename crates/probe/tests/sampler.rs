@@ -21,6 +21,7 @@ fn it_samples_the_namespace_it_was_placed_in() {
     namespace::run(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
         let inside = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
 
         // Started from a thread outside of the namespace.
@@ -51,7 +52,6 @@ fn it_samples_the_namespace_it_was_placed_in() {
         assert_eq!(recording.failures, []);
         assert!(recording.samples >= 3);
 
-        let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
         let cwnd = recording
             .find("cwnd_segments", &format!("{}>{}", ends.0, ends.1))
             .unwrap();

@@ -90,7 +90,7 @@ fn queues_and_filters() {
 }
 
 #[test]
-fn ipv6_and_ipv4_within_ipv6() {
+fn ipv6_and_ipv4_within_ipv6_and_one_by_its_ends() {
     namespace::run(|| {
         let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else {
             return eprintln!("SKIPPED: no IPv6");
@@ -107,6 +107,12 @@ fn ipv6_and_ipv4_within_ipv6() {
             let seen = tcp::sockets(&filter).unwrap();
             assert_eq!(seen.len(), 1, "{address}");
             assert_eq!(seen[0].local, address);
+            let peer = server.peer_addr().unwrap();
+            let by_ends = tcp::connection(address, peer).unwrap().unwrap();
+            assert_eq!(by_ends.cookie, seen[0].cookie);
+            // The listening socket would take this one, but it is no connection.
+            let other = SocketAddr::new(peer.ip(), peer.port() ^ 1);
+            assert_eq!(tcp::connection(address, other).unwrap(), None);
             drop(server);
         }
     });

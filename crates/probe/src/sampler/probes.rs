@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use units::{Rate, Share, Span};
 
@@ -134,14 +135,29 @@ impl Probe for KsoftirqdProbe {
 /// TCP connections, each under `local>remote`.
 #[derive(Debug)]
 pub struct TcpProbe {
-    filter: Filter,
+    chosen: Chosen,
     before: BTreeMap<u64, (units::Time, TcpInfo)>,
+}
+
+#[derive(Debug)]
+enum Chosen {
+    Filtered(Filter),
+    Ends(SocketAddr, SocketAddr),
 }
 
 impl TcpProbe {
     pub fn new(filter: Filter) -> Self {
+        Self::of(Chosen::Filtered(filter))
+    }
+
+    /// One connection, at less cost.
+    pub fn connection(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self::of(Chosen::Ends(local, remote))
+    }
+
+    fn of(chosen: Chosen) -> Self {
         Self {
-            filter,
+            chosen,
             before: BTreeMap::new(),
         }
     }
@@ -153,7 +169,10 @@ impl Probe for TcpProbe {
     }
 
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError> {
-        let sockets = tcp::sockets(&self.filter)?;
+        let sockets = match &self.chosen {
+            Chosen::Filtered(filter) => tcp::sockets(filter)?,
+            Chosen::Ends(local, remote) => tcp::connection(*local, *remote)?.into_iter().collect(),
+        };
         let now = crate::clock::now();
         let mut seen = BTreeMap::new();
         for socket in sockets {

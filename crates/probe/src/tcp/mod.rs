@@ -9,4 +9,4 @@ pub use congestion::{CongestionInfo, Refused, congestion_control_of, set_congest
 pub(crate) use info::rate_over;
 pub use info::{CongestionState, TcpInfo, TcpState, TcpUse};
 pub use of_socket::of_socket;
-pub use sockets::{Filter, Memory, Queues, TcpSocket, Timer, sockets};
+pub use sockets::{Filter, Memory, Queues, TcpSocket, Timer, connection, sockets};
