@@ -13,8 +13,11 @@ pub struct PortCounters {
     /// VLAN tags put back into frames.
     pub tags_inserted: u64,
     /// Packets the kernel dropped because this port did not fetch them in time
-    /// (`PACKET_STATISTICS`).
+    /// (`PACKET_STATISTICS`; for TAP the device's `tx_dropped`).
     pub kernel_drops: u64,
+    /// Packets the interface dropped before they reached the port (`rx_dropped`), such as those beyond
+    /// `net.core.netdev_max_backlog`.
+    pub backlog_drops: u64,
     /// Packets the kernel handed over only in part, and which were dropped for that.
     pub truncated: u64,
     /// Super-packets of a kind this port cannot cut, dropped.
@@ -44,6 +47,7 @@ impl PortCounters {
     /// Frames this port lost by itself, in both directions: for an honest link there are none.
     pub fn drops(&self) -> u64 {
         self.kernel_drops
+            + self.backlog_drops
             + self.truncated
             + self.unsegmentable
             + self.dropped_queue_full
@@ -60,6 +64,7 @@ impl PortCounters {
             checksums_completed: with(self.checksums_completed, other.checksums_completed),
             tags_inserted: with(self.tags_inserted, other.tags_inserted),
             kernel_drops: with(self.kernel_drops, other.kernel_drops),
+            backlog_drops: with(self.backlog_drops, other.backlog_drops),
             truncated: with(self.truncated, other.truncated),
             unsegmentable: with(self.unsegmentable, other.unsegmentable),
             sent_frames: with(self.sent_frames, other.sent_frames),

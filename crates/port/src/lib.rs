@@ -29,6 +29,9 @@ mod pair;
 mod pool;
 mod ring;
 mod socket;
+mod statistics;
+mod tap;
+mod tun;
 
 use std::os::fd::BorrowedFd;
 
@@ -40,6 +43,7 @@ pub use null::NullPort;
 pub use packet::{PacketOptions, PacketPort};
 pub use pair::{PairPort, pair};
 pub use pool::FramePool;
+pub use tap::{TapKind, TapPort};
 use units::Bytes;
 
 /// One end of a link. Neither receiving nor sending ever waits.

@@ -8,6 +8,7 @@ use crate::clock::ArrivalClock;
 use crate::intake::Intake;
 use crate::interface::Interface;
 use crate::ring::Ring;
+use crate::statistics::{InterfaceDrops, Side};
 use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 
 /// An interface by a packet socket.
@@ -25,6 +26,7 @@ pub struct PacketPort {
     /// frame carries a `virtio_net_hdr` that says nothing.
     sender: OwnedFd,
     receive_buffer: Bytes,
+    drops: Option<InterfaceDrops>,
     large: Vec<u8>,
     intake: Intake,
     clock: ArrivalClock,
@@ -108,8 +110,10 @@ impl PacketPort {
         let bound = socket::bind(&sender, index, 0);
         bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
 
+        let drops = InterfaceDrops::watch(interface.index, Side::Receive);
         Ok(Self {
             interface,
+            drops,
             ring,
             receiver,
             sender,
@@ -276,6 +280,9 @@ impl Port for PacketPort {
         // Fails on no socket that was once set up.
         self.counters.kernel_drops +=
             u64::from(socket::take_drops(&self.receiver).unwrap_or_default());
+        if let Some(drops) = &mut self.drops {
+            self.counters.backlog_drops += drops.take();
+        }
         self.counters
     }
 

@@ -1,0 +1,223 @@
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketType};
+use units::Bytes;
+use wire::VirtioHeader;
+use wire::headers::{IPV4, IPV6, Layout, MAC_HEADER, Network, TAG};
+
+use crate::clock::ArrivalClock;
+use crate::intake::Intake;
+use crate::interface::Interface;
+use crate::statistics::{InterfaceDrops, Side};
+use crate::{Frame, Port, PortCounters, PortError, SendReport, tun};
+
+/// The user's end of a TAP or TUN device: what the kernel sends into the device is received here.
+///
+/// The device lives as long as the port; bringing it up and giving it addresses is the caller's.
+/// A TUN device carries bare IP packets, so the port makes up a MAC header for what it receives
+/// and takes it off what it sends; frames that are not IP are refused there.
+///
+/// There is no receive timestamp: a frame arrives when the port fetches it.
+#[derive(Debug)]
+pub struct TapPort {
+    interface: Interface,
+    kind: TapKind,
+    device: OwnedFd,
+    /// For asking about the device, in the namespace it was made in.
+    control: OwnedFd,
+    drops: Option<InterfaceDrops>,
+    /// A packet with its `virtio_net_hdr`, behind room for a MAC header.
+    buffer: Vec<u8>,
+    intake: Intake,
+    clock: ArrivalClock,
+    counters: PortCounters,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TapKind {
+    /// Ethernet frames.
+    Tap,
+    /// IP packets.
+    Tun,
+}
+
+impl TapPort {
+    /// Makes a device in the calling thread's network namespace; `%d` in the name stands for a free
+    /// number. The port may be moved to any other thread afterwards.
+    pub fn create(name: &str, kind: TapKind) -> Result<Self, PortError> {
+        let (device, name) = tun::create(name, kind == TapKind::Tap)?;
+        let control = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
+            .map_err(|error| PortError::from_io("opening a control socket", error.into()))?;
+        let interface = Interface::query(&control, &name)?;
+        let drops = InterfaceDrops::watch(interface.index, Side::Transmit);
+        Ok(Self {
+            interface,
+            kind,
+            device,
+            control,
+            drops,
+            buffer: vec![0; MAC_HEADER + LARGEST],
+            intake: Intake::default(),
+            clock: ArrivalClock::new(),
+            counters: PortCounters::default(),
+        })
+    }
+
+    /// The device as it was when it was made, with the name the kernel gave it.
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// Reads one packet; `None` when there is none.
+    fn read(&mut self) -> Result<Option<usize>, PortError> {
+        match rustix::io::read(&self.device, &mut self.buffer[MAC_HEADER..]) {
+            Ok(len) => Ok(Some(len)),
+            Err(rustix::io::Errno::AGAIN) => Ok(None),
+            Err(rustix::io::Errno::BADFD) => Err(self.down()),
+            Err(error) => Err(self.failed("receiving from", error.into())),
+        }
+    }
+
+    fn down(&self) -> PortError {
+        PortError::InterfaceDown {
+            name: self.interface.name.clone(),
+        }
+    }
+
+    fn failed(&self, doing: &str, error: io::Error) -> PortError {
+        PortError::from_io(format!("{doing} {:?}", self.interface.name), error)
+    }
+
+    /// Hands one packet's frames to the batch. In a TUN device's case the MAC header goes where the
+    /// `virtio_net_hdr` was, which is parsed by then.
+    fn take(&mut self, len: usize, batch: &mut Vec<Frame>) {
+        let packet_start = MAC_HEADER + VirtioHeader::LEN;
+        let packet_end = MAC_HEADER + len;
+        let virtio = self.buffer[MAC_HEADER..packet_end].get(..VirtioHeader::LEN);
+        let Some(mut virtio) = virtio.and_then(VirtioHeader::parse) else {
+            self.counters.truncated += 1;
+            return;
+        };
+        let mut start = packet_start;
+        if self.kind == TapKind::Tun {
+            let ether_type = match self.buffer[packet_start..packet_end].first() {
+                Some(byte) if byte >> 4 == 6 => IPV6,
+                _ => IPV4,
+            };
+            start -= MAC_HEADER;
+            self.buffer[start..packet_start - 2].copy_from_slice(&MADE_UP_ADDRESSES);
+            self.buffer[packet_start - 2..packet_start].copy_from_slice(&ether_type.to_be_bytes());
+            virtio = virtio.shifted(MAC_HEADER as u16);
+        }
+        let packet = &self.buffer[start..packet_end];
+        let arrival = self.clock.unstamped();
+        self.intake
+            .take(packet, None, &virtio, arrival, batch, &mut self.counters);
+    }
+
+    /// What of a frame goes into the device; `None` if the device cannot carry it.
+    fn outgoing<'a>(&self, frame: &'a Frame) -> Option<&'a [u8]> {
+        match self.kind {
+            TapKind::Tap => Some(frame.bytes()),
+            TapKind::Tun => {
+                let layout = Layout::parse(frame.bytes())?;
+                let ip = matches!(layout.network, Network::Ipv4 | Network::Ipv6);
+                ip.then(|| &frame.bytes()[layout.network_offset..layout.end])
+            }
+        }
+    }
+
+    fn too_long(&mut self, frame: &Frame) -> bool {
+        let tags = Layout::parse(frame.bytes()).map_or(0, |layout| usize::from(layout.tags));
+        let payload = frame.len().saturating_sub(MAC_HEADER + tags * TAG) as u64;
+        if payload > self.interface.mtu.count() {
+            // The caller may have set it since.
+            self.interface.mtu = self.mtu();
+        }
+        payload > self.interface.mtu.count()
+    }
+}
+
+impl Port for TapPort {
+    fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
+        let before = batch.len();
+        while batch.len() - before < limit {
+            let Some(len) = self.read()? else { break };
+            self.clock.begin_batch();
+            self.take(len, batch);
+        }
+        Ok(batch.len() - before)
+    }
+
+    fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
+        let mut report = SendReport::default();
+        for frame in frames {
+            if self.too_long(frame) {
+                self.counters.dropped_too_long += 1;
+                report.dropped += 1;
+                continue;
+            }
+            let sent = match self.outgoing(frame) {
+                Some(packet) => send_one(&self.device, packet),
+                None => Err(rustix::io::Errno::INVAL),
+            };
+            match sent {
+                Ok(()) => {
+                    report.sent += 1;
+                    self.counters.sent_frames += 1;
+                    self.counters.sent_bytes += frame.len() as u64;
+                    continue;
+                }
+                // tun_get_user's answer for a device that is not up.
+                Err(rustix::io::Errno::IO | rustix::io::Errno::BADFD) => return Err(self.down()),
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {
+                    self.counters.dropped_queue_full += 1;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "frame refused");
+                    self.counters.dropped_refused += 1;
+                }
+            }
+            report.dropped += 1;
+        }
+        Ok(report)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.device.as_fd())
+    }
+
+    fn mtu(&self) -> Bytes {
+        Interface::query(&self.control, &self.interface.name)
+            .map_or(self.interface.mtu, |interface| interface.mtu)
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        if let Some(drops) = &mut self.drops {
+            self.counters.kernel_drops += drops.take();
+        }
+        self.counters
+    }
+
+    fn describe(&self) -> String {
+        let kind = match self.kind {
+            TapKind::Tap => "TAP",
+            TapKind::Tun => "TUN",
+        };
+        format!("{}: {kind} device", self.interface.name)
+    }
+}
+
+fn send_one(device: &OwnedFd, packet: &[u8]) -> rustix::io::Result<()> {
+    // Nothing is left to do on this packet.
+    let header = [0; VirtioHeader::LEN];
+    let pieces = [io::IoSlice::new(&header), io::IoSlice::new(packet)];
+    rustix::io::writev(device, &pieces).map(|_| ())
+}
+
+/// Locally administered, "weir" and the end's number.
+const MADE_UP_ADDRESSES: [u8; 12] = [
+    0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1,
+];
+const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
