@@ -54,10 +54,14 @@ fn heading(pivot: &Pivot<'_>) -> Markup {
 
 fn panels(pivot: &Pivot<'_>) -> Markup {
     html! {
-        @for panel in &pivot.panels {
-            @let fixed = axis::describe(&panel.fixed);
-            @if !fixed.is_empty() { h3 { (fixed) } }
-            (table(pivot, panel))
+        div class="panels" {
+            @for panel in &pivot.panels {
+                @let fixed = axis::describe(&panel.fixed);
+                div {
+                    @if !fixed.is_empty() { h3 { (fixed) } }
+                    (table(pivot, panel))
+                }
+            }
         }
     }
 }

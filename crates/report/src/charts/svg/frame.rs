@@ -62,11 +62,27 @@ impl Frame {
         let middle = self.x(0.5);
         html! {
             path class="axis" d={"M" (n(self.left)) " " (n(base)) "H" (n(self.width - self.right))} {}
-            @for (share, text) in places {
+            @for (share, text) in self.readable(places) {
                 text x=(n(self.x(*share))) y=(n(base + 18.0)) text-anchor="middle" { (text) }
             }
             text x=(n(middle)) y=(n(base + 38.0)) text-anchor="middle" { (label) }
         }
+    }
+}
+
+impl Frame {
+    /// The values that do not run into the one before them.
+    fn readable<'a>(&self, places: &'a [(f64, String)]) -> Vec<&'a (f64, String)> {
+        let mut free = f64::NEG_INFINITY;
+        let mut fits = |place: &&(f64, String)| {
+            let (middle, half) = (self.x(place.0), text_width(&place.1) / 2.0);
+            let fits = middle - half >= free;
+            if fits {
+                free = middle + half + 7.0;
+            }
+            fits
+        };
+        places.iter().filter(|place| fits(place)).collect()
     }
 }
 
