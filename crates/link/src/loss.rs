@@ -207,7 +207,14 @@ fn gilbert(text: &str) -> Result<GilbertElliott, LinkError> {
             "has no `p`, the chance to go from good to bad: write for example `gilbert:p=1%,r=30%`",
         )
     })?;
-    let r = r.unwrap_or_else(|| Share::new(1.0 - p.fraction()).unwrap_or_default());
+    let r = match r {
+        Some(r) => r,
+        // Through its text, so that it reads back as the same number.
+        None => Share::new(1.0 - p.fraction())
+            .unwrap_or_default()
+            .to_string()
+            .parse()?,
+    };
     Ok(GilbertElliott { p, r, h, k })
 }
 

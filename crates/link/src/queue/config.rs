@@ -93,11 +93,13 @@ impl std::fmt::Display for QueueConfig {
 
 as_text!(QueueConfig, "a queue such as \"droptail:256KiB\"");
 
-/// A limit may stand alone: what begins with a digit is one.
+/// A limit may stand alone: what begins like a number is one.
 pub(crate) fn bare_limit<'a>(term: Term<'a>) -> Option<&'a str> {
     match term {
         Term::Pair("limit", limit) => Some(limit),
-        Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit()) => Some(word),
+        Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit() || "-+.".contains(c)) => {
+            Some(word)
+        }
         _ => None,
     }
 }

@@ -1,6 +1,8 @@
 //! A packet and a few ways to drive a link, shared by the tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod tcp;
+
 use link::{Link, LinkConfig, Packet};
 use units::{Bytes, Time};
 
