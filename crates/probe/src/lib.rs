@@ -1,9 +1,35 @@
 //! What the Linux system says about itself, read cheaply.
 //!
-//! Each module holds one source: a snapshot with `read()`, a pure `parse()` beside it, and
-//! `since(&earlier)`, which tells what happened in between. What a kernel does not tell is
-//! `None` or [`ProbeError::NotSupported`], never zero. Everything about the network is that of
-//! the *calling thread's* namespace.
+//! | module | source |
+//! | --- | --- |
+//! | [`cpu`], [`process`] | `/proc/stat`, `/proc/PID/stat` and the process's CPU clock |
+//! | [`softirqs`], [`interrupts`], [`softnet`] | the files of these names |
+//! | [`snmp`] | counters of IP, TCP and UDP |
+//! | [`interface`], [`qdisc`] | rtnetlink |
+//! | [`tcp`] | `TCP_INFO` and sock_diag |
+//! | [`cgroup`], [`pressure`] | limits, throttling, stalls |
+//! | [`machine`] | the facts a report must name |
+//! | [`sampler`] | any of them at an interval, in the background |
+//!
+//! A source is read into a snapshot (`read()`, beside a pure `parse()`), and `since(&earlier)`
+//! tells what happened between two:
+//!
+//! ```
+//! use probe::cpu::CpuSnapshot;
+//!
+//! # fn main() -> Result<(), probe::ProbeError> {
+//! let before = CpuSnapshot::read()?;
+//! // … what is to be measured …
+//! let spent = CpuSnapshot::read()?.since(&before);
+//! if let Some((core, shares)) = spent.busiest() {
+//!     println!("core {core}: {} busy, {} in softirqs", shares.busy, shares.softirq);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a kernel does not tell is `None` or [`ProbeError::NotSupported`], never zero. Everything
+//! about the network is that of the *calling thread's* namespace.
 
 pub mod cgroup;
 pub mod clock;

@@ -19,9 +19,15 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match spawned {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
+        // A directory on the path that may not be read gives the latter.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::PermissionDenied
+            ) =>
+        {
             return Err(ProbeError::NotFound {
-                what: format!("program {program:?}"),
+                what: format!("program {program:?} that may be run"),
                 hint: "install it, or give its path",
             });
         }

@@ -17,12 +17,15 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// The calling thread.
+    /// The calling thread, by its own clock: exact, unlike those below.
     pub fn own() -> Result<Self, ProbeError> {
-        Self::read_at("/proc/thread-self", 0)
+        let mut thread = Self::read_at("/proc/thread-self", 0)?;
+        thread.cpu.precise = Some(clock::own_thread_cpu_time());
+        Ok(thread)
     }
 
-    /// Any thread by its ID alone.
+    /// Any thread by its ID alone. While it runs, its `schedstat` is up to a scheduler tick
+    /// (4 ms) late (kernel/sched/fair.c, update_curr).
     pub fn read(tid: u32) -> Result<Self, ProbeError> {
         // Threads are not listed in /proc but can be opened there, and `task/` of a thread's
         // directory lists its whole process.
