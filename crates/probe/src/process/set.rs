@@ -196,7 +196,7 @@ pub struct ProcessesUse {
     pub elapsed: Span,
     /// By process ID; processes that started in between count from their start.
     pub each: BTreeMap<u32, ProcessUse>,
-    /// Of a tree: used by descendants that ended and were waited for.
+    /// Of a tree: used by descendants that ended and were waited for, good to a tick for each.
     pub reaped: CpuTime,
     pub started: Vec<u32>,
     /// As they were at the earlier snapshot. What they used after it is known only for a tree
