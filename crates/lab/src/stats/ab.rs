@@ -19,8 +19,8 @@
 //! so that all intervals of a run together cover the truth in 99 % (95 %) of runs, no matter
 //! which look ends it.
 //!
-//! **Verdict.** By the rule of [`super::ratio`] on the 99 % interval: a run without any difference is
-//! called better or worse at most once in a hundred.
+//! **Verdict.** By the rule of [`super::ratio`]: better or worse on the 99 % interval, so that a run
+//! without any difference is called one at most once in a hundred; no difference on the 95 % interval.
 
 mod decider;
 mod decision;

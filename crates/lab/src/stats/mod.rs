@@ -16,7 +16,7 @@ pub mod signed_rank;
 pub mod summary;
 
 mod error;
-mod small_sample;
+mod widening;
 
 pub use error::StatsError;
 pub use quantile::{median, quantile};

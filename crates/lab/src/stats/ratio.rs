@@ -7,9 +7,9 @@
 //! - **inconclusive**: anything else. More repeats are needed, or the difference is real but about
 //!   as large as the threshold.
 //!
-//! Below six pairs (or six samples on a side) the interval is widened to Student's t of the
-//! logarithms, as resampling so few cannot reach 95 %; a single one has no interval and stays
-//! inconclusive.
+//! The interval is the bootstrap's, widened where it is known to promise too much: to the exact
+//! interval of the median between order statistics and, below six pairs (or six samples on a side), to
+//! Student's t of the logarithms. A single one has no interval and stays inconclusive.
 
 use units::Share;
 
@@ -17,8 +17,8 @@ use super::StatsError;
 use super::bootstrap::Bootstrap;
 use super::error::positive;
 use super::quantile::median_in_place;
-use super::small_sample::{ENOUGH, hull, student, welch};
 use super::summary::{Estimate, mean};
+use super::widening::{ENOUGH, hull, order_statistics, student, welch};
 
 /// Which of two values is the good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -58,7 +58,8 @@ impl std::fmt::Display for Verdict {
 /// A comparison of two cells and everything it was judged by.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RatioVerdict {
-    /// `a / b`: the median of the pairs' ratios, or the ratio of the medians where nothing is paired.
+    /// `a / b`: the median of the pairs' ratios, or the ratio of the medians where nothing is paired;
+    /// then `n` is the smaller of the two counts.
     pub ratio: Estimate,
     /// Geometric mean of the ratios, `n` and interval alike.
     pub geometric_mean: GeometricMean,
@@ -92,13 +93,16 @@ pub fn compare_paired(
     let ratios = ratios(pairs)?;
     let boot = Bootstrap::new(seed);
     let logs = logarithms(&ratios);
-    let student = match student(&logs, boot.confidence.fraction())? {
-        Some(interval) if ratios.len() < ENOUGH => Some(interval),
-        _ => None,
-    };
+    let level = boot.confidence.fraction();
+    let few = ratios.len() < ENOUGH;
+    let student = student(&logs, level)?.map(exp_both).filter(|_| few);
+    let exact = order_statistics(&ratios, level)?;
     let median = Estimate {
         median: median_in_place(&mut ratios.clone()),
-        ci95: widened(boot.percentile(&ratios, median_in_place)?, student),
+        ci95: widened(
+            boot.percentile(&ratios, median_in_place)?,
+            student.or(exact),
+        ),
         n: ratios.len(),
     };
     let of_logs = boot.bca(&logs, |logs| mean(logs))?.map(exp_both);
@@ -129,10 +133,11 @@ pub fn compare_unpaired(
     let boot = Bootstrap::new(seed);
     let (logs_a, logs_b) = (logarithms(a), logarithms(b));
     let n = a.len().min(b.len());
-    let welch = match welch(&logs_a, &logs_b, boot.confidence.fraction())? {
-        Some(interval) if n < ENOUGH => Some(interval),
-        _ => None,
-    };
+    let few = n < ENOUGH;
+    let level = boot.confidence.fraction();
+    let welch = welch(&logs_a, &logs_b, level)?
+        .map(exp_both)
+        .filter(|_| few);
     // In logarithms throughout, so that huge values over tiny ones stay finite until the end.
     let of_medians =
         boot.percentile_of_two(a, b, |a, b| (median_in_place(a) / median_in_place(b)).ln())?;
@@ -224,15 +229,12 @@ fn exp_both((low, high): (f64, f64)) -> (f64, f64) {
     (low.exp(), high.exp())
 }
 
-/// `of_logs` is an interval of logarithms.
-fn widened(interval: Option<(f64, f64)>, of_logs: Option<(f64, f64)>) -> Option<(f64, f64)> {
-    match (interval, of_logs) {
-        (Some(interval), Some(wider)) => Some(finite_ends(hull(interval, exp_both(wider)))),
-        (interval, _) => interval,
-    }
-}
-
-/// Student's t of two samples of unlike size can leave the range of numbers; JSON knows no infinity.
-fn finite_ends((low, high): (f64, f64)) -> (f64, f64) {
-    (low.max(0.0), high.min(f64::MAX))
+/// Where there is no bootstrap interval, there is none at all. Student's t of a few wild samples can
+/// leave the range of numbers, and JSON knows no infinity.
+fn widened(interval: Option<(f64, f64)>, to: Option<(f64, f64)>) -> Option<(f64, f64)> {
+    let (low, high) = match (interval, to) {
+        (Some(interval), Some(wider)) => hull(interval, wider),
+        (interval, _) => interval?,
+    };
+    Some((low.max(0.0), high.min(f64::MAX)))
 }

@@ -87,7 +87,7 @@ impl HodgesLehmann {
     /// `level`; `None` where so few differences cannot (95 % takes six of them, 99 % eight).
     pub fn interval(&mut self, level: Share) -> Result<Option<(f64, f64)>, StatsError> {
         let tail = (1.0 - confidence(level)?) / 2.0;
-        let Some(rejected) = rejected_below(tail, self.n) else {
+        let Some(rejected) = largest_rejected(tail, self.n) else {
             return Ok(None);
         };
         let last = self.averages.len() - 1;
@@ -97,25 +97,27 @@ impl HodgesLehmann {
     }
 }
 
-/// The largest `v` with `P(V <= v) <= tail`; the interval leaves out as many averages, `v + 1`
-/// counted from 1, on each side. `None` if even `V = 0` is too likely.
-fn rejected_below(tail: f64, n: usize) -> Option<usize> {
+/// The largest `v` with `P(V <= v) <= tail`. As `V` counts the averages above the supposed effect,
+/// the interval leaves out `v` averages on each side. `None` if even `V = 0` is too likely.
+fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
     if n > EXACT_LIMIT {
         let (mean, deviation) = moments(n);
         let z = Normal::standard().inverse_cdf(tail);
         let v = (mean + z * deviation - 0.5).floor();
-        return (v >= 0.0).then_some(v as usize + 1);
+        return (v >= 0.0).then_some(v as usize);
     }
+    // A tail such as (1 - 0.95) / 2 is an ulp off; that must not lose a value that just fits.
+    let tail = tail * (1.0 + 1e-12);
     let mut up_to = 0.0;
-    let mut values = 0;
-    for p in distribution(n) {
-        up_to += p;
-        if up_to > tail * (1.0 + 1e-12) {
-            break;
-        }
-        values += 1;
-    }
-    (values > 0).then_some(values)
+    let fits = |p: &&f64| {
+        up_to += **p;
+        up_to <= tail
+    };
+    distribution(n)
+        .iter()
+        .take_while(fits)
+        .count()
+        .checked_sub(1)
 }
 
 fn exact_two_sided(v: usize, n: usize) -> f64 {

@@ -15,8 +15,8 @@ pub struct Estimate {
     /// Percentile-bootstrap interval of the median. `None` for a single sample, which says nothing
     /// of its own spread.
     ///
-    /// An interval made of the samples themselves cannot cover more than `1 - 2^(1-n)`: five
-    /// repeats reach 94 %, three 75 %. The verdicts of [`super::ratio`] allow for that.
+    /// An interval made of a few samples covers less than it says: five repeats reach 94 % at most,
+    /// three 75 %. The verdicts of [`super::ratio`] allow for that.
     pub ci95: Option<(f64, f64)>,
     pub n: usize,
 }

@@ -45,18 +45,25 @@ impl Decision {
         let contrasts = &kept.contrasts;
         let mut located = hodges_lehmann(contrasts)?;
         let level = |error: f64| Share::new(1.0 - error * part).unwrap_or_default();
-        let wide = located.interval(level(ERROR))?;
-        let narrow = located.interval(level(0.05))?;
+        let wide = located.interval(level(ERROR_99))?;
+        let narrow = located.interval(level(ERROR_95))?;
         let ci99 = wide.map(|(low, high)| (ratio(low), ratio(high)));
         let middle = ratio(located.estimate);
-        let verdict = judge(middle, ci99, plan.direction, plan.threshold);
+        let ci95 = narrow.map(|(low, high)| (ratio(low), ratio(high)));
+        let judged = |interval| judge(middle, interval, plan.direction, plan.threshold);
+        let verdict = match (judged(ci99), judged(ci95)) {
+            (decided @ (Verdict::Better | Verdict::Worse), _) => decided,
+            (_, Verdict::NoDifference) => Verdict::NoDifference,
+            _ => Verdict::Inconclusive,
+        };
         let pairs = 2 * contrasts.len();
-        let spread = wide.map(|ends| Spread::of(ends, ERROR * part));
-        let needed = spread.and_then(|spread| spread.pairs_needed(pairs, plan.threshold));
+        let spread = wide.map(|ends| Spread::of(ends, ERROR_99 * part));
+        let needed = narrow
+            .and_then(|ends| Spread::of(ends, ERROR_95 * part).pairs_needed(pairs, plan.threshold));
         Ok(Self {
             verdict,
             ratio: middle,
-            ci95: narrow.map(|(low, high)| (ratio(low), ratio(high))),
+            ci95,
             ci99,
             pairs,
             planned_pairs: 2 * plan.fours(),
@@ -128,8 +135,10 @@ fn ratio(log: f64) -> f64 {
     log.clamp(-700.0, 700.0).exp()
 }
 
-/// A verdict of better or worse is wrong at most this often where nothing changed.
-const ERROR: f64 = 0.01;
+/// Better or worse: wrong at most this often where nothing changed.
+const ERROR_99: f64 = 0.01;
+/// No difference: wrong at most this often where the change matters.
+const ERROR_95: f64 = 0.05;
 /// Normal quantiles of 0.8 and 0.9.
 const EIGHT_IN_TEN: f64 = 0.841_621;
 const EIGHT_IN_TEN_ON_BOTH_SIDES: f64 = 1.281_552;

@@ -1,15 +1,51 @@
-//! Below six samples no interval built from order statistics or resampling reaches 95 %: even the
-//! whole range covers the median only with probability 1 - 2^(1-n). There the interval is widened to
-//! Student's t, which pays for small n with an assumption (normal logarithms) instead of with
+//! What a verdict's bootstrap interval is widened to, as the bootstrap promises too much for medians of
+//! few samples: simulated, its 95 % intervals of a median err in 6 to 7 % of cases at 10 to 20 samples,
+//! in 13 % at 7.
+//!
+//! From six samples on, the interval between two order statistics holds the median with an exact
+//! probability whatever the distribution. Below, even the whole range covers only `1 - 2^(1-n)`; there
+//! it is Student's t, which pays for small n with an assumption (normal logarithms) instead of with
 //! false confidence.
 
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 use super::StatsError;
 use super::summary::{mean, standard_deviation};
 
-/// From this many samples on, resampling alone can reach 95 % (1 - 2^-5 = 96.9 %).
+/// From this many samples on, their range covers the median in 95 % of cases (1 - 2^-5 = 96.9 %).
 pub(super) const ENOUGH: usize = 6;
+
+/// The narrowest interval between order statistics that holds the median with at least this
+/// confidence (David & Nagaraja, "Order Statistics", §7.1); `None` where not even the range does.
+pub(super) fn order_statistics(
+    samples: &[f64],
+    confidence: f64,
+) -> Result<Option<(f64, f64)>, StatsError> {
+    let n = samples.len();
+    let too_many = |_| StatsError::TooMany {
+        what: "interval of the median",
+        given: n,
+        limit: usize::MAX,
+    };
+    let below = Binomial::new(0.5, n as u64).map_err(too_many)?;
+    let tail = (1.0 - confidence) / 2.0 * (1.0 + 1e-12);
+    // By halves, as walking through the counts of thousands of samples takes long.
+    let (mut rejected, mut kept) = (0, n as u64);
+    while rejected < kept {
+        let middle = (rejected + kept) / 2;
+        if below.cdf(middle) <= tail {
+            rejected = middle + 1;
+        } else {
+            kept = middle;
+        }
+    }
+    let Some(left_out) = (rejected as usize).checked_sub(1) else {
+        return Ok(None);
+    };
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    Ok(Some((sorted[left_out], sorted[n - 1 - left_out])))
+}
 
 /// Student's interval of the mean; `None` for a single sample.
 pub(super) fn student(samples: &[f64], confidence: f64) -> Result<Option<(f64, f64)>, StatsError> {

@@ -1,0 +1,437 @@
+//! `stats::ab` against simulated machines whose truth is known. `cargo test -p weir-lab --test stats_ab
+//! -- --nocapture` prints the table of rates.
+
+#![allow(clippy::unwrap_used)]
+
+use lab::stats::ab::{Decider, Decision, Plan, State};
+use lab::stats::{Direction, StatsError, Verdict};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use units::Share;
+
+/// The bound on false alarms.
+const RUNS: u64 = 100;
+const FALSE_ALARMS: u64 = 3;
+const FOUND: u64 = 90;
+
+/// What disturbs the values; each is a factor on a throughput.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Noise {
+    /// Independent, log-normal, of this standard deviation.
+    Independent(f64),
+    /// Each turn remembers 0.9 of the disturbance before it; 5 % in all.
+    Remembering,
+    /// A random walk of 1 % a turn under 3 % of independent noise.
+    Wandering,
+    /// 5 % and a steady loss of a third over the run.
+    Drifting,
+    /// 5 %, and one turn in fifty takes five times as long.
+    Spiky,
+    /// Two speeds 10 % apart that last for 25 turns on average, with 2 % around each.
+    TwoSpeeds,
+    /// Student's t with 3 degrees of freedom, scaled to 3 %.
+    HeavyTailed,
+    /// A disturbance of 5 % that returns every four turns, in step with the order, and 3 % besides.
+    InStep,
+}
+
+const NOISES: [Noise; 10] = [
+    Noise::Independent(0.02),
+    STANDARD,
+    Noise::Independent(0.08),
+    Noise::Remembering,
+    Noise::Wandering,
+    Noise::Drifting,
+    Noise::Spiky,
+    Noise::TwoSpeeds,
+    Noise::HeavyTailed,
+    Noise::InStep,
+];
+const STANDARD: Noise = Noise::Independent(0.05);
+
+struct Machine {
+    noise: Noise,
+    turns: f64,
+    draw: Pcg64Mcg,
+    turn: f64,
+    level: f64,
+}
+
+impl Machine {
+    fn new(noise: Noise, turns: usize, seed: u64) -> Self {
+        Self {
+            noise,
+            turns: turns as f64,
+            draw: Pcg64Mcg::seed_from_u64(seed ^ 0x5eed_0000),
+            turn: 0.0,
+            level: 0.0,
+        }
+    }
+
+    /// The standard normal by Box & Muller.
+    fn normal(&mut self) -> f64 {
+        let (u, v): (f64, f64) = (self.draw.random(), self.draw.random());
+        (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    fn disturbance(&mut self) -> f64 {
+        self.turn += 1.0;
+        match self.noise {
+            Noise::Independent(sd) => sd * self.normal(),
+            Noise::Remembering => {
+                self.level = 0.9 * self.level + 0.05 * f64::sqrt(1.0 - 0.81) * self.normal();
+                self.level
+            }
+            Noise::Wandering => {
+                self.level += 0.01 * self.normal();
+                self.level + 0.03 * self.normal()
+            }
+            Noise::Drifting => 0.05 * self.normal() + (1.0 - self.turn / self.turns / 3.0).ln(),
+            Noise::Spiky => {
+                let spike = if self.draw.random_bool(0.02) {
+                    -f64::ln(5.0)
+                } else {
+                    0.0
+                };
+                0.05 * self.normal() + spike
+            }
+            Noise::TwoSpeeds => {
+                if self.draw.random_bool(0.04) {
+                    self.level = -0.1 - self.level;
+                }
+                self.level + 0.02 * self.normal()
+            }
+            Noise::HeavyTailed => {
+                let squares = (0..3).map(|_| self.normal().powi(2)).sum::<f64>();
+                0.03 * self.normal() / (squares / 3.0).sqrt()
+            }
+            Noise::InStep => {
+                let phase = (self.turn as u64 % 4) as f64;
+                0.05 * f64::cos(phase * std::f64::consts::FRAC_PI_2) + 0.03 * self.normal()
+            }
+        }
+    }
+
+    fn throughput(&mut self, state: State, factor: f64) -> f64 {
+        let effect = if state == State::Change { factor } else { 1.0 };
+        500.0 * effect * self.disturbance().exp()
+    }
+}
+
+fn run(plan: Plan, noise: Noise, factor: f64) -> Decision {
+    let mut decider = Decider::new(plan).unwrap();
+    let mut machine = Machine::new(noise, plan.turns(), plan.seed);
+    while let Some(state) = decider.next_state() {
+        decider
+            .observe(state, machine.throughput(state, factor))
+            .unwrap();
+    }
+    decider.decision().unwrap()
+}
+
+fn plan(seed: u64) -> Plan {
+    Plan::new(Direction::HigherIsBetter, seed)
+}
+
+/// How often each verdict came, and the pairs it took.
+#[derive(Default)]
+struct Rates {
+    better: u64,
+    worse: u64,
+    no_difference: u64,
+    inconclusive: u64,
+    pairs: usize,
+    covered_95: u64,
+    covered_99: u64,
+}
+
+fn rates(noise: Noise, factor: f64) -> Rates {
+    let mut rates = Rates::default();
+    for seed in 0..RUNS {
+        let decision = run(plan(seed), noise, factor);
+        match decision.verdict {
+            Verdict::Better => rates.better += 1,
+            Verdict::Worse => rates.worse += 1,
+            Verdict::NoDifference => rates.no_difference += 1,
+            Verdict::Inconclusive => rates.inconclusive += 1,
+        }
+        let holds = |(low, high): (f64, f64)| (low <= factor && factor <= high) as u64;
+        rates.covered_95 += holds(decision.ci95.unwrap());
+        rates.covered_99 += holds(decision.ci99.unwrap());
+        rates.pairs += decision.pairs;
+    }
+    rates
+}
+
+#[test]
+fn no_change_is_rarely_called_one_and_a_slowdown_of_3_percent_is_found() {
+    eprintln!(
+        "{:<18} {:>6} | {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>7}",
+        "noise", "change", "better", "worse", "same", "incon.", "pairs", "in ci95", "in ci99"
+    );
+    for noise in NOISES {
+        for factor in [1.0, 0.97] {
+            let r = rates(noise, factor);
+            eprintln!(
+                "{:<18} {:>5.0}% | {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>7}",
+                format!("{noise:?}"),
+                (factor - 1.0) * 100.0,
+                r.better,
+                r.worse,
+                r.no_difference,
+                r.inconclusive,
+                r.pairs / RUNS as usize,
+                r.covered_95,
+                r.covered_99
+            );
+            assert!(
+                r.covered_99 >= RUNS - FALSE_ALARMS,
+                "{noise:?} {factor}: 99 % interval"
+            );
+            assert!(r.covered_95 >= 90, "{noise:?} {factor}: 95 % interval");
+            if factor == 1.0 {
+                assert!(
+                    r.better + r.worse <= FALSE_ALARMS,
+                    "{noise:?}: false alarms"
+                );
+            } else {
+                assert_eq!(
+                    r.better + r.no_difference,
+                    0,
+                    "{noise:?}: a slowdown taken for less"
+                );
+                assert!(r.worse >= FOUND, "{noise:?}: found {} of {RUNS}", r.worse);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_speedup_is_better_and_less_latency_is_better() {
+    assert_eq!(run(plan(1), STANDARD, 1.03).verdict, Verdict::Better);
+    let lower = Plan {
+        direction: Direction::LowerIsBetter,
+        ..plan(1)
+    };
+    assert_eq!(run(lower, STANDARD, 1.03).verdict, Verdict::Worse);
+    assert_eq!(run(lower, STANDARD, 0.97).verdict, Verdict::Better);
+}
+
+#[test]
+fn quiet_and_equal_is_no_difference_and_ends_early() {
+    for seed in 0..RUNS {
+        let decision = run(plan(seed), Noise::Independent(0.005), 1.0);
+        assert_eq!(decision.verdict, Verdict::NoDifference);
+        assert!(decision.early && decision.pairs < decision.planned_pairs);
+        assert!(decision.detectable.unwrap() < 0.01);
+        assert_eq!(decision.pairs_needed, None);
+    }
+}
+
+#[test]
+fn a_difference_too_small_to_matter_is_no_difference() {
+    let decision = run(plan(3), Noise::Independent(0.005), 0.997);
+    assert_eq!(decision.verdict, Verdict::NoDifference);
+    assert!(
+        decision.ci99.unwrap().1 < 1.0,
+        "it is seen, though: {decision}"
+    );
+}
+
+#[test]
+fn too_noisy_is_inconclusive_and_says_how_many_pairs_it_takes() {
+    for seed in 0..RUNS {
+        let decision = run(plan(seed), Noise::Independent(0.30), 1.0);
+        assert!(
+            matches!(decision.verdict, Verdict::Inconclusive),
+            "{decision}"
+        );
+        assert!(decision.detectable.unwrap() > 0.05);
+        assert!(decision.pairs_needed.unwrap() > 3_000);
+        assert!(!decision.early);
+    }
+}
+
+#[test]
+fn the_pairs_it_asks_for_settle_it() {
+    let noise = Noise::Independent(0.08);
+    let tried = run(plan(5), noise, 1.0);
+    let needed = tried.pairs_needed.expect("8 % is too noisy for 300 pairs");
+    let longer = Plan {
+        pairs: needed,
+        ..plan(6)
+    };
+    let settled = |seed| run(Plan { seed, ..longer }, noise, 1.0).verdict == Verdict::NoDifference;
+    let count = (0..20).filter(|seed| settled(*seed)).count();
+    assert!(count >= 13, "{count} of 20 with {needed} pairs");
+}
+
+/// "could have seen 0.8 %" is the change that is told from none in about 80 of 100 runs.
+#[test]
+fn the_detectable_change_is_detected_8_times_in_10() {
+    let fixed = |seed| Plan {
+        early_stop: false,
+        threshold: Share::from_percent(0.01).unwrap(),
+        ..plan(seed)
+    };
+    let usual = run(fixed(999), STANDARD, 1.0).detectable.unwrap();
+    assert!((0.01..0.02).contains(&usual), "{usual}");
+    let seen = (0..200)
+        .filter(|seed| run(fixed(*seed), STANDARD, 1.0 - usual).verdict == Verdict::Worse)
+        .count();
+    assert!((130..=185).contains(&seen), "{seen} of 200 at {usual}");
+}
+
+/// Without early stopping, a steady drift of any steepness leaves an exactly constant ratio.
+#[test]
+fn a_steady_drift_cancels_exactly() {
+    let plan = plan(7);
+    let mut decider = Decider::new(plan).unwrap();
+    let mut value: f64 = 1e6;
+    while let Some(state) = decider.next_state() {
+        value *= 0.99;
+        let factor = if state == State::Change { 0.97 } else { 1.0 };
+        decider.observe(state, value * factor).unwrap();
+    }
+    let decision = decider.decision().unwrap();
+    assert_eq!(decision.verdict, Verdict::Worse);
+    assert!((decision.ratio - 0.97).abs() < 1e-12, "{decision:?}");
+    assert!(decision.noise < 1e-12);
+}
+
+#[test]
+fn spikes_are_counted_and_kept() {
+    let decision = run(plan(11), Noise::Spiky, 1.0);
+    assert!((1..30).contains(&decision.outliers), "{decision:?}");
+    assert!((0.04..0.065).contains(&decision.noise), "{decision:?}");
+}
+
+#[test]
+fn fours_are_balanced_and_the_warm_up_is_forgotten() {
+    let plan = plan(17);
+    let mut decider = Decider::new(plan).unwrap();
+    let mut order = Vec::new();
+    while let Some(state) = decider.next_state() {
+        let warming = order.len() < plan.warm_up;
+        order.push(state);
+        // A warm-up a thousand times slower must leave no trace. 40 % of noise keeps it going.
+        let noisy = if order.len().is_multiple_of(3) {
+            1.4
+        } else {
+            1.0
+        };
+        decider
+            .observe(state, if warming { 0.001 } else { noisy })
+            .unwrap();
+    }
+    assert_eq!(order.len(), plan.turns());
+    assert_eq!(decider.progress(), (plan.turns(), plan.turns()));
+    let mut base_outside = 0;
+    for four in order[plan.warm_up..].chunks(4) {
+        assert_eq!(four[0], four[3]);
+        assert_eq!(four[1], four[2]);
+        assert_ne!(four[0], four[1]);
+        base_outside += (four[0] == State::Base) as usize;
+    }
+    assert!(
+        (50..100).contains(&base_outside),
+        "a fair coin: {base_outside} of 150"
+    );
+    assert!(decider.decision().unwrap().base_median >= 1.0);
+}
+
+#[test]
+fn the_same_seed_and_values_give_the_same_decision() {
+    assert_eq!(
+        run(plan(4), Noise::Wandering, 0.99),
+        run(plan(4), Noise::Wandering, 0.99)
+    );
+}
+
+#[test]
+fn a_wrong_observation_is_an_error_and_changes_nothing() {
+    let mut decider = Decider::new(plan(1)).unwrap();
+    let state = decider.next_state().unwrap();
+    assert!(matches!(
+        decider.observe(state.other(), 1.0),
+        Err(StatsError::OutOfTurn { .. })
+    ));
+    for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let error = decider.observe(state, wrong).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                StatsError::NotFinite { .. } | StatsError::NotPositive { .. }
+            ),
+            "{error}"
+        );
+    }
+    assert_eq!(decider.progress().0, 0);
+    assert_eq!(decider.next_state(), Some(state));
+    assert!(matches!(decider.decision(), Err(StatsError::Empty { .. })));
+}
+
+#[test]
+fn an_ended_run_takes_no_more() {
+    let mut decider = Decider::new(Plan {
+        pairs: 20,
+        ..plan(1)
+    })
+    .unwrap();
+    while let Some(state) = decider.next_state() {
+        decider.observe(state, 1.0).unwrap();
+    }
+    assert_eq!(decider.decision().unwrap().verdict, Verdict::NoDifference);
+    assert_eq!(decider.observe(State::Base, 1.0), Err(StatsError::Ended));
+}
+
+#[test]
+fn an_interrupted_run_answers_with_what_it_has() {
+    let mut decider = Decider::new(plan(1)).unwrap();
+    for _ in 0..8 + 4 * 5 + 2 {
+        let state = decider.next_state().unwrap();
+        decider
+            .observe(state, if state == State::Base { 1.0 } else { 0.5 })
+            .unwrap();
+    }
+    let decision = decider.decision().unwrap();
+    assert_eq!((decision.pairs, decision.ci99), (10, None));
+    assert_eq!(
+        decision.verdict,
+        Verdict::Inconclusive,
+        "five fours have no 99 % interval"
+    );
+    assert!((decision.ratio - 0.5).abs() < 1e-12);
+}
+
+#[test]
+fn a_plan_that_cannot_answer_is_refused() {
+    for pairs in [0, 1, 19, 8001] {
+        assert!(Decider::new(Plan { pairs, ..plan(1) }).is_err());
+    }
+    let threshold = Share::ZERO;
+    assert!(
+        Decider::new(Plan {
+            threshold,
+            ..plan(1)
+        })
+        .is_err()
+    );
+}
+
+#[test]
+fn huge_and_tiny_values_stay_numbers() {
+    let mut decider = Decider::new(plan(1)).unwrap();
+    while let Some(state) = decider.next_state() {
+        let value = if state == State::Base {
+            f64::MIN_POSITIVE
+        } else {
+            f64::MAX
+        };
+        decider.observe(state, value).unwrap();
+    }
+    let decision = decider.decision().unwrap();
+    assert_eq!(decision.verdict, Verdict::Better);
+    let (low, high) = decision.ci99.unwrap();
+    assert!(decision.ratio.is_finite() && low.is_finite() && high.is_finite());
+}

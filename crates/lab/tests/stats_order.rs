@@ -1,0 +1,60 @@
+//! Interleaving plans: balanced, and the same for the same seed.
+
+use lab::stats::order::{abba, blocks};
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn every_block_holds_every_cell_once(cells in 0usize..40, repeats in 0usize..20, seed: u64) {
+        let plan = blocks(cells, repeats, seed);
+        prop_assert_eq!(plan.len(), repeats);
+        for mut block in plan {
+            block.sort_unstable();
+            prop_assert_eq!(block, (0..cells).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_order(cells in 0usize..40, repeats in 0usize..20, seed: u64) {
+        prop_assert_eq!(blocks(cells, repeats, seed), blocks(cells, repeats, seed));
+    }
+
+    #[test]
+    fn more_repeats_continue_the_same_order(cells in 0usize..20, repeats in 0usize..10, seed: u64) {
+        let longer = blocks(cells, repeats + 3, seed);
+        prop_assert_eq!(&longer[..repeats], &blocks(cells, repeats, seed)[..]);
+    }
+
+    #[test]
+    fn a_steady_drift_weighs_alike_on_both_of_abba(fours in 0usize..100) {
+        let order = abba(2 * fours).concat();
+        let places = |of: usize| -> usize {
+            order.iter().enumerate().filter(|(_, cell)| **cell == of).map(|(place, _)| place).sum()
+        };
+        prop_assert_eq!(places(0), places(1));
+    }
+}
+
+#[test]
+fn abba_is_abba() {
+    assert_eq!(abba(3), [[0, 1], [1, 0], [0, 1]]);
+}
+
+/// Over many blocks each cell comes first about as often as any other.
+#[test]
+fn no_place_in_the_block_is_favoured() {
+    let mut first = [0usize; 4];
+    for block in blocks(4, 4000, 1) {
+        first[block[0]] += 1;
+    }
+    // 1000 each; 27 is the standard deviation.
+    assert!(
+        first.iter().all(|count| (880..1120).contains(count)),
+        "{first:?}"
+    );
+}
+
+#[test]
+fn other_seeds_give_other_orders() {
+    assert_ne!(blocks(8, 4, 1), blocks(8, 4, 2));
+}

@@ -1,0 +1,257 @@
+//! The statistics against worked examples that others published.
+
+#![allow(clippy::unwrap_used, clippy::approx_constant)]
+
+use lab::stats::bootstrap::Bootstrap;
+use lab::stats::outliers::{modified_z_scores, outliers};
+use lab::stats::{binomial, geometric_mean, mann_whitney, median, quantile, signed_rank, summary};
+use units::Share;
+
+fn percent(value: f64) -> Share {
+    Share::from_percent(value).unwrap()
+}
+
+#[track_caller]
+fn close(got: f64, published: f64, tolerance: f64) {
+    assert!(
+        (got - published).abs() <= tolerance,
+        "{got}, published {published}"
+    );
+}
+
+#[track_caller]
+fn close_ends(got: Option<(f64, f64)>, published: (f64, f64), tolerance: f64) {
+    let (low, high) = got.expect("an interval");
+    close(low, published.0, tolerance);
+    close(high, published.1, tolerance);
+}
+
+/// Hyndman & Fan (1996), definition 7: the k-th order statistic is the quantile (k-1)/(n-1).
+#[test]
+fn quantiles_by_definition_7() {
+    let sample = [7.0, 1.0, 12.5, 3.0, 3.5, 20.0, 4.0];
+    let mut sorted = sample;
+    sorted.sort_by(f64::total_cmp);
+    for (k, expected) in sorted.iter().enumerate() {
+        let at = Share::new(k as f64 / 6.0).unwrap();
+        close(quantile(&sample, at).unwrap(), *expected, 1e-12);
+    }
+    // R's manual page of `quantile`, whose default is this definition: quartiles of 1..10.
+    let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+    for (at, expected) in [(25.0, 3.25), (50.0, 5.5), (75.0, 7.75), (90.0, 9.1)] {
+        close(quantile(&ten, percent(at)).unwrap(), expected, 1e-12);
+    }
+}
+
+/// Efron & Tibshirani (1993), table 2.1: survival of mice in days, treated and control.
+const TREATED: [f64; 7] = [94.0, 197.0, 16.0, 38.0, 99.0, 141.0, 23.0];
+const CONTROL: [f64; 9] = [52.0, 104.0, 146.0, 10.0, 51.0, 30.0, 40.0, 27.0, 46.0];
+
+#[test]
+fn mouse_data_described() {
+    let treated = summary(&TREATED).unwrap();
+    close(treated.mean, 86.86, 0.005);
+    close(treated.sd.unwrap() / f64::sqrt(7.0), 25.24, 0.005);
+    assert_eq!(treated.median, 94.0);
+    let control = summary(&CONTROL).unwrap();
+    close(control.mean, 56.22, 0.005);
+    close(control.sd.unwrap() / 3.0, 14.14, 0.02);
+    assert_eq!(median(&CONTROL).unwrap(), 46.0);
+}
+
+/// Table 2.2, last column (infinitely many draws): 23.36 for the mean, 37.83 for the median.
+#[test]
+fn bootstrap_standard_errors_of_the_mouse_data() {
+    let boot = Bootstrap {
+        resamples: 40_000,
+        ..Bootstrap::new(1993)
+    };
+    let mean = |x: &mut [f64]| x.iter().sum::<f64>() / x.len() as f64;
+    close(
+        boot.standard_error(&TREATED, mean).unwrap().unwrap(),
+        23.36,
+        0.35,
+    );
+    let middle = |x: &mut [f64]| median(x).unwrap();
+    close(
+        boot.standard_error(&TREATED, middle).unwrap().unwrap(),
+        37.83,
+        0.5,
+    );
+}
+
+/// Efron & Tibshirani (1993), §14.2 and table 14.2: variance (n in the denominator) of test A of the
+/// spatial data, 171.5; 90 % intervals from 2000 draws: percentile 100.8 to 233.9, BCa 115.8 to 259.6.
+/// The tolerance is the scatter of 2000 draws.
+#[test]
+fn percentile_and_bca_intervals_of_the_spatial_test_data() {
+    let a = [
+        48, 36, 20, 29, 42, 42, 20, 42, 22, 41, 45, 14, 6, 0, 33, 28, 34, 4, 32, 24, 47, 41, 24,
+        26, 30, 41,
+    ]
+    .map(f64::from);
+    let variance = |x: &mut [f64]| {
+        let mean = x.iter().sum::<f64>() / x.len() as f64;
+        x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / x.len() as f64
+    };
+    close(variance(&mut a.clone()), 171.5, 0.05);
+    let boot = Bootstrap {
+        resamples: 20_000,
+        ..Bootstrap::new(1)
+    }
+    .with_confidence(percent(90.0));
+    close_ends(boot.percentile(&a, variance).unwrap(), (100.8, 233.9), 5.0);
+    close_ends(boot.bca(&a, variance).unwrap(), (115.8, 259.6), 5.0);
+}
+
+/// Hollander & Wolfe (1973), table 4.1: permeability of human chorioamnion at term and at 12 to 26
+/// weeks; U = 35, one-sided P = 0.1272, as R's manual page of `wilcox.test` prints them.
+#[test]
+fn mann_whitney_of_the_permeability_data() {
+    let term = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
+    let weeks = [1.15, 0.88, 0.90, 0.74, 1.21];
+    let one = mann_whitney::mann_whitney(&term, &weeks).unwrap();
+    assert!(one.exact);
+    assert_eq!(one.u, 35.0);
+    close(one.p, 2.0 * 0.1272, 1e-4);
+    close(one.common_language_effect(10, 5), 0.7, 1e-12);
+    // Which set comes first, the larger or the smaller, must not change the answer.
+    let other = mann_whitney::mann_whitney(&weeks, &term).unwrap();
+    assert_eq!(other.u, 15.0);
+    close(other.p, one.p, 1e-12);
+}
+
+/// SciPy's manual page of `mannwhitneyu`: ages at the diagnosis of diabetes, U = 17, exact P = 0.1111.
+#[test]
+fn mann_whitney_of_the_ages_at_diagnosis() {
+    let result =
+        mann_whitney::mann_whitney(&[19.0, 22.0, 16.0, 29.0, 24.0], &[20.0, 11.0, 17.0, 12.0])
+            .unwrap();
+    assert_eq!(result.u, 17.0);
+    close(result.p, 0.1111, 5e-5);
+}
+
+/// Mann & Whitney (1947), table I: P(U <= u) for sets of n and m.
+#[test]
+fn mann_whitney_of_the_first_table() {
+    // n = m = 3: 1, 2, 4, 7, 10 of the 20 orders for u = 0 to 4.
+    let sets = [
+        ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], 0.05),
+        ([1.0, 2.0, 4.0], [3.0, 5.0, 6.0], 0.10),
+        ([1.0, 2.0, 5.0], [3.0, 4.0, 6.0], 0.20),
+        ([1.0, 2.0, 6.0], [3.0, 4.0, 5.0], 0.35),
+    ];
+    for (u, (low, high, published)) in sets.into_iter().enumerate() {
+        let result = mann_whitney::mann_whitney(&low, &high).unwrap();
+        assert_eq!(result.u, u as f64);
+        close(result.p, 2.0 * published, 1e-12);
+    }
+}
+
+/// The normal approximation, corrected for ties and continuity, as SciPy prints it for these sets.
+#[test]
+fn mann_whitney_with_ties() {
+    let result =
+        mann_whitney::mann_whitney(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[6.0, 7.0, 8.0, 9.0, 10.0])
+            .unwrap();
+    assert!(!result.exact);
+    assert_eq!(result.u, 0.5);
+    close(result.p, 0.010_411_098_147, 1e-9);
+}
+
+/// Hollander & Wolfe (1973), example 3.1 to 3.3: depression scores before and after a tranquilizer.
+/// T+ = 40 of 9 pairs, one-sided P = 0.0195; estimate 0.46; interval of 96.1 % 0.010 to 0.786.
+#[test]
+fn signed_rank_of_the_depression_data() {
+    let before = [1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30];
+    let after = [0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29];
+    let differences: Vec<f64> = before.iter().zip(after).map(|(x, y)| x - y).collect();
+    let test = signed_rank::signed_rank(&differences).unwrap();
+    assert!(test.exact);
+    assert_eq!((test.v, test.n), (40.0, 9));
+    close(test.p, 2.0 * 0.019_53, 1e-5);
+    let mut located = signed_rank::hodges_lehmann(&differences).unwrap();
+    close(located.estimate, 0.46, 1e-9);
+    close_ends(
+        located.interval(percent(96.0)).unwrap(),
+        (0.010, 0.786),
+        1e-9,
+    );
+    close_ends(
+        located.interval(percent(95.0)).unwrap(),
+        (0.010, 0.786),
+        1e-9,
+    );
+}
+
+/// Darwin's maize, crossed less self-fertilised, in eighths of an inch (Fisher, "The Design of
+/// Experiments", 1935, table 3); SciPy's manual page of `wilcoxon`: T- = 24, two-sided P = 0.0413.
+#[test]
+fn signed_rank_of_darwins_maize() {
+    let differences = [
+        49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0,
+    ];
+    let test = signed_rank::signed_rank(&differences).unwrap();
+    assert_eq!(120.0 - test.v, 24.0);
+    close(test.p, 0.041_259_765_625, 1e-12);
+    let located = signed_rank::hodges_lehmann(&differences).unwrap();
+    close(located.estimate, 25.0, 1e-12);
+}
+
+/// Fleming & Wallace (1986), table of five benchmarks on processors R, M and Z.
+#[test]
+fn geometric_means_of_normalised_benchmarks() {
+    let r = [417.0, 83.0, 66.0, 39_449.0, 772.0];
+    let m = [244.0, 70.0, 153.0, 33_527.0, 368.0];
+    let z = [134.0, 70.0, 135.0, 66_000.0, 369.0];
+    let over = |a: [f64; 5], b: [f64; 5]| {
+        let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a / b).collect();
+        geometric_mean(&ratios).unwrap()
+    };
+    close(over(m, r), 0.86, 0.005);
+    close(over(z, r), 0.84, 0.01);
+    // The paper's point: the comparison of M with Z does not depend on the baseline.
+    close(over(z, m), over(z, r) / over(m, r), 1e-12);
+    close(over(r, m), 1.0 / over(m, r), 1e-12);
+}
+
+/// Newcombe (1998), table I: 95 % intervals by the score method without continuity correction
+/// (method 3) and the exact one of Clopper & Pearson (method 5).
+#[test]
+fn binomial_intervals_of_newcombe() {
+    let rows = [
+        (81, 263, (0.2553, 0.3662), (0.2527, 0.3676)),
+        (15, 148, (0.0624, 0.1605), (0.0578, 0.1617)),
+        (0, 20, (0.0, 0.1611), (0.0, 0.1684)),
+        (1, 29, (0.0061, 0.1718), (0.0009, 0.1776)),
+    ];
+    let ends = |(low, high): (Share, Share)| Some((low.fraction(), high.fraction()));
+    for (hits, trials, score, exact) in rows {
+        let wilson = binomial::wilson(hits, trials, percent(95.0)).unwrap();
+        close_ends(ends(wilson), score, 5.1e-5);
+        let clopper_pearson = binomial::clopper_pearson(hits, trials, percent(95.0)).unwrap();
+        close_ends(ends(clopper_pearson), exact, 5.1e-5);
+    }
+}
+
+/// Tietjen & Moore (1972), mass-spectrometer readings of uranium that NIST's handbook (§1.3.5.17.1)
+/// gives with the one outlier Grubbs' test finds, 245.57; and ten values of which the far two hide
+/// each other from an ordinary z-score, the case Iglewicz & Hoaglin made the modified one for.
+#[test]
+fn modified_z_scores_find_what_is_far() {
+    let uranium = [
+        199.31, 199.53, 200.19, 200.82, 201.92, 201.95, 202.18, 245.57,
+    ];
+    assert_eq!(outliers(&uranium).unwrap(), [7]);
+    let masked = [2.1, 2.6, 2.4, 2.5, 2.3, 2.1, 2.3, 2.6, 8.2, 8.3];
+    assert_eq!(outliers(&masked).unwrap(), [8, 9]);
+    let warned = summary(&masked).unwrap();
+    assert!(warned.warning().unwrap().contains("2 of 10"));
+    assert_eq!(warned.n, 10, "warned about, not removed");
+    // 0.6745 (8.3 - 2.45) / 0.15 by hand.
+    close(
+        modified_z_scores(&masked).unwrap()[9],
+        0.6745 * 5.85 / 0.15,
+        1e-9,
+    );
+}
