@@ -47,6 +47,16 @@ pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
         .or_else(|| all(|text| text.parse::<Bytes>().ok().map(|bytes| bytes.count() as f64)))
 }
 
+/// The same text for the same point, in whatever order its axes are named.
+pub(crate) fn key(axes: &Axes) -> String {
+    let mut parts: Vec<String> = axes
+        .iter()
+        .map(|(name, value)| format!("{name}\u{1f}{value}"))
+        .collect();
+    parts.sort();
+    parts.join("\u{1e}")
+}
+
 /// `loss 1% · rtt 20ms`
 pub(crate) fn describe(axes: &Axes) -> String {
     let parts: Vec<String> = axes

@@ -12,10 +12,11 @@ pub(crate) fn statistics() -> [&'static str; 4] {
          repeat moves a median far less than it moves a mean.",
         "The 95 % interval beside it says how far the median could move if the whole run were done \
          again on the same machine; with one repeat there is none.",
-        "Systems are compared pair by pair within the same block of the run, so that what changed \
-         on the machine over time touched both. A ratio's interval that excludes 1 by more than the \
-         practical threshold means better or worse; within the threshold, no difference that \
-         matters; anything else is inconclusive, and more repeats would help.",
+        "Where systems take turns, they are compared pair by pair within the same block of the run, \
+         so that what changed on the machine over time touched both. Better or worse means that \
+         the ratio's interval excludes 1 and the ratio itself is at least the practical threshold \
+         away from it; the same means that the whole interval lies within the threshold; anything \
+         else is inconclusive, and more repeats would help.",
         "Outliers are warned about and kept. The beginning of each repeat is discarded as the lab \
          file states. A cell that failed has no number.",
     ]

@@ -1,5 +1,7 @@
 //! One metric as a table: an axis down, systems across, one panel for each point of the other axes.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::results::{Axes, Cell, Metric, Reference, Results};
 use crate::{axis, metrics};
 
@@ -54,6 +56,7 @@ impl<'a> Pivot<'a> {
     pub fn of(results: &'a Results, metric: &'a str) -> Self {
         let row_axis = row_axis(results);
         let columns = columns(results);
+        let cells = Cells::of(results);
         let mut panels: Vec<Panel<'a>> = Vec::new();
         for fixed in fixed_points(results, row_axis.as_deref()) {
             let mut rows = Vec::new();
@@ -62,9 +65,17 @@ impl<'a> Pivot<'a> {
                 if let Some(axis) = &row_axis {
                     point.insert(axis.clone(), value.clone());
                 }
+                let key = axis::key(&point);
                 let entries: Vec<Entry<'a>> = columns
                     .iter()
-                    .map(|column| entry(results, column, &point, metric))
+                    .map(|column| match column {
+                        Column::Measured(system) => {
+                            measured(results, cells.at(system, &key), metric)
+                        }
+                        Column::Published(system) => {
+                            published_alone(results, system, &point, metric)
+                        }
+                    })
                     .collect();
                 if entries.iter().any(|entry| entry.cell.is_some()) {
                     rows.push(Row { value, entries });
@@ -194,12 +205,13 @@ fn row_values(results: &Results, row_axis: Option<&str>) -> Vec<String> {
 
 fn fixed_points(results: &Results, row_axis: Option<&str>) -> Vec<Axes> {
     let mut points: Vec<Axes> = Vec::new();
+    let mut known = HashSet::new();
     for cell in &results.cells {
         let mut point = cell.axes.clone();
         if let Some(axis) = row_axis {
             point.shift_remove(axis);
         }
-        if !points.contains(&point) {
+        if known.insert(axis::key(&point)) {
             points.push(point);
         }
     }
@@ -233,32 +245,51 @@ fn columns(results: &Results) -> Vec<Column> {
     columns
 }
 
-fn entry<'a>(results: &'a Results, column: &Column, point: &Axes, metric: &str) -> Entry<'a> {
-    match column {
-        Column::Measured(system) => {
-            let mut cells = results.cells.iter();
-            match cells.find(|cell| cell.system == *system && cell.axes == *point) {
-                Some(cell) => Entry {
-                    cell: Some(cell),
-                    metric: cell.metrics.get(metric).filter(|_| cell.failed.is_none()),
-                    published: published(results, cell, metric),
-                },
-                None => Entry::default(),
-            }
-        }
-        Column::Published(system) => {
-            let agrees = |row: &&Reference| {
-                row.system == *system
-                    && row
-                        .axes
-                        .iter()
-                        .all(|(name, value)| point.get(name) == Some(value))
-            };
-            let mut rows = results.reference.iter().filter(agrees);
-            Entry {
-                published: rows.find_map(|row| Some((row, *row.metrics.get(metric)?))),
-                ..Entry::default()
-            }
-        }
+/// Cells by system and point: a simulated sweep has thousands.
+struct Cells<'a>(HashMap<(&'a str, String), &'a Cell>);
+
+impl<'a> Cells<'a> {
+    fn of(results: &'a Results) -> Self {
+        let keyed = results.cells.iter().rev();
+        Self(
+            keyed
+                .map(|cell| ((cell.system.as_str(), axis::key(&cell.axes)), cell))
+                .collect(),
+        )
+    }
+
+    fn at(&self, system: &str, key: &str) -> Option<&'a Cell> {
+        self.0.get(&(system, key.to_owned())).copied()
+    }
+}
+
+fn measured<'a>(results: &'a Results, cell: Option<&'a Cell>, metric: &str) -> Entry<'a> {
+    let Some(cell) = cell else {
+        return Entry::default();
+    };
+    Entry {
+        cell: Some(cell),
+        metric: cell.metrics.get(metric).filter(|_| cell.failed.is_none()),
+        published: published(results, cell, metric),
+    }
+}
+
+fn published_alone<'a>(
+    results: &'a Results,
+    system: &str,
+    point: &Axes,
+    metric: &str,
+) -> Entry<'a> {
+    let agrees = |row: &&Reference| {
+        row.system == system
+            && row
+                .axes
+                .iter()
+                .all(|(name, value)| point.get(name) == Some(value))
+    };
+    let mut rows = results.reference.iter().filter(agrees);
+    Entry {
+        published: rows.find_map(|row| Some((row, *row.metrics.get(metric)?))),
+        ..Entry::default()
     }
 }

@@ -11,7 +11,7 @@ use crate::{Column, Pivot, answer, axis, method, metrics, number, pivot};
 /// The caller says how wide the terminal is and whether it shows colours.
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
     let mut parts = vec![heading(results, colour), lines(results, width, colour)];
-    if pivot::systems(results).len() > 1 && axis::names(results).len() < 4 {
+    if pivot::systems(results).len() > 1 && axis::names(results).len() <= MOST_AXES {
         parts.push(pivot_table(results, width, colour));
     }
     parts.push(closing(results, width, colour));
@@ -246,3 +246,6 @@ fn wrapped(text: &str, width: usize) -> String {
     }
     out
 }
+
+// With more axes the pivot falls apart into tables of a few cells; the lines say it better.
+const MOST_AXES: usize = 3;

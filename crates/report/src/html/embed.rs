@@ -1,28 +1,23 @@
 //! The time series as JSON inside the page.
 
+use indexmap::IndexMap;
 use serde_json::{Value, json};
 
 use crate::results::Cell;
-use crate::{Series, Shape};
+use crate::{Series, Shape, axis};
 
 /// The series that the page draws: of each cell and name the first repeat, the others are in the
 /// samples.
 pub(super) fn choose(series: &[Series]) -> Vec<&Series> {
-    let mut chosen: Vec<&Series> = Vec::new();
+    let mut chosen: IndexMap<(&str, &str, String), &Series> = IndexMap::new();
     for one in series {
-        let same = |other: &&mut &Series| {
-            other.name == one.name && other.system == one.system && other.axes == one.axes
-        };
-        match chosen.iter_mut().find(same) {
-            Some(known) => {
-                if (!one.valid, one.repeat) < (!known.valid, known.repeat) {
-                    *known = one;
-                }
-            }
-            None => chosen.push(one),
+        let key = (one.system.as_str(), one.name.as_str(), axis::key(&one.axes));
+        let known = chosen.entry(key).or_insert(one);
+        if (!one.valid, one.repeat) < (!known.valid, known.repeat) {
+            *known = one;
         }
     }
-    chosen
+    chosen.into_values().take(MOST_SERIES).collect()
 }
 
 /// The chosen series of one cell, with their place in the page's data.
@@ -107,3 +102,5 @@ fn rounded(value: f64) -> f64 {
 }
 
 const MOST_POINTS: usize = 1000;
+// Beyond this a page takes seconds to open; a sweep that large is read from its samples.
+const MOST_SERIES: usize = 600;

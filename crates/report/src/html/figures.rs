@@ -1,12 +1,14 @@
 //! The charts of the page, made from the results and the samples.
 
+use std::collections::HashMap;
+
 use maud::{Markup, html};
 
 use crate::charts::svg::{
     COLOURS, Caption, Cdf, ChartLine, Distribution, Forest, ForestRow, LineChart, Point, Strip,
     StripRow,
 };
-use crate::results::{Axes, Cell, Comparison, Results};
+use crate::results::{Axes, Comparison, Results};
 use crate::{Column, Panel, Pivot, Sample, Samples, axis, metrics, number, pivot};
 
 /// The main metric along its axis, how it is distributed, and every repeat.
@@ -19,6 +21,7 @@ pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
         .iter()
         .enumerate()
         .filter(|(_, panel)| panel.rows.len() > 1)
+        .take(MOST_PANELS)
         .map(|(index, panel)| (panel, line_chart(&pivot, panel, index)))
         .collect();
     let cdfs = distributions(results, samples);
@@ -294,21 +297,19 @@ fn is_event(metric: &str) -> bool {
 
 fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
     let systems = pivot::systems(results);
-    let of_cell = |cell: &Cell| -> Vec<f64> {
-        let mine = samples.rows.iter().filter(|sample| {
-            sample.time_s.is_none()
-                && sample.metric == pivot.metric
-                && sample.system == cell.system
-                && sample.axes == cell.axes
-        });
-        mine.map(|sample| sample.value).collect()
-    };
+    let mut by_cell: HashMap<(&str, String), Vec<f64>> = HashMap::new();
+    let whole = samples.rows.iter().filter(|sample| sample.time_s.is_none());
+    for sample in whole.filter(|sample| sample.metric == pivot.metric) {
+        let key = (sample.system.as_str(), axis::key(&sample.axes));
+        by_cell.entry(key).or_default().push(sample.value);
+    }
     let rows: Vec<StripRow> = results
         .cells
         .iter()
         .filter(|cell| cell.failed.is_none())
         .filter_map(|cell| {
-            let values = of_cell(cell);
+            let key = (cell.system.as_str(), axis::key(&cell.axes));
+            let values = by_cell.remove(&key).unwrap_or_default();
             let place = axis::describe(&cell.axes);
             (values.len() > 1).then(|| StripRow {
                 label: format!("{} · {place}", cell.system),
@@ -323,6 +324,7 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
                     .map_or(f64::NAN, |metric| metric.median),
             })
         })
+        .take(MOST_STRIPS)
         .collect();
     if rows.is_empty() {
         return html! {};
@@ -356,3 +358,5 @@ fn with_unit(label: &str, unit: &str) -> String {
 
 const LEAST_EVENTS: usize = 20;
 const MOST_CDFS: usize = 12;
+const MOST_PANELS: usize = 24;
+const MOST_STRIPS: usize = 120;

@@ -232,12 +232,10 @@ fn sample(row: &Row) -> Result<(String, Sample), String> {
             ("time_s", Field::Double(seconds)) => sample.time_s = Some(*seconds),
             ("value", Field::Double(number)) => sample.value = *number,
             ("valid", Field::Bool(valid)) => sample.valid = *valid,
-            (name, field) if name.starts_with(AXIS_PREFIX) => {
-                if let Field::Str(text) = field {
-                    sample
-                        .axes
-                        .insert(name[AXIS_PREFIX.len()..].to_owned(), text.clone());
-                }
+            (name, Field::Str(text)) if name.starts_with(AXIS_PREFIX) => {
+                sample
+                    .axes
+                    .insert(name[AXIS_PREFIX.len()..].to_owned(), text.clone());
             }
             ("system" | "metric" | "value", other) => {
                 return Err(format!(

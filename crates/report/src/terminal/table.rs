@@ -155,15 +155,12 @@ impl Table {
             };
         }
         // A row that spans more columns than are shown still ends with its reason.
-        if let (true, Some(last)) = (spanning, texts.last()) {
-            if !shown.contains(&(texts.len() - 1)) {
-                out += GAP;
-                out += &paint(
-                    &cut(&last.text, width.saturating_sub(used + 2).max(LEAST_NAME)),
-                    last.style,
-                    colour,
-                );
-            }
+        if let (true, Some(last)) = (spanning, texts.last())
+            && !shown.contains(&(texts.len() - 1))
+        {
+            let room = width.saturating_sub(used + GAP.len()).max(LEAST_NAME);
+            out += GAP;
+            out += &paint(&cut(&last.text, room), last.style, colour);
         }
         out.truncate(out.trim_end_matches(' ').len());
         out.push('\n');

@@ -23,7 +23,7 @@ pub struct Distribution {
 impl Cdf {
     pub fn render(&self) -> Markup {
         let names = self.distributions.iter().map(|one| text_width(&one.name));
-        let label_room = names.fold(40.0, f64::max).min(190.0) + 26.0;
+        let label_room = names.fold(40.0, f64::max).min(190.0) + 30.0;
         let frame = Frame {
             width: 560.0,
             height: 330.0,

@@ -42,7 +42,7 @@ impl LineChart {
             .iter()
             .map(|line| text_width(&line.name))
             .fold(40.0, f64::max);
-        let label_room = label_room.min(190.0) + 26.0;
+        let label_room = label_room.min(190.0) + 30.0;
         let frame = Frame {
             width: 560.0,
             height: 330.0,

@@ -1,5 +1,7 @@
 //! Shares of one whole over time.
 
+use std::ops::Range;
+
 use maud::{Markup, html};
 
 use super::Caption;
@@ -24,7 +26,7 @@ pub struct Layer {
 impl Stacked {
     pub fn render(&self) -> Markup {
         let names = self.layers.iter().map(|layer| text_width(&layer.name));
-        let label_room = names.fold(40.0, f64::max).min(190.0) + 26.0;
+        let label_room = names.fold(40.0, f64::max).min(190.0) + 30.0;
         let frame = Frame {
             width: 560.0,
             height: 220.0,
@@ -34,9 +36,12 @@ impl Stacked {
             bottom: 46.0,
         };
         let tops = self.tops();
-        let highest = tops
-            .last()
-            .map_or(0.0, |top| top.iter().copied().fold(0.0, f64::max));
+        let highest = tops.last().map_or(0.0, |top| {
+            top.iter()
+                .copied()
+                .filter(|v| v.is_finite())
+                .fold(0.0, f64::max)
+        });
         let y = Scale::linear(0.0, highest);
         let last = self.time_s.last().copied().unwrap_or(0.0);
         let x = Scale::Linear {
@@ -55,9 +60,8 @@ impl Stacked {
             &html! {
                 (frame.y_axis(&y, &self.y_label))
                 @for (index, layer) in self.layers.iter().enumerate() {
-                    @let below = index.checked_sub(1).map(|below| tops[below].as_slice());
                     path class={"layer c" (layer.colour % super::COLOURS)}
-                        d=(self.area(&tops[index], below, &frame, &x, &y)) {}
+                        d=(self.area(index, &tops, &frame, &x, &y)) {}
                 }
                 (frame.x_axis(&ticks, "time, s"))
                 // Listed as they are stacked, the topmost first.
@@ -79,44 +83,44 @@ impl Stacked {
             .iter()
             .map(|layer| {
                 for (total, value) in sum.iter_mut().zip(&layer.values) {
-                    *total += if value.is_finite() {
-                        value.max(0.0)
-                    } else {
-                        0.0
-                    };
+                    *total += value.max(0.0);
                 }
                 sum.clone()
             })
             .collect()
     }
 
-    fn area(
-        &self,
-        top: &[f64],
-        below: Option<&[f64]>,
-        frame: &Frame,
-        x: &Scale,
-        y: &Scale,
-    ) -> String {
-        let point = |time: f64, value: f64| {
-            format!(
-                "{} {}",
-                n(frame.x(x.place(time))),
-                n(frame.y(y.place(value)))
-            )
+    /// Runs of times at which every layer was read. What lies between is unknown, not zero.
+    fn known_runs(&self) -> Vec<Range<usize>> {
+        let known = |at: usize| {
+            self.layers
+                .iter()
+                .all(|layer| layer.values.get(at).is_some_and(|value| value.is_finite()))
         };
-        let there = self
-            .time_s
-            .iter()
-            .zip(top)
-            .map(|(time, value)| point(*time, *value));
-        let back = self.time_s.iter().enumerate().rev();
-        let back = back.map(|(i, time)| point(*time, below.map_or(0.0, |below| below[i])));
-        let points: Vec<String> = there.chain(back).collect();
-        if points.is_empty() {
-            String::new()
-        } else {
-            format!("M{}Z", points.join("L"))
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for at in (0..self.time_s.len()).filter(|at| known(*at)) {
+            match runs.last_mut() {
+                Some(run) if run.end == at => run.end += 1,
+                _ => runs.push(at..at + 1),
+            }
         }
+        runs
+    }
+
+    fn area(&self, index: usize, tops: &[Vec<f64>], frame: &Frame, x: &Scale, y: &Scale) -> String {
+        let point = |at: usize, value: f64| {
+            let (x, y) = (x.place(self.time_s[at]), y.place(value));
+            format!("{} {}", n(frame.x(x)), n(frame.y(y)))
+        };
+        let below = |at: usize| index.checked_sub(1).map_or(0.0, |below| tops[below][at]);
+        self.known_runs()
+            .into_iter()
+            .map(|run| {
+                let there = run.clone().map(|at| point(at, tops[index][at]));
+                let back = run.rev().map(|at| point(at, below(at)));
+                let points: Vec<String> = there.chain(back).collect();
+                format!("M{}Z", points.join("L"))
+            })
+            .collect()
     }
 }
