@@ -41,6 +41,8 @@ impl Packet for Handle {
 fn arrival_to_delivery(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("arrival_to_delivery");
     group.throughput(Throughput::Elements(BATCH));
+    // 800 opportunities a millisecond: 9.6 Gbit/s.
+    let trace = format!("trace:{}1", "1,".repeat(799));
     for (name, rate, queue, jitter, loss, reorder) in [
         (
             "perfect wire",
@@ -69,7 +71,14 @@ fn arrival_to_delivery(criterion: &mut Criterion) {
             "1%",
             "1%,1ms",
         ),
-        ("trace", "trace:1", "droptail:1000p", "none", "none", "none"),
+        (
+            "trace, full",
+            trace.as_str(),
+            "droptail:1000p",
+            "none",
+            "none",
+            "none",
+        ),
         (
             "headdrop, full",
             "9gbit",

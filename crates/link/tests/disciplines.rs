@@ -103,7 +103,7 @@ fn codel_marks_instead_of_dropping() {
     assert!(link.stats().dropped.early.packets > 0);
 }
 
-/// RFC 8289, sections 5.4 and 5.5: nothing for an interval above the target, then drops that come
+/// RFC 8289, section 5: nothing for an interval above the target, then drops that come
 /// closer by the square root.
 #[test]
 fn codel_drops_by_its_control_law() {

@@ -134,7 +134,7 @@ pub(super) struct Law {
 }
 
 impl Law {
-    /// RFC 8289, section 5.4: the drop rate rises with the square root of the drops so far, to
+    /// RFC 8289, section 5 (`control_law`): the drop rate rises with the square root of the drops so far, to
     /// lower a TCP's rate linearly. A square root and a division round alike everywhere (IEEE 754).
     fn next(self, from: Time, count: u32) -> Time {
         let interval = self.interval.nanos() as f64 / f64::from(count.max(1)).sqrt();
@@ -142,7 +142,7 @@ impl Law {
     }
 }
 
-/// CoDel's state for one queue (RFC 8289, section 5.3).
+/// CoDel's state for one queue (RFC 8289, section 5).
 #[derive(Debug, Default)]
 pub(super) struct Control {
     /// When the wait will have been above the target for an interval.
@@ -156,7 +156,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// RFC 8289, section 5.5. With ECN, a packet is marked where it would be dropped, and goes out:
+    /// RFC 8289, section 5 (`deque`). With ECN, a packet is marked where it would be dropped, and goes out:
     /// codel_dequeue in the kernel's include/net/codel_impl.h.
     pub(super) fn dequeue<P: Packet>(
         &mut self,
@@ -254,7 +254,7 @@ pub(super) fn validate_times(
     Ok(())
 }
 
-/// RFC 8289, sections 4.3 and 4.4.
+/// RFC 8289, section 4: from the round-trip times of the Internet.
 pub(super) const TARGET: Span = Span::from_millis(5);
 pub(super) const INTERVAL: Span = Span::from_millis(100);
 const SETTINGS: [&str; 4] = ["limit=", "target=", "interval=", "ecn"];

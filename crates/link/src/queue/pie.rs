@@ -7,8 +7,8 @@ use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Span, Time};
 
 /// Proportional Integral controller Enhanced (RFC 8033): drops arrivals with a probability that
-/// follows the queueing delay and its trend. The delay is measured by timestamps, as section 4.2
-/// allows, and the timer runs in logical time.
+/// follows the queueing delay and its trend. The delay is measured by timestamps, the default of
+/// the kernel's net/sched/sch_pie.c too, and the timer runs in logical time.
 #[derive(Debug)]
 pub struct Pie<P> {
     config: PieConfig,

@@ -233,7 +233,8 @@ impl<P: Packet> Red<P> {
         }
     }
 
-    /// Section 4 again: `count` spreads marks evenly instead of geometrically.
+    /// Section 4 for the chance by the average; section 7 (method 2) for the count of packets since
+    /// the last mark, which spreads marks evenly instead of geometrically.
     fn verdict(&mut self) -> Verdict {
         let (min, max) = (amount(self.config.min), amount(self.config.max));
         let p = self.config.p.fraction();
@@ -249,8 +250,8 @@ impl<P: Packet> Red<P> {
             self.since_mark = Some(0);
             return Verdict::Drop;
         };
-        let count = self.since_mark.map_or(0, |count| count + 1);
-        self.since_mark = Some(count);
+        let count = self.since_mark.unwrap_or(0);
+        self.since_mark = Some(count + 1);
         let spread = 1.0 - count as f64 * chance;
         let even = if spread <= chance {
             1.0
@@ -295,3 +296,96 @@ fn power(base: f64, exponent: u64) -> f64 {
 /// What counts as a typical packet of an idle time: tc-red's usual `avpkt`.
 const TYPICAL: Bytes = Bytes::new(1000);
 const SETTINGS: [&str; 7] = ["limit=", "min=", "max=", "p=", "weight=", "gentle", "ecn"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Span;
+
+    #[derive(Debug, Clone)]
+    struct Full;
+
+    impl Packet for Full {
+        fn size(&self) -> Bytes {
+            Bytes::new(1000)
+        }
+        fn flow(&self) -> u64 {
+            0
+        }
+        fn ecn_capable(&self) -> bool {
+            false
+        }
+        fn mark_congestion(&mut self) {}
+        fn corrupt(&mut self, _random: u64) {}
+    }
+
+    /// What becomes of packets that each find `queue` others: true where dropped.
+    fn drops(config: &str, queue: usize, packets: usize) -> Vec<bool> {
+        let config = RedConfig::parse(config).unwrap();
+        let mut red: Red<Full> = Red::new(&config, None, 5);
+        let mut stats = LinkStats::new(Time::ZERO);
+        let item = || Queued {
+            packet: Full,
+            size: Full.size(),
+            arrived: Time::ZERO,
+        };
+        (0..queue).for_each(|_| red.admit(item(), &mut stats));
+        let mut one = || {
+            let before = stats.dropped.early.packets;
+            red.enqueue(Time::ZERO, item(), &mut stats);
+            if red.packets() > queue {
+                red.dequeue(Time::ZERO, &mut stats);
+            }
+            stats.dropped.early.packets > before
+        };
+        (0..packets).map(|_| one()).collect()
+    }
+
+    fn gaps(drops: &[bool]) -> Vec<usize> {
+        let at: Vec<usize> = (0..drops.len()).filter(|index| drops[*index]).collect();
+        at.windows(2).map(|pair| pair[1] - pair[0]).collect()
+    }
+
+    /// Half way between the thresholds the chance is half of p, and gaps are even from 1 to 1/that.
+    #[test]
+    fn drops_are_spread_evenly() {
+        let drops = drops("limit=100p,min=10p,max=40p,p=10%,weight=100%", 25, 200_000);
+        let gaps = gaps(&drops);
+        let mean = gaps.iter().sum::<usize>() as f64 / gaps.len() as f64;
+        assert!((mean - 10.5).abs() < 0.2, "{mean}");
+        assert_eq!(gaps.iter().max(), Some(&20));
+        for gap in 1..=20 {
+            let share = gaps.iter().filter(|g| **g == gap).count() as f64 / gaps.len() as f64;
+            assert!((share - 0.05).abs() < 0.01, "{share} are {gap}");
+        }
+    }
+
+    #[test]
+    fn above_the_upper_threshold_all_are_dropped_or_gently_more() {
+        let share = |config: &str, queue| {
+            let drops = drops(config, queue, 10_000);
+            drops.iter().filter(|dropped| **dropped).count() as f64 / 10_000.0
+        };
+        let steep = "limit=100p,min=10p,max=40p,p=10%,weight=100%";
+        let gentle = "limit=100p,min=10p,max=40p,p=10%,weight=100%,gentle";
+        assert_eq!(share(steep, 40), 1.0);
+        assert_eq!(share(gentle, 80), 1.0);
+        // A chance of 0.1 + 0.9 / 4 there: a gap of 1 in 0.325, of 2 in 0.325, else of 3 or 4.
+        let (at_50, at_60) = (share(gentle, 50), share(gentle, 60));
+        assert!((0.4..0.6).contains(&at_50), "{at_50}");
+        assert!(at_60 > at_50 && at_60 < 0.8, "{at_60}");
+    }
+
+    #[test]
+    fn the_average_decays_while_the_link_is_idle() {
+        let config = RedConfig::parse("weight=10%").unwrap();
+        let mut red: Red<Full> = Red::new(&config, Some(Rate::from_mbit(8)), 5);
+        red.average = 100.0;
+        red.idle_since = Some(Time::ZERO);
+        // 1000 bytes take 1 ms.
+        red.observe(Time::ZERO + Span::from_millis(5));
+        assert!((red.average - 100.0 * 0.9f64.powi(5)).abs() < 1e-9);
+        red.observe(Time::ZERO + Span::from_millis(7));
+        assert!((red.average - 100.0 * 0.9f64.powi(7)).abs() < 1e-9);
+    }
+}
