@@ -111,7 +111,7 @@ impl Ring {
             })
             .and_then(VirtioHeader::parse)
             .unwrap_or_default();
-        let tag = (status & libc::TP_STATUS_VLAN_VALID != 0).then(|| Tag {
+        let tag = (status & libc::TP_STATUS_VLAN_VALID != 0).then_some(Tag {
             tpid: match status & libc::TP_STATUS_VLAN_TPID_VALID {
                 0 => libc::ETH_P_8021Q as u16,
                 _ => header.tp_vlan_tpid,
