@@ -1,3 +1,30 @@
-//! Experiments: files, runner, statistics.
+//! Experiments: a lab file says what is asked, a run answers it.
+//!
+//! [`builtin::open`] or [`LabFile::read`] gives a checked [`LabFile`]; [`run`] builds each cell's
+//! network, measures and takes it down again, turn by turn, and leaves a run directory that others
+//! can read, compare, check and repeat.
 
+pub mod builtin;
+mod cancel;
+mod environment;
+mod error;
+mod file;
+mod links;
+mod outcome;
+mod plan;
+mod run_directory;
+mod runner;
+pub mod runs;
 pub mod stats;
+mod summary;
+mod testbed;
+mod watch;
+mod workload;
+
+pub use cancel::Cancel;
+pub use error::{Failure, LabError};
+pub use file::{FileError, LabFile};
+pub(crate) use file::nearest;
+pub use outcome::{Measurement, Outcome, Value, Verdict};
+pub use plan::{Plan, PlannedCell};
+pub use runner::{Finished, Progress, Request, run};

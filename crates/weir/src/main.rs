@@ -1,3 +1,46 @@
-//! The `weir` command.
+//! The `weir` command: arguments in, exit status out. What it does is in the crates below.
 
-fn main() {}
+mod exit;
+mod progress;
+mod signals;
+mod verbs;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Measures, explains and accelerates the transport of a Linux network, and proves it.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Run, resume, compare, check and list experiments
+    #[command(subcommand)]
+    Lab(verbs::lab::Verb),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| "warn".into()),
+        )
+        .init();
+    let outcome = match arguments.verb {
+        Verb::Lab(verb) => verbs::lab::run(verb),
+    };
+    exit::code(outcome)
+}

@@ -1,0 +1,25 @@
+use link::LinkConfig;
+use port::Port;
+
+/// Two ports and what lies between them.
+pub struct Cable {
+    pub name: String,
+    pub a: Box<dyn Port>,
+    pub b: Box<dyn Port>,
+    /// From `a` to `b`.
+    pub forward: LinkConfig,
+    /// From `b` to `a`.
+    pub backward: LinkConfig,
+}
+
+impl std::fmt::Debug for Cable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cable").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    Forward,
+    Backward,
+}

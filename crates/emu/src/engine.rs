@@ -1,0 +1,263 @@
+//! The emulator's thread.
+
+use crate::clock;
+use crate::emulator::{Change, Control, locked};
+use crate::frame::Carried;
+use crate::statistics::{CableStatistics, lost_receiving, lost_sending};
+use crate::{
+    Cable, Direction, DirectionStatistics, EmuError, EmulatorStatistics, Lateness, QueueTrace,
+    Scheduling, TracePoint,
+};
+use link::Link;
+use port::{Frame, Port};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use units::{Span, Time};
+
+pub(crate) struct Engine {
+    lines: Vec<Line>,
+    control: Arc<Control>,
+    wanted: Receiver<Change>,
+    spin: Span,
+    real_time: bool,
+    start: Time,
+    worked: Span,
+    lateness: Lateness,
+    next_publication: Time,
+    /// Frames on their way from a port into the model, and from the model to a port.
+    received: Vec<Frame>,
+    due: Vec<Frame>,
+}
+
+/// A cable at work.
+struct Line {
+    name: String,
+    ports: [Box<dyn Port>; 2],
+    /// `ways[0]` leads from `ports[0]` to `ports[1]`, `ways[1]` back.
+    ways: [Way; 2],
+}
+
+struct Way {
+    link: Link<Carried>,
+    trace: QueueTrace,
+}
+
+impl Engine {
+    /// Called on the emulator's own thread: scheduling is that thread's.
+    pub(crate) fn new(
+        cables: Vec<Cable>,
+        scheduling: Scheduling,
+        control: Arc<Control>,
+        wanted: Receiver<Change>,
+    ) -> Result<Self, EmuError> {
+        let start = clock::now();
+        let lines = cables
+            .into_iter()
+            .map(|cable| Line::new(cable, start))
+            .collect::<Result<Vec<_>, EmuError>>()?;
+        host::precise_timers();
+        if let Some(cpu) = scheduling.cpu
+            && let Err(error) = host::pin_to(&[cpu])
+        {
+            tracing::warn!("the emulated link runs on any CPU: {error}");
+        }
+        let real_time = scheduling.real_time
+            && match host::real_time() {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!("the emulated link runs without real-time scheduling: {error}");
+                    false
+                }
+            };
+        Ok(Self {
+            lines,
+            control,
+            wanted,
+            spin: scheduling.spin,
+            real_time,
+            start,
+            worked: Span::ZERO,
+            lateness: Lateness::new(),
+            next_publication: start,
+            received: Vec::with_capacity(RECEIVE_LIMIT),
+            due: Vec::with_capacity(SEND_LIMIT),
+        })
+    }
+
+    pub(crate) fn run(mut self) -> Result<EmulatorStatistics, EmuError> {
+        while !self.control.stop.load(Ordering::Acquire) {
+            if self.control.changed.swap(false, Ordering::AcqRel) {
+                self.apply_changes();
+            }
+            let begin = clock::now();
+            let mut moved = 0;
+            for number in 0..self.lines.len() {
+                for from in [0, 1] {
+                    moved += self.serve(number, from)?;
+                }
+            }
+            let now = clock::now();
+            if moved > 0 {
+                self.worked = self.worked + now.since(begin);
+            }
+            self.keep_records(now);
+            if moved == 0 {
+                self.rest(now);
+            }
+        }
+        let now = clock::now();
+        Ok(self.statistics(now, true))
+    }
+
+    /// Takes what has come in at one port into the model, and hands what is due to the other.
+    fn serve(&mut self, number: usize, from: usize) -> Result<usize, EmuError> {
+        let line = &mut self.lines[number];
+        let polled = clock::now();
+        let received = line.ports[from]
+            .receive(&mut self.received, RECEIVE_LIMIT)
+            .map_err(|source| failed(&line.name, from, source))?;
+        // What is still waiting at the port arrived after the last frame taken, and before the model
+        // may look any further.
+        let horizon = match self.received.last() {
+            Some(last) if received >= RECEIVE_LIMIT => last.arrival(),
+            _ => polled,
+        };
+        let way = &mut line.ways[from];
+        for frame in self.received.drain(..) {
+            way.link.arrive(frame.arrival(), Carried(frame));
+        }
+        let mut sent = 0;
+        while let Some(delivery) = way.link.deliver(horizon) {
+            self.lateness.record(clock::now().since(delivery.at));
+            self.due.push(delivery.packet.0);
+            sent += 1;
+            if self.due.len() == SEND_LIMIT {
+                break;
+            }
+        }
+        if !self.due.is_empty() {
+            line.ports[1 - from]
+                .send(&self.due)
+                .map_err(|source| failed(&line.name, 1 - from, source))?;
+            self.due.clear();
+        }
+        Ok(received + sent)
+    }
+
+    /// Sleeps until something is due soon or comes in; returns at once where spinning is meant.
+    fn rest(&self, now: Time) {
+        let ways = self.lines.iter().flat_map(|line| &line.ways);
+        let next = ways.filter_map(|way| way.link.next_event()).min().unwrap_or(Time::NEVER);
+        let nap = next.since(now + self.spin).min(LONGEST_SLEEP);
+        if nap == Span::ZERO {
+            std::hint::spin_loop();
+            return;
+        }
+        let mut fds: Vec<PollFd<'_>> = self
+            .lines
+            .iter()
+            .flat_map(|line| &line.ports)
+            .filter_map(|port| port.fd())
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        let timeout = Timespec { tv_sec: 0, tv_nsec: nap.nanos() as _ };
+        // Interrupted or not, the loop looks again.
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+
+    fn keep_records(&mut self, now: Time) {
+        let start = self.start;
+        for way in self.lines.iter_mut().flat_map(|line| &mut line.ways) {
+            if way.trace.is_due(now) {
+                let stats = way.link.stats();
+                let point = TracePoint {
+                    at: now.since(start),
+                    queue: way.link.queued().1,
+                    delivered: stats.delivered.bytes,
+                    dropped: stats.dropped.total().packets,
+                };
+                way.trace.add(now, point);
+            }
+        }
+        if now >= self.next_publication {
+            let statistics = self.statistics(now, false);
+            *locked(&self.control.published) = Some(statistics);
+            self.next_publication = now + PUBLISHED_EVERY;
+        }
+    }
+
+    fn statistics(&mut self, now: Time, with_trace: bool) -> EmulatorStatistics {
+        EmulatorStatistics {
+            running: now.since(self.start),
+            worked: self.worked,
+            real_time: self.real_time,
+            lateness: self.lateness.clone(),
+            cables: self.lines.iter_mut().map(|line| line.statistics(with_trace)).collect(),
+        }
+    }
+
+    fn apply_changes(&mut self) {
+        while let Ok(Change { cable, direction, config, outcome }) = self.wanted.try_recv() {
+            let way = match direction {
+                Direction::Forward => 0,
+                Direction::Backward => 1,
+            };
+            let now = clock::now();
+            let line = &mut self.lines[cable];
+            let result = line.ways[way]
+                .link
+                .reconfigure(now, &config)
+                .map_err(|source| EmuError::Link { cable: line.name.clone(), source });
+            // Whoever asked may have gone; the change stands.
+            let _ = outcome.send(result);
+        }
+    }
+}
+
+impl Line {
+    fn new(cable: Cable, start: Time) -> Result<Self, EmuError> {
+        let way = |config| -> Result<Way, EmuError> {
+            let link = Link::new(config, start)
+                .map_err(|source| EmuError::Link { cable: cable.name.clone(), source })?;
+            Ok(Way { link, trace: QueueTrace::new(start) })
+        };
+        let ways = [way(&cable.forward)?, way(&cable.backward)?];
+        Ok(Self { name: cable.name, ports: [cable.a, cable.b], ways })
+    }
+
+    fn statistics(&mut self, with_trace: bool) -> CableStatistics {
+        let [a, b] = &mut self.ports;
+        let (a, b) = (a.counters(), b.counters());
+        let [forward, backward] = &self.ways;
+        CableStatistics {
+            name: self.name.clone(),
+            forward: forward.statistics(lost_receiving(&a) + lost_sending(&b), with_trace),
+            backward: backward.statistics(lost_receiving(&b) + lost_sending(&a), with_trace),
+        }
+    }
+}
+
+impl Way {
+    fn statistics(&self, lost_outside_model: u64, with_trace: bool) -> DirectionStatistics {
+        DirectionStatistics::new(
+            self.link.stats(),
+            self.link.queued(),
+            self.link.in_flight(),
+            lost_outside_model,
+            with_trace.then(|| self.trace.clone()),
+        )
+    }
+}
+
+fn failed(cable: &str, side: usize, source: port::PortError) -> EmuError {
+    EmuError::Port { cable: cable.to_owned(), side: ['a', 'b'][side], source }
+}
+
+const RECEIVE_LIMIT: usize = 256;
+/// At 1 Gbit/s one full frame takes 12 µs: a small bound keeps one direction's burst from making the
+/// other late.
+const SEND_LIMIT: usize = 32;
+const LONGEST_SLEEP: Span = Span::from_millis(10);
+const PUBLISHED_EVERY: Span = Span::from_millis(100);

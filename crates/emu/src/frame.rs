@@ -1,0 +1,29 @@
+use port::Frame;
+use units::Bytes;
+
+/// A frame as the link model sees it.
+#[derive(Debug, Clone)]
+pub(crate) struct Carried(pub(crate) Frame);
+
+impl link::Packet for Carried {
+    fn size(&self) -> Bytes {
+        self.0.size()
+    }
+
+    fn flow(&self) -> u64 {
+        // Runs with equal seeds must hash alike, and the model has its own seed for what it draws.
+        self.0.flow(0)
+    }
+
+    fn ecn_capable(&self) -> bool {
+        self.0.ecn_capable()
+    }
+
+    fn mark_congestion(&mut self) {
+        self.0.mark_congestion();
+    }
+
+    fn corrupt(&mut self, random: u64) {
+        self.0.corrupt(random);
+    }
+}

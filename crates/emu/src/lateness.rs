@@ -1,0 +1,44 @@
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use units::Span;
+
+/// How much later than the model wanted frames left. It shows the machine, not the link: a run
+/// whose lateness passes its bound measured something else.
+#[derive(Debug, Clone)]
+pub struct Lateness(Histogram<u64>);
+
+impl Lateness {
+    pub(crate) fn new() -> Self {
+        // One second at three digits: what is later than that is lost in any case, and saturates.
+        let histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3);
+        Self(histogram.unwrap_or_else(|_| unreachable!("1 ns to 1 s at 3 digits is a valid range")))
+    }
+
+    pub(crate) fn record(&mut self, late: Span) {
+        self.0.saturating_record(late.nanos());
+    }
+
+    pub fn frames(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub fn quantile(&self, quantile: f64) -> Span {
+        Span::from_nanos(self.0.value_at_quantile(quantile))
+    }
+
+    pub fn max(&self) -> Span {
+        Span::from_nanos(if self.0.is_empty() { 0 } else { self.0.max() })
+    }
+}
+
+impl Serialize for Lateness {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct;
+        let mut object = serializer.serialize_struct("Lateness", 4)?;
+        object.serialize_field("frames", &self.frames())?;
+        object.serialize_field("p50_us", &self.quantile(0.5).micros_f64())?;
+        object.serialize_field("p99_us", &self.quantile(0.99).micros_f64())?;
+        object.serialize_field("max_us", &self.max().micros_f64())?;
+        object.end()
+    }
+}

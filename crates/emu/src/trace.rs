@@ -1,0 +1,78 @@
+use serde::Serialize;
+use units::{Bytes, Span, Time};
+
+/// The queue over time: evenly spaced points, ever fewer per second as a run grows long, so that
+/// memory stays bounded.
+#[derive(Debug, Clone, Serialize)]
+pub struct QueueTrace {
+    every: Span,
+    points: Vec<TracePoint>,
+    #[serde(skip)]
+    next: Time,
+}
+
+/// One direction at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct TracePoint {
+    /// Since the emulator started.
+    pub at: Span,
+    /// Waiting in the queue.
+    pub queue: Bytes,
+    /// Delivered since the start.
+    pub delivered: Bytes,
+    /// Dropped since the start, for whatever reason.
+    pub dropped: u64,
+}
+
+impl QueueTrace {
+    pub(crate) fn new(start: Time) -> Self {
+        Self { every: FINEST, points: Vec::new(), next: start }
+    }
+
+    pub(crate) fn is_due(&self, now: Time) -> bool {
+        now >= self.next
+    }
+
+    pub(crate) fn add(&mut self, now: Time, point: TracePoint) {
+        self.points.push(point);
+        if self.points.len() >= MOST_POINTS {
+            let mut keep = false;
+            self.points.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.every = self.every * 2;
+        }
+        self.next = now + self.every;
+    }
+
+    pub fn points(&self) -> &[TracePoint] {
+        &self.points
+    }
+}
+
+const FINEST: Span = Span::from_millis(5);
+const MOST_POINTS: usize = 8_192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_run_is_thinned_evenly() {
+        let mut trace = QueueTrace::new(Time::ZERO);
+        let mut now = Time::ZERO;
+        for _ in 0..200_000 {
+            now += FINEST;
+            if trace.is_due(now) {
+                let at = now.since(Time::ZERO);
+                trace.add(now, TracePoint { at, queue: Bytes::ZERO, delivered: Bytes::ZERO, dropped: 0 });
+            }
+        }
+        assert!(trace.points().len() < MOST_POINTS);
+        let gaps: Vec<u64> =
+            trace.points().windows(2).map(|w| (w[1].at - w[0].at).nanos()).collect();
+        let (min, max) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
+        assert!(max <= &(min * 2), "{min} {max}");
+    }
+}

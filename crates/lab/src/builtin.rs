@@ -1,0 +1,53 @@
+//! The labs that come with the program.
+
+use crate::file::LabFile;
+use crate::{LabError, nearest};
+use std::path::Path;
+
+/// A lab inside the program: its file is in `labs/`.
+#[derive(Debug, Clone, Copy)]
+pub struct Builtin {
+    pub name: &'static str,
+    pub text: &'static str,
+}
+
+pub const BUILTIN: [Builtin; 2] = [
+    Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
+    Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
+];
+
+/// A built-in lab by its name, or a file by its path.
+pub fn open(name: &str) -> Result<LabFile, LabError> {
+    if let Some(builtin) = BUILTIN.iter().find(|builtin| builtin.name == name) {
+        return Ok(LabFile::parse(&format!("labs/{name}.toml"), builtin.text)?);
+    }
+    let looks_like_a_path = name.contains('/') || name.ends_with(".toml");
+    if looks_like_a_path || Path::new(name).is_file() {
+        return Ok(LabFile::read(Path::new(name))?);
+    }
+    let names: Vec<&str> = BUILTIN.iter().map(|builtin| builtin.name).collect();
+    Err(LabError::NoSuchLab {
+        name: name.to_owned(),
+        hint: nearest(name, names.iter().copied()),
+        known: names.join(", "),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_built_in_lab_is_a_valid_lab_of_its_name() {
+        for builtin in BUILTIN {
+            let lab = open(builtin.name).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(lab.name(), builtin.name);
+        }
+    }
+
+    #[test]
+    fn a_misspelt_name_is_recognised() {
+        let error = open("quic-tum").unwrap_err().to_string();
+        assert!(error.contains("did you mean `quic-tun`?"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! What must be known of the machine to repeat a run.
+
+use crate::file::LabFile;
+use host::Privilege;
+use indexmap::IndexMap;
+use serde_json::Value;
+
+/// The machine as far as it bears on the figures; a part that cannot be read is left out.
+pub fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, Value> {
+    let mut facts = IndexMap::new();
+    facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
+    match probe::machine::Machine::read() {
+        Ok(machine) => match serde_json::to_value(&machine) {
+            Ok(Value::Object(fields)) => facts.extend(fields),
+            Ok(_) | Err(_) => {}
+        },
+        Err(error) => tracing::warn!("the machine cannot be described: {error}"),
+    }
+    let cpus = crate::testbed::CpuPlan::of_this_machine();
+    facts.insert("emulator_cpu".to_owned(), Value::from(cpus.emulator));
+    facts.insert("workload_cpus".to_owned(), Value::from(cpus.workload));
+    let rights = match privilege {
+        Privilege::Root => "root",
+        Privilege::UserNamespace => "user namespace",
+    };
+    facts.insert("privilege".to_owned(), Value::from(rights));
+    if let Ok(version) = probe::machine::program_version("iperf3", &["--version"]) {
+        facts.insert("iperf3".to_owned(), Value::from(version));
+    }
+    facts.insert("seed".to_owned(), Value::from(lab.seed));
+    facts
+}
+
+/// The same as TOML, for `run.toml`.
+pub fn as_run_toml(
+    lab: &LabFile,
+    form: &str,
+    command: &str,
+    started: &str,
+    facts: &IndexMap<String, Value>,
+) -> String {
+    let mut run = toml::Table::new();
+    run.insert("lab".to_owned(), lab.name().into());
+    run.insert("form".to_owned(), form.into());
+    run.insert("command".to_owned(), command.into());
+    run.insert("started".to_owned(), started.into());
+    let mut environment = toml::Table::new();
+    for (name, value) in facts {
+        // TOML has no null: what is unknown is absent.
+        if let Ok(value) = toml::Value::try_from(without_nulls(value.clone())) {
+            environment.insert(name.clone(), value);
+        }
+    }
+    run.insert("environment".to_owned(), environment.into());
+    let mut sysctls = toml::Table::new();
+    for (name, value) in &lab.sysctl {
+        sysctls.insert(name.clone(), value.as_str().into());
+    }
+    run.insert("host_sysctl".to_owned(), sysctls.into());
+    run.to_string()
+}
+
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (name, without_nulls(value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+        Value::Array(values) => {
+            values.into_iter().filter(|value| !value.is_null()).map(without_nulls).collect()
+        }
+        other => other,
+    }
+}

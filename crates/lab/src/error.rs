@@ -1,0 +1,54 @@
+use crate::file::FileError;
+use emu::EmuError;
+use host::HostError;
+use port::PortError;
+use probe::ProbeError;
+use report::ReportError;
+use std::path::PathBuf;
+
+/// Why a lab cannot run at all. What goes wrong in one cell is that cell's
+/// [`Failure`](crate::Failure) and the others go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("there is no lab `{name}`{hint}; built in are {known}. A file of your own is named by its path, as in ./{name}.toml")]
+    NoSuchLab { name: String, hint: String, known: String },
+    #[error("none of the lab's systems can run here: {reasons}")]
+    NothingToRun { reasons: String },
+    #[error("{}: {reason}", path.display())]
+    RunDirectory { path: PathBuf, reason: String },
+    #[error("--resume {}: it holds a run of another lab file or form: {difference}", path.display())]
+    ResumesAnother { path: PathBuf, difference: String },
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error("{0}")]
+    Usage(String),
+    #[error("interrupted; what is finished is kept")]
+    Interrupted,
+}
+
+/// Why one cell has no figures. It becomes the cell's `failed`.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    #[error(transparent)]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Emulator(#[from] EmuError),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    #[error("{0}")]
+    Workload(String),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Failure {
+    pub(crate) fn io(doing: &str, error: &std::io::Error) -> Self {
+        Self::Workload(format!("{doing}: {error}"))
+    }
+}

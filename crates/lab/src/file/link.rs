@@ -1,0 +1,211 @@
+//! A link of the file, with the values of one cell put in.
+
+use super::locate::FileError;
+use super::placeholders::fill;
+use super::schema::{DirectionSpec, LabFile, LinkSpec};
+use link::{Capacity, LinkConfig, Trace};
+use report::Axes;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+use toml::Spanned;
+use units::{Bytes, Rate, Share, Span};
+
+/// A link as one cell needs it.
+#[derive(Debug, Clone)]
+pub struct LinkSettings {
+    pub ends: [String; 2],
+    pub mtu: u32,
+    pub forward: DirectionSettings,
+    pub backward: DirectionSettings,
+}
+
+/// One direction; the seed is the runner's to set.
+#[derive(Debug, Clone)]
+pub struct DirectionSettings {
+    pub config: LinkConfig,
+}
+
+impl LabFile {
+    /// The links of the cell at `axes`.
+    pub fn links_at(&self, axes: &Axes) -> Result<Vec<LinkSettings>, FileError> {
+        self.link.iter().map(|link| self.link_at(link.get_ref(), axes)).collect()
+    }
+
+    fn link_at(&self, spec: &LinkSpec, axes: &Axes) -> Result<LinkSettings, FileError> {
+        let [a, b] = spec.between.get_ref();
+        let cell = Cell { lab: self, axes };
+        let round_trip = cell.round_trip(spec)?;
+        let forward = cell.direction(spec, &spec.forward, round_trip)?;
+        let backward = cell.direction(spec, &spec.backward, round_trip)?;
+        let mtu = match &spec.mtu {
+            None => 1500,
+            Some(mtu) if (576..=9000).contains(mtu.get_ref()) => *mtu.get_ref(),
+            Some(mtu) => {
+                return Err(self.source.error(mtu.span(), "an MTU is from 576 to 9000 bytes"));
+            }
+        };
+        Ok(LinkSettings { ends: [a.get_ref().clone(), b.get_ref().clone()], mtu, forward, backward })
+    }
+}
+
+struct Cell<'a> {
+    lab: &'a LabFile,
+    axes: &'a Axes,
+}
+
+impl Cell<'_> {
+    fn round_trip(&self, spec: &LinkSpec) -> Result<Span, FileError> {
+        if let (Some(rtt), Some(delay)) = (&spec.rtt, &spec.delay) {
+            let place = rtt.span().start.max(delay.span().start)..0;
+            return Err(self.lab.source.error(place, "`rtt` and `delay` say the same: keep one"));
+        }
+        match (&spec.rtt, &spec.delay) {
+            (Some(rtt), _) => self.read(rtt),
+            (_, Some(delay)) => Ok(self.read::<Span>(delay)? * 2),
+            _ => Ok(Span::ZERO),
+        }
+    }
+
+    fn direction(
+        &self,
+        both: &LinkSpec,
+        one: &DirectionSpec,
+        round_trip: Span,
+    ) -> Result<DirectionSettings, FileError> {
+        let mut config = LinkConfig::default();
+        let delay = one.delay.as_ref().map(|delay| self.read(delay)).transpose()?;
+        config.delay = delay.unwrap_or(round_trip / 2);
+        let rate = one.rate.as_ref().or(both.rate.as_ref());
+        let trace = one.trace.as_ref().or(both.trace.as_ref());
+        config.rate = self.capacity(rate, trace)?;
+        self.set(&mut config.jitter, &one.jitter, &both.jitter)?;
+        self.set(&mut config.loss, &one.loss, &both.loss)?;
+        self.set(&mut config.reorder, &one.reorder, &both.reorder)?;
+        self.set::<Share>(&mut config.duplicate, &one.duplicate, &both.duplicate)?;
+        self.set::<Share>(&mut config.corrupt, &one.corrupt, &both.corrupt)?;
+        self.set(&mut config.overhead, &one.overhead, &both.overhead)?;
+        if let Some(queue) = one.queue.as_ref().or(both.queue.as_ref()) {
+            let text = self.filled(queue)?;
+            let product = match &config.rate {
+                Capacity::Fixed(rate) => Some(rate.bytes_in(round_trip)),
+                _ => None,
+            };
+            let text = with_sizes(&text, product).map_err(|m| self.error(queue, m))?;
+            config.queue = text.parse().map_err(|e| self.error(queue, e))?;
+        }
+        let place = rate.or(trace).map_or(both.between.span(), Spanned::span);
+        config.validate().map_err(|e| self.lab.source.error(place, e.to_string()))?;
+        Ok(DirectionSettings { config })
+    }
+
+    fn capacity(
+        &self,
+        rate: Option<&Spanned<String>>,
+        trace: Option<&Spanned<String>>,
+    ) -> Result<Capacity, FileError> {
+        match (rate, trace) {
+            (Some(_), Some(trace)) => {
+                Err(self.error(trace, "`rate` and `trace` exclude each other: keep one"))
+            }
+            (Some(rate), None) => {
+                let value: Rate = self.read(rate)?;
+                if value == Rate::default() {
+                    return Err(self.error(rate, "a rate of 0 carries nothing: leave `rate` out for an unlimited link"));
+                }
+                Ok(Capacity::Fixed(value))
+            }
+            (None, Some(trace)) => {
+                let path = self.filled(trace)?;
+                let text = std::fs::read_to_string(&path)
+                    .map_err(|e| self.error(trace, format!("cannot read trace {path}: {e}")))?;
+                let parsed = Trace::parse(&text)
+                    .map_err(|e| self.error(trace, format!("{path}: {e}")))?;
+                Ok(Capacity::Trace(Arc::new(parsed)))
+            }
+            (None, None) => Ok(Capacity::Unlimited),
+        }
+    }
+
+    fn set<T>(
+        &self,
+        setting: &mut T,
+        one: &Option<Spanned<String>>,
+        both: &Option<Spanned<String>>,
+    ) -> Result<(), FileError>
+    where
+        T: FromStr,
+        T::Err: Display,
+    {
+        if let Some(value) = one.as_ref().or(both.as_ref()) {
+            *setting = self.read(value)?;
+        }
+        Ok(())
+    }
+
+    fn read<T>(&self, value: &Spanned<String>) -> Result<T, FileError>
+    where
+        T: FromStr,
+        T::Err: Display,
+    {
+        self.filled(value)?.parse().map_err(|e: T::Err| self.error(value, e))
+    }
+
+    fn filled(&self, value: &Spanned<String>) -> Result<String, FileError> {
+        let known: Vec<&str> = self.axes.keys().map(String::as_str).collect();
+        fill(value.get_ref(), &known, |name| self.axes.get(name).cloned())
+            .map_err(|message| self.error(value, message))
+    }
+
+    fn error(&self, value: &Spanned<String>, message: impl Display) -> FileError {
+        self.lab.source.error(value.span(), message.to_string())
+    }
+}
+
+/// Puts numbers where a queue's text says `2bdp` or `max(1bdp,256KiB)`.
+fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, String> {
+    let Some((before, rest)) = text.split_once("max(") else {
+        return text.split(',').map(|part| sized(part, product)).collect::<Result<Vec<_>, _>>()
+            .map(|parts| parts.join(","));
+    };
+    let (inside, after) =
+        rest.split_once(')').ok_or_else(|| format!("`max(` in `{text}` is never closed by `)`"))?;
+    let mut largest = Bytes::ZERO;
+    for size in inside.split(',') {
+        let size = sized(size.trim(), product)?;
+        largest = largest.max(size.parse::<Bytes>().map_err(|e| e.to_string())?);
+    }
+    with_sizes(&format!("{before}{largest}{after}"), product)
+}
+
+/// `droptail:1.5bdp` and `limit=1.5bdp` with the product's bytes in place; other words as they are.
+fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
+    let Some(stem) = word.strip_suffix("bdp") else { return Ok(word.to_owned()) };
+    let start = stem.rfind([':', '=']).map_or(0, |at| at + 1);
+    let factor: f64 = stem[start..]
+        .parse()
+        .map_err(|_| format!("`{word}`: write a number before `bdp`, for example 1bdp"))?;
+    let product = product.ok_or_else(|| {
+        format!("`{word}` needs a fixed rate: the bandwidth-delay product of this link is unknown")
+    })?;
+    let bytes = Bytes::new((product.count() as f64 * factor).round() as u64);
+    Ok(format!("{}{bytes}", &stem[..start]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_sizes_follow_the_path() {
+        let product = Some(Bytes::new(1_500_000));
+        let sizes = |text| with_sizes(text, product).unwrap();
+        assert_eq!(sizes("droptail:max(1bdp,256KiB)"), "droptail:1.5MB");
+        assert_eq!(sizes("droptail:0.5bdp"), "droptail:750KB");
+        assert_eq!(sizes("red:limit=2bdp,min=1bdp,ecn"), "red:limit=3MB,min=1.5MB,ecn");
+        assert_eq!(sizes("droptail:100p"), "droptail:100p");
+        assert!(with_sizes("droptail:1bdp", None).unwrap_err().contains("fixed rate"));
+        assert!(with_sizes("droptail:xbdp", product).unwrap_err().contains("a number before"));
+        assert!(with_sizes("droptail:max(1bdp", product).unwrap_err().contains("never closed"));
+    }
+}

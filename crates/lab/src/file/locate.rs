@@ -1,0 +1,86 @@
+//! From a place in the text to a message that names the line and the right spelling.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What is wrong with a lab file, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("{file}:{line}: {message}")]
+    At { file: String, line: usize, message: String },
+    #[error("cannot read {file}: {source}")]
+    Unreadable { file: String, source: std::io::Error },
+}
+
+/// The text of a lab file and what to call it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Source {
+    file: Arc<str>,
+    text: Arc<str>,
+}
+
+impl Source {
+    pub(super) fn new(file: &str, text: &str) -> Self {
+        Self { file: file.into(), text: text.into() }
+    }
+
+    pub(super) fn text(&self) -> Arc<str> {
+        Arc::clone(&self.text)
+    }
+
+    pub(crate) fn error(&self, place: Range<usize>, message: impl Into<String>) -> FileError {
+        let before = &self.text.as_bytes()[..place.start.min(self.text.len())];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        FileError::At { file: self.file.to_string(), line, message: message.into() }
+    }
+
+    pub(super) fn malformed(&self, error: &toml::de::Error) -> FileError {
+        let place = error.span().unwrap_or(0..0);
+        let message = error.message().trim();
+        self.error(place, spelling_of(message).unwrap_or_else(|| message.replace('\n', ", ")))
+    }
+}
+
+/// ` (did you mean `x`?)`, or nothing if no candidate is near.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len().max(word.len()) / 3)
+        .min()
+        .map(|(_, candidate)| format!(" (did you mean `{candidate}`?)"))
+        .unwrap_or_default()
+}
+
+/// serde lists all that would have been allowed; a person wants the one that was meant.
+fn spelling_of(message: &str) -> Option<String> {
+    let (what, rest) = [("key", "unknown field `"), ("value", "unknown variant `")]
+        .iter()
+        .find_map(|(what, start)| Some((what, message.strip_prefix(start)?)))?;
+    let (word, rest) = rest.split_once('`')?;
+    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let hint = nearest(word, known.iter().copied());
+    if hint.is_empty() {
+        return Some(format!("unknown {what} `{word}`: one of {} is meant here", known.join(", ")));
+    }
+    Some(format!("unknown {what} `{word}`{hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_near_spelling_is_offered_and_a_far_one_is_not() {
+        assert_eq!(nearest("rat", ["rate", "delay"]), " (did you mean `rate`?)");
+        assert_eq!(nearest("colour", ["rate", "delay"]), "");
+        assert_eq!(
+            spelling_of("unknown field `los`, expected one of `rate`, `loss`").unwrap(),
+            "unknown key `los` (did you mean `loss`?)"
+        );
+        assert_eq!(
+            spelling_of("unknown field `zzz`, expected `rate` or `loss`").unwrap(),
+            "unknown key `zzz`: one of rate, loss is meant here"
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! The lab file: an experiment as a person writes it.
+//!
+//! [`LabFile::parse`] reads the TOML and checks everything that can be checked without touching the
+//! machine; whatever passes can be planned and built. Every refusal names file, line and, where one is
+//! near, the right spelling.
+
+mod check;
+mod link;
+mod locate;
+mod placeholders;
+mod schema;
+
+pub(crate) use check::COMMAND_WORDS;
+pub use link::LinkSettings;
+pub use locate::FileError;
+pub(crate) use locate::nearest;
+pub(crate) use placeholders::fill;
+pub use schema::{
+    CellFilter, FormSpec, LabFile, ReferenceSpec, SystemKind, SystemSpec, WorkloadKind,
+};

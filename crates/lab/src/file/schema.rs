@@ -1,0 +1,221 @@
+use super::locate::{FileError, Source};
+use indexmap::IndexMap;
+use serde::Deserialize;
+use std::path::Path;
+use std::sync::Arc;
+use toml::Spanned;
+use units::{Share, Span};
+
+/// One experiment: hosts, the links between them, what is tested, under which conditions.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabFile {
+    pub name: Spanned<String>,
+    #[serde(default)]
+    pub title: String,
+    #[serde(default)]
+    pub question: String,
+    pub hosts: Vec<Spanned<String>>,
+    /// Swept together: every combination of values is one cell for every system.
+    #[serde(default)]
+    pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    pub link: Vec<Spanned<LinkSpec>>,
+    pub workload: Spanned<WorkloadSpec>,
+    pub system: Vec<Spanned<SystemSpec>>,
+    /// Kernel settings of every host, read back after they are set.
+    #[serde(default)]
+    pub sysctl: IndexMap<String, String>,
+    #[serde(default)]
+    pub form: IndexMap<Spanned<String>, FormSpec>,
+    #[serde(default)]
+    pub compare: Option<CompareSpec>,
+    #[serde(default)]
+    pub view: Option<ViewSpec>,
+    #[serde(default)]
+    pub reference: Vec<ReferenceSpec>,
+    #[serde(default)]
+    pub seed: u64,
+    #[serde(skip)]
+    pub(crate) source: Source,
+}
+
+/// A link between two hosts. A setting counts for both directions; `forward` (from the first to the
+/// second of `between`) and `backward` override it for one.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    pub between: Spanned<[Spanned<String>; 2]>,
+    #[serde(default)]
+    pub mtu: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub forward: DirectionSpec,
+    #[serde(default)]
+    pub backward: DirectionSpec,
+    pub rate: Option<Spanned<String>>,
+    pub trace: Option<Spanned<String>>,
+    /// Half of it in each direction.
+    pub rtt: Option<Spanned<String>>,
+    pub delay: Option<Spanned<String>>,
+    pub jitter: Option<Spanned<String>>,
+    pub loss: Option<Spanned<String>>,
+    pub reorder: Option<Spanned<String>>,
+    pub duplicate: Option<Spanned<String>>,
+    pub corrupt: Option<Spanned<String>>,
+    /// May use `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
+    pub queue: Option<Spanned<String>>,
+    pub overhead: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectionSpec {
+    pub rate: Option<Spanned<String>>,
+    pub trace: Option<Spanned<String>>,
+    pub delay: Option<Spanned<String>>,
+    pub jitter: Option<Spanned<String>>,
+    pub loss: Option<Spanned<String>>,
+    pub reorder: Option<Spanned<String>>,
+    pub duplicate: Option<Spanned<String>>,
+    pub corrupt: Option<Spanned<String>>,
+    pub queue: Option<Spanned<String>>,
+    pub overhead: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkloadKind {
+    /// One TCP transfer at full speed, by iperf3.
+    Bulk,
+    /// The emulated link itself, judged by a flood, paced datagrams and time-stamped probes.
+    LinkAccuracy,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadSpec {
+    pub kind: WorkloadKind,
+    pub from: Spanned<String>,
+    pub to: Spanned<String>,
+    #[serde(default = "one")]
+    pub streams: Spanned<u32>,
+    /// Left out of every figure: start-up is not what is asked.
+    pub omit: Option<Spanned<Span>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SystemKind {
+    /// The kernel's TCP with the algorithm named by `congestion`.
+    Tcp,
+    /// A pair of programs that carry the workload's connection.
+    External,
+    /// The emulated link, when it is the link that is judged.
+    Link,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SystemSpec {
+    pub name: Spanned<String>,
+    pub kind: SystemKind,
+    /// For `tcp` the algorithm of the measured connection; for `external` that of the workload's own.
+    pub congestion: Option<Spanned<String>>,
+    /// Command lines; `{client}` and `{server}` stand for the hosts' addresses, `{port}` for the
+    /// workload's port.
+    pub server: Option<Spanned<String>>,
+    pub client: Option<Spanned<String>>,
+    /// Where the workload connects in the client's host instead of straight to the server.
+    pub connect: Option<Spanned<String>>,
+    /// Left out, and said so, where its programs are not installed.
+    #[serde(default)]
+    pub optional: bool,
+    #[serde(default)]
+    pub note: String,
+}
+
+/// How long and how often: the full form, `quick` for people in a hurry, `smoke` for tests.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FormSpec {
+    #[serde(default = "one")]
+    pub repeats: Spanned<u32>,
+    pub duration: Spanned<Span>,
+    pub omit: Option<Spanned<Span>>,
+    /// Only the cells that agree with one of these; every cell if there are none.
+    #[serde(default)]
+    pub cells: Vec<CellFilter>,
+}
+
+pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompareSpec {
+    pub baseline: Spanned<String>,
+    pub metrics: Vec<String>,
+    /// Differences smaller than this do not matter in practice.
+    pub threshold: Option<Spanned<Share>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewSpec {
+    pub metric: String,
+    pub rows: Option<Spanned<String>>,
+}
+
+/// What somebody else measured under the same conditions.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferenceSpec {
+    pub system: String,
+    /// The systems of this lab it is shown beside; that of the same name if none.
+    #[serde(default)]
+    pub beside: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub axes: IndexMap<Spanned<String>, Spanned<String>>,
+    pub metrics: IndexMap<String, f64>,
+    #[serde(default)]
+    pub source: String,
+}
+
+impl LabFile {
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| FileError::Unreadable { file: path.display().to_string(), source })?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
+    /// `file` is what messages call it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let source = Source::new(file, text);
+        let mut lab: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
+        lab.source = source;
+        lab.check()?;
+        Ok(lab)
+    }
+
+    pub fn name(&self) -> &str {
+        self.name.get_ref()
+    }
+
+    /// The file, letter by letter: it goes into the run directory.
+    pub fn text(&self) -> Arc<str> {
+        self.source.text()
+    }
+
+    pub fn systems(&self) -> impl Iterator<Item = &SystemSpec> {
+        self.system.iter().map(Spanned::get_ref)
+    }
+}
+
+impl SystemSpec {
+    pub fn name(&self) -> &str {
+        self.name.get_ref()
+    }
+}
+
+fn one() -> Spanned<u32> {
+    Spanned::new(0..0, 1)
+}

@@ -1,0 +1,69 @@
+//! What the emulated links of a cell tell about it.
+
+use crate::outcome::Measurement;
+use crate::workload::Turn;
+use emu::{EmulatorStatistics, TracePoint};
+use report::{Axes, Line, Series, Shape};
+use units::{Span, Time};
+
+/// Judges whether the emulation kept its promises, and records the queue the system built.
+pub(crate) fn account(
+    turn: &Turn<'_>,
+    window: &std::ops::Range<Time>,
+    started: Time,
+    seen: &EmulatorStatistics,
+    result: &mut Measurement,
+) {
+    let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
+    result.record("lateness_us.p50", "µs", Some(seen.lateness.quantile(0.5).micros_f64()));
+    result.record("lateness_us.p99", "µs", Some(late.micros_f64()));
+    result.record("lateness_us.max", "µs", Some(worst.micros_f64()));
+    if late > LATENESS_BOUND {
+        result.invalid.push(format!(
+            "the emulated link was late: {late} at p99, bound {LATENESS_BOUND} (was the machine busy with something else?)"
+        ));
+    }
+    let busy = seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0;
+    result.record("emulator_busy_percent", "% of a core", Some(busy));
+    for cable in &seen.cables {
+        let lost = cable.forward.lost_outside_model + cable.backward.lost_outside_model;
+        if lost > 0 {
+            result.invalid.push(format!(
+                "the emulator's ports on {} lost {lost} frames that the model did not drop",
+                cable.name
+            ));
+        }
+    }
+    let Some(first) = seen.cables.first() else { return };
+    // From whoever sends: the queue in front of the bottleneck.
+    let sending = turn.lab.workload.get_ref().from.get_ref();
+    let way = if first.name.starts_with(&format!("{sending}-")) { &first.forward } else { &first.backward };
+    let points = way.trace.as_ref().map_or(&[][..], emu::QueueTrace::points);
+    let inside: Vec<f64> = points
+        .iter()
+        .filter(|point| window.contains(&(started + point.at)))
+        .map(kilobytes)
+        .collect();
+    result.record_quantiles("queue_kbyte", "kB", &inside, &["p50", "p95", "p99", "max"]);
+    result.series.push(Series {
+        name: "queue".to_owned(),
+        system: turn.system.name().to_owned(),
+        axes: Axes::clone(turn.axes),
+        repeat: 0,
+        block: 0,
+        valid: true,
+        shape: Shape::Lines,
+        time_s: points.iter().map(|point| point.at.secs_f64()).collect(),
+        lines: vec![Line {
+            name: "waiting".to_owned(),
+            unit: "kB".to_owned(),
+            values: points.iter().map(|point| Some(kilobytes(point))).collect(),
+        }],
+    });
+}
+
+fn kilobytes(point: &TracePoint) -> f64 {
+    point.queue.count() as f64 / 1000.0
+}
+
+const LATENESS_BOUND: Span = Span::from_millis(1);

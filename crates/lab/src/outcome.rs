@@ -1,0 +1,66 @@
+use indexmap::IndexMap;
+use report::{Axes, Series};
+use serde::{Deserialize, Serialize};
+use units::Share;
+
+/// What one turn came to, as it stands in the run's journal.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    pub system: String,
+    pub axes: Axes,
+    pub block: u32,
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Measured(Measurement),
+    Failed(String),
+}
+
+/// The figures of one turn.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Measurement {
+    pub metrics: IndexMap<String, Value>,
+    #[serde(default)]
+    pub series: Vec<Series>,
+    /// Why the figures are not to be believed; empty if they are.
+    #[serde(default)]
+    pub invalid: Vec<String>,
+    /// The workload had no CPU to spare: the figures may show the machine rather than the system.
+    #[serde(default)]
+    pub cpu_limited: bool,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    pub value: f64,
+    pub unit: String,
+}
+
+impl Measurement {
+    /// A figure that cannot be had is left out, never written as a number.
+    pub fn record(&mut self, metric: &str, unit: &str, value: Option<f64>) {
+        if let Some(value) = value.filter(|value| value.is_finite()) {
+            self.metrics.insert(metric.to_owned(), Value { value, unit: unit.to_owned() });
+        }
+    }
+
+    /// `FAMILY.p50` and so on; nothing where there are no samples.
+    pub fn record_quantiles(&mut self, family: &str, unit: &str, samples: &[f64], parts: &[&str]) {
+        for part in parts {
+            let percent = match *part {
+                "max" => Some(100.0),
+                part => part.strip_prefix('p').and_then(|percent| percent.parse().ok()),
+            };
+            let value = percent
+                .and_then(Share::from_percent)
+                .and_then(|share| crate::stats::quantile(samples, share).ok());
+            self.record(&format!("{family}.{part}"), unit, value);
+        }
+    }
+}

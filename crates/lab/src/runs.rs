@@ -1,0 +1,85 @@
+//! Runs on disk: where a new one goes, which one is unfinished, what a finished one says.
+
+use crate::LabError;
+use report::{Form, Results, Samples};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A finished run, read back.
+#[derive(Debug)]
+pub struct Run {
+    pub path: PathBuf,
+    pub results: Results,
+    /// Every repeat's figures; empty where only `results.json` was named or kept.
+    pub samples: Samples,
+}
+
+/// A directory for a new run: `runs/quic-tun-quick-20261121-030000`.
+pub fn fresh(folder: &Path, lab: &str, form: Form) -> PathBuf {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let stamp: String = crate::runner::rfc3339(seconds)
+        .chars()
+        .filter_map(|c| match c {
+            'T' => Some('-'),
+            c => c.is_ascii_digit().then_some(c),
+        })
+        .collect();
+    let first = folder.join(format!("{}{stamp}", prefix(lab, form)));
+    let mut path = first.clone();
+    for number in 2.. {
+        if !path.exists() {
+            break;
+        }
+        path = first.with_file_name(format!("{}{stamp}-{number}", prefix(lab, form)));
+    }
+    path
+}
+
+/// The latest run of this lab and form that has no results yet.
+pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf, LabError> {
+    let begins = prefix(lab, form);
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| {
+            let name = entry.file_name();
+            let rest = name.to_str().and_then(|name| name.strip_prefix(&begins));
+            rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+        .map(|entry| entry.path())
+        .filter(|path| path.join("run.toml").exists() && !path.join(RESULTS).exists())
+        .collect();
+    // The names end in the time.
+    found.sort();
+    found.pop().ok_or_else(|| {
+        LabError::Usage(format!(
+            "--resume: no unfinished run of `{lab}` in this form under {}/; name one: --resume DIR",
+            folder.display()
+        ))
+    })
+}
+
+/// A run by its directory or by its results.json.
+pub fn read(path: &Path) -> Result<Run, LabError> {
+    let (file, samples) = if path.is_dir() {
+        (path.join(RESULTS), path.join("samples.parquet"))
+    } else {
+        (path.to_owned(), path.with_file_name("samples.parquet"))
+    };
+    let results = Results::read(&file).map_err(|error| LabError::Usage(error.to_string()))?;
+    let samples = match samples.exists() {
+        true => Samples::read(&samples)?,
+        false => Samples::new(&results.lab),
+    };
+    Ok(Run { path: path.to_owned(), results, samples })
+}
+
+fn prefix(lab: &str, form: Form) -> String {
+    match form {
+        Form::Full | Form::Other => format!("{lab}-"),
+        form => format!("{lab}-{}-", form.word()),
+    }
+}
+
+const RESULTS: &str = "results.json";

@@ -1,0 +1,227 @@
+//! From finished turns to `results.json`: medians and intervals per cell, ratios between systems.
+
+use crate::file::LabFile;
+use crate::outcome::{Measurement, Outcome, Verdict};
+use crate::plan::{Plan, PlannedCell};
+use crate::stats::{self, Direction};
+use indexmap::IndexMap;
+use report::{Axes, Cell, Comparison, Metric, Ratio, Reference, Results, Sample, Samples, Series, View};
+use units::Share;
+
+pub fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Results {
+    let mut results = Results::new(lab.name(), plan.form);
+    results.title = lab.title.clone();
+    results.question = lab.question.clone();
+    results.view = lab.view.as_ref().map(|view| View {
+        metric: view.metric.clone(),
+        rows: view.rows.as_ref().map(|rows| rows.get_ref().clone()),
+    });
+    results.reference = lab.reference.iter().map(reference).collect();
+    for cell in &plan.cells {
+        let turns: Vec<&Outcome> =
+            outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
+        let (cell, reasons) = summarised(cell, &turns, lab.seed);
+        for reason in reasons {
+            if !results.invalid_reasons.contains(&reason) {
+                results.invalid_reasons.push(reason);
+            }
+        }
+        results.cells.push(cell);
+    }
+    results.valid = results.cells.iter().all(|cell| cell.valid);
+    results.comparisons = comparisons(lab, plan, outcomes);
+    results.method = method(plan);
+    results
+}
+
+/// Every figure of every turn, and the curves.
+pub fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Series>) {
+    let mut samples = Samples::new(lab.name());
+    let mut series = Vec::new();
+    for outcome in outcomes {
+        let Verdict::Measured(measured) = &outcome.verdict else { continue };
+        for (metric, value) in &measured.metrics {
+            samples.rows.push(Sample {
+                system: outcome.system.clone(),
+                axes: outcome.axes.clone(),
+                repeat: outcome.block,
+                block: outcome.block,
+                time_s: None,
+                metric: metric.clone(),
+                value: value.value,
+                unit: value.unit.clone(),
+                valid: measured.invalid.is_empty(),
+            });
+        }
+        series.extend(measured.series.iter().cloned().map(|curve| Series {
+            repeat: outcome.block,
+            block: outcome.block,
+            valid: measured.invalid.is_empty(),
+            ..curve
+        }));
+    }
+    (samples, series)
+}
+
+/// Which way of a metric is the good one; `None` for what only describes.
+pub(crate) fn direction(metric: &str) -> Option<Direction> {
+    match report::metrics::meaning(metric).direction {
+        report::metrics::Direction::Higher => Some(Direction::HigherIsBetter),
+        report::metrics::Direction::Lower => Some(Direction::LowerIsBetter),
+        report::metrics::Direction::Neither => None,
+    }
+}
+
+pub(crate) fn verdict(verdict: stats::Verdict) -> report::Verdict {
+    match verdict {
+        stats::Verdict::Better => report::Verdict::Better,
+        stats::Verdict::Worse => report::Verdict::Worse,
+        stats::Verdict::NoDifference => report::Verdict::Same,
+        stats::Verdict::Inconclusive => report::Verdict::Inconclusive,
+    }
+}
+
+fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
+    outcome.system == cell.system && outcome.axes == cell.axes
+}
+
+/// The cell, and why it is not valid where it is not.
+fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Vec<String>) {
+    let mut cell = Cell::new(&planned.system, planned.axes.clone());
+    let measured: Vec<&Measurement> = turns.iter().filter_map(|turn| figures(turn)).collect();
+    let failures: Vec<&String> = turns
+        .iter()
+        .filter_map(|turn| match &turn.verdict {
+            Verdict::Failed(reason) => Some(reason),
+            Verdict::Measured(_) => None,
+        })
+        .collect();
+    if measured.is_empty() {
+        let reason = failures.first().map_or("not measured", |reason| reason.as_str());
+        cell.failed = Some(reason.to_owned());
+        return (cell, Vec::new());
+    }
+    for (count, reason) in counted(failures.into_iter()) {
+        cell.warnings.push(format!("{count} of {} repeats failed: {reason}", turns.len()));
+    }
+    let believable: Vec<&Measurement> =
+        measured.iter().copied().filter(|measured| measured.invalid.is_empty()).collect();
+    let mut reasons = Vec::new();
+    if believable.is_empty() {
+        cell.valid = false;
+        reasons = measured.iter().flat_map(|measured| measured.invalid.iter().cloned()).collect();
+    }
+    let used = if believable.is_empty() { &measured } else { &believable };
+    cell.cpu_limited = used.iter().any(|measured| measured.cpu_limited);
+    cell.warnings.extend(
+        counted(used.iter().flat_map(|measured| &measured.warnings)).map(|(_, warning)| warning.clone()),
+    );
+    let mut values: IndexMap<&str, (Vec<f64>, &str)> = IndexMap::new();
+    for (name, value) in used.iter().flat_map(|measured| &measured.metrics) {
+        values.entry(name).or_insert_with(|| (Vec::new(), &value.unit)).0.push(value.value);
+    }
+    for (name, (values, unit)) in values {
+        if let Ok(estimate) = stats::estimate(&values, seed) {
+            let metric = Metric {
+                median: estimate.median,
+                ci95: estimate.ci95.map(|(low, high)| [low, high]),
+                n: estimate.n as u64,
+                unit: unit.to_owned(),
+            };
+            cell.metrics.insert(name.to_owned(), metric);
+        }
+    }
+    (cell, reasons)
+}
+
+fn figures(outcome: &Outcome) -> Option<&Measurement> {
+    match &outcome.verdict {
+        Verdict::Measured(measured) => Some(measured),
+        Verdict::Failed(_) => None,
+    }
+}
+
+/// Each distinct text once, with how often it came.
+fn counted<'a>(texts: impl Iterator<Item = &'a String>) -> impl Iterator<Item = (usize, &'a String)> {
+    let mut counts: IndexMap<&String, usize> = IndexMap::new();
+    for text in texts {
+        *counts.entry(text).or_default() += 1;
+    }
+    counts.into_iter().map(|(text, count)| (count, text))
+}
+
+fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Comparison> {
+    let Some(compare) = &lab.compare else { return Vec::new() };
+    let baseline = compare.baseline.get_ref();
+    let threshold =
+        compare.threshold.as_ref().map_or_else(stats::default_threshold, |share| *share.get_ref());
+    let mut comparisons = Vec::new();
+    for metric in &compare.metrics {
+        let Some(direction) = direction(metric) else { continue };
+        for cell in plan.cells.iter().filter(|cell| cell.system != *baseline) {
+            let value = |system: &str, block: u32| {
+                outcomes
+                    .iter()
+                    .find(|o| o.system == system && o.axes == cell.axes && o.block == block)
+                    .and_then(figures)
+                    .filter(|measured| measured.invalid.is_empty())
+                    .and_then(|measured| measured.metrics.get(metric))
+                    .map(|value| value.value)
+                    .filter(|value| *value > 0.0)
+            };
+            let pairs: Vec<(f64, f64)> = (0..plan.repeats)
+                .filter_map(|block| Some((value(&cell.system, block)?, value(baseline, block)?)))
+                .collect();
+            let judged = compared(metric, cell, baseline, &pairs, direction, threshold, lab.seed);
+            comparisons.extend(judged);
+        }
+    }
+    comparisons
+}
+
+fn compared(
+    metric: &str,
+    cell: &PlannedCell,
+    baseline: &str,
+    pairs: &[(f64, f64)],
+    direction: Direction,
+    threshold: Share,
+    seed: u64,
+) -> Option<Comparison> {
+    let judged = stats::compare_paired(pairs, direction, threshold, seed).ok()?;
+    Some(Comparison {
+        metric: metric.to_owned(),
+        axes: Axes::clone(&cell.axes),
+        a: cell.system.clone(),
+        b: baseline.to_owned(),
+        ratio: Ratio {
+            median: judged.ratio.median,
+            ci95: judged.ratio.ci95.map(|(low, high)| [low, high]),
+        },
+        verdict: verdict(judged.verdict),
+        threshold: Some(threshold.fraction()),
+    })
+}
+
+fn reference(spec: &crate::file::ReferenceSpec) -> Reference {
+    Reference {
+        system: spec.system.clone(),
+        beside: spec.beside.iter().map(|system| system.get_ref().clone()).collect(),
+        axes: spec
+            .axes
+            .iter()
+            .map(|(axis, value)| (axis.get_ref().clone(), value.get_ref().clone()))
+            .collect(),
+        metrics: spec.metrics.clone(),
+        source: spec.source.clone(),
+    }
+}
+
+fn method(plan: &Plan) -> IndexMap<String, String> {
+    let mut method = IndexMap::new();
+    let mut say = |what: &str, how: String| method.insert(what.to_owned(), how);
+    say("measured for", plan.duration.to_string());
+    say("left out at the start", plan.omit.to_string());
+    say("repeats", format!("{}, in randomised blocks that hold every cell once", plan.repeats));
+    method
+}

@@ -1,0 +1,185 @@
+//! The machines of one cell: a namespace per host, an emulated link between each pair that is linked.
+
+use crate::Failure;
+use crate::file::{LabFile, LinkSettings};
+use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
+use host::{Address, HostError, Namespace, Sysctl};
+use indexmap::IndexMap;
+use port::PacketPort;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use units::Time;
+
+/// Which CPUs the emulated links and the workloads get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuPlan {
+    /// The emulator's own; `None` on a machine with a single CPU, where it has to share.
+    pub emulator: Option<usize>,
+    pub workload: Vec<usize>,
+}
+
+/// One cell's network, alive as long as this value.
+#[derive(Debug)]
+pub struct Testbed {
+    hosts: IndexMap<String, Host>,
+    emulator: Emulator,
+    started: Time,
+    /// Held for its interfaces: the links' inner ends are in it.
+    _wires: Namespace,
+}
+
+#[derive(Debug)]
+struct Host {
+    namespace: Namespace,
+    /// The neighbour at the other end of each link, and this host's own address there.
+    links: Vec<(String, IpAddr)>,
+}
+
+impl CpuPlan {
+    /// The last CPU for the emulator: interrupts and everything else prefer the first.
+    pub fn of_this_machine() -> Self {
+        let mut cpus = host::online_cpus();
+        let emulator = if cpus.len() > 1 { cpus.pop() } else { None };
+        Self { emulator, workload: cpus }
+    }
+}
+
+impl Testbed {
+    pub fn build(
+        lab: &LabFile,
+        links: Vec<LinkSettings>,
+        seed: u64,
+        cpus: &CpuPlan,
+    ) -> Result<Self, Failure> {
+        let wires = Namespace::create("wires")?;
+        // The inner ends carry packets for others: a kernel that joins in would add its own.
+        wires.run(|| silence_ipv6())?;
+        let mut hosts = IndexMap::new();
+        for name in &lab.hosts {
+            let namespace = Namespace::create(name.get_ref())?;
+            hosts.insert(name.get_ref().clone(), Host { namespace, links: Vec::new() });
+        }
+        let mut cables = Vec::with_capacity(links.len());
+        for (number, link) in links.into_iter().enumerate() {
+            cables.push(lay(&wires, &mut hosts, number, link, seed)?);
+        }
+        for host in hosts.values() {
+            host.namespace.run(|| {
+                lab.sysctl.iter().try_for_each(|(name, value)| {
+                    host::write_sysctl(&Sysctl { name: name.clone(), value: value.clone() })
+                })
+            })?;
+        }
+        let scheduling = Scheduling { cpu: cpus.emulator, ..alone_or_sharing(cpus) };
+        let emulator = Emulator::start(cables, scheduling)?;
+        Ok(Self { hosts, emulator, started: probe::clock::now(), _wires: wires })
+    }
+
+    /// A handle of the host's namespace.
+    pub fn namespace(&self, host: &str) -> Result<Namespace, HostError> {
+        match self.hosts.get(host) {
+            Some(host) => host.namespace.share(),
+            None => Err(HostError::NoSuchNamespace { name: host.to_owned() }),
+        }
+    }
+
+    /// Where `host` is reached from its neighbour.
+    pub fn address(&self, host: &str, neighbour: &str) -> Result<IpAddr, HostError> {
+        self.hosts
+            .get(host)
+            .and_then(|host| host.links.iter().find(|(name, _)| name == neighbour))
+            .map(|(_, address)| *address)
+            .ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
+    }
+
+    /// The emulator's thread, whose CPU time is the lab's own and no system's.
+    pub fn emulator_tid(&self) -> u32 {
+        self.emulator.tid()
+    }
+
+    pub fn emulator_runs(&self) -> bool {
+        self.emulator.is_running()
+    }
+
+    /// When the emulator's own clock began, on the clock of `probe`.
+    pub fn started(&self) -> Time {
+        self.started
+    }
+
+    /// Takes the network down and tells what its links saw.
+    pub fn finish(self) -> Result<EmulatorStatistics, Failure> {
+        Ok(self.emulator.finish()?)
+    }
+}
+
+/// One link: two veth pairs from the hosts into the namespace of the wires, and ports on their inner ends.
+fn lay(
+    wires: &Namespace,
+    hosts: &mut IndexMap<String, Host>,
+    number: usize,
+    link: LinkSettings,
+    seed: u64,
+) -> Result<Cable, Failure> {
+    let LinkSettings { ends, mtu, forward, backward } = link;
+    let inner = [format!("link{number}a"), format!("link{number}b")];
+    for (side, end) in ends.iter().enumerate() {
+        let far = ends[1 - side].clone();
+        let Some(host) = hosts.get_mut(end) else {
+            return Err(HostError::NoSuchNamespace { name: end.clone() }.into());
+        };
+        let outer = format!("eth{}", host.links.len());
+        host::connect((&host.namespace, &outer), (wires, &inner[side]), mtu)?;
+        let [v4, v6] = addresses(number, side);
+        host::add_address(&host.namespace, &outer, v4)?;
+        if host.namespace.run(|| Ok(host::read_sysctl(IPV6_SWITCH).is_some()))? {
+            host::add_address(&host.namespace, &outer, v6)?;
+        }
+        host.links.push((far, v4.ip));
+    }
+    let open = |name: &str| {
+        let inside = wires.share()?;
+        std::thread::scope(|scope| {
+            let opened = scope.spawn(move || -> Result<PacketPort, Failure> {
+                inside.enter()?;
+                Ok(PacketPort::open(name)?)
+            });
+            opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    };
+    let (mut forward, mut backward) = (forward.config, backward.config);
+    forward.seed = seed.wrapping_add(2 * number as u64);
+    backward.seed = seed.wrapping_add(2 * number as u64 + 1);
+    Ok(Cable {
+        name: format!("{}-{}", ends[0], ends[1]),
+        a: Box::new(open(&inner[0])?),
+        b: Box::new(open(&inner[1])?),
+        forward,
+        backward,
+    })
+}
+
+fn addresses(link: usize, side: usize) -> [Address; 2] {
+    let (high, low, last) = ((link >> 8) as u8, link as u8, side as u8 + 1);
+    let v4 = Ipv4Addr::new(10, 77 + high, low, last);
+    let v6 = Ipv6Addr::new(0xfd77, link as u16, 0, 0, 0, 0, 0, u16::from(last));
+    [Address { ip: IpAddr::V4(v4), prefix: 24 }, Address { ip: IpAddr::V6(v6), prefix: 64 }]
+}
+
+fn silence_ipv6() -> Result<(), HostError> {
+    match host::read_sysctl(IPV6_SWITCH) {
+        None => Ok(()),
+        Some(_) => host::write_sysctl(&Sysctl {
+            name: IPV6_SWITCH.to_owned(),
+            value: "1".to_owned(),
+        }),
+    }
+}
+
+/// On its own CPU the emulator may spin in real time; where it shares one it must leave room.
+fn alone_or_sharing(cpus: &CpuPlan) -> Scheduling {
+    match cpus.emulator {
+        Some(_) => Scheduling::default(),
+        None => Scheduling { spin: units::Span::ZERO, ..Scheduling::default() },
+    }
+}
+
+const IPV6_SWITCH: &str = "net.ipv6.conf.default.disable_ipv6";

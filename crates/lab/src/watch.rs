@@ -1,0 +1,112 @@
+//! What the machine did while a cell was measured.
+
+use crate::outcome::Measurement;
+use crate::testbed::CpuPlan;
+use probe::ProbeError;
+use probe::cpu::CpuSnapshot;
+use probe::process::{KsoftirqdSnapshot, Processes, Thread};
+use units::{Span, Time};
+
+/// Whose CPU time counts as whose.
+#[derive(Debug, Clone, Default)]
+pub struct Roles {
+    /// Processes (with their descendants) of the system under test at the client's side: its own
+    /// programs, or the workload's where the system is the kernel's TCP, which works on their time.
+    pub client: Vec<u32>,
+    pub server: Vec<u32>,
+    pub emulator_tid: u32,
+}
+
+/// The machine's clocks at one moment; two of them tell what happened in between.
+#[derive(Debug)]
+pub struct Watch {
+    cpu: CpuSnapshot,
+    ksoftirqd: KsoftirqdSnapshot,
+    client: Processes,
+    server: Processes,
+    emulator: Thread,
+}
+
+impl Watch {
+    pub fn read(roles: &Roles) -> Result<Self, ProbeError> {
+        Ok(Self {
+            cpu: CpuSnapshot::read()?,
+            ksoftirqd: KsoftirqdSnapshot::read()?,
+            client: trees(&roles.client)?,
+            server: trees(&roles.server)?,
+            emulator: Thread::read(roles.emulator_tid)?,
+        })
+    }
+
+    pub fn taken(&self) -> Time {
+        self.cpu.taken
+    }
+
+    /// Records what happened since `earlier`; `goodput` in Mbit/s turns CPU time into a price.
+    pub fn account(
+        &self,
+        earlier: &Self,
+        cpus: &CpuPlan,
+        goodput: Option<f64>,
+        into: &mut Measurement,
+    ) {
+        let used = self.cpu.since(&earlier.cpu);
+        let elapsed = used.elapsed.secs_f64();
+        if elapsed <= 0.0 {
+            return;
+        }
+        let percent = |time: Span| Some(time.secs_f64() / elapsed * 100.0);
+        let emulator =
+            self.emulator.since(&earlier.emulator).map_or(Span::ZERO, |used| used.cpu.total());
+        // `/proc/stat` and the thread's clock are sampled differently: never below nothing.
+        let system = used.total.busy().saturating_sub(emulator);
+        let client = self.client.since(&earlier.client).sum().total();
+        let server = self.server.since(&earlier.server).sum().total();
+        let ksoftirqd = self.ksoftirqd.since(&earlier.ksoftirqd).sum().total();
+        into.record("cpu_percent.client", "% of a core", percent(client));
+        into.record("cpu_percent.server", "% of a core", percent(server));
+        into.record("cpu_percent.system", "% of a core", percent(system));
+        into.record("cpu_percent.ksoftirqd", "% of a core", percent(ksoftirqd));
+        into.record("cpu_softirq_percent", "% of a core", percent(used.total.softirq));
+        let gbit = goodput.map(|mbit| mbit / 1000.0 * elapsed).filter(|gbit| *gbit > 0.0);
+        let price = |time: Span| gbit.map(|gbit| time.secs_f64() / gbit);
+        into.record("cpu_seconds_per_gbit.client", "core-seconds per Gbit", price(client));
+        into.record("cpu_seconds_per_gbit.server", "core-seconds per Gbit", price(server));
+        let workload = used.over(cpus.workload.iter().copied());
+        let capacity = elapsed * cpus.workload.len().max(1) as f64;
+        let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
+        // From what was busy, not from the idle counter: that one stands still on a sleeping core and
+        // makes up for it later (kernel/time/tick-sched.c).
+        let idle = 100.0 - part(workload.busy() + workload.steal);
+        into.record("idle_percent", "% of the workload's CPUs", Some(idle));
+        if idle < LEAST_IDLE_PERCENT {
+            into.cpu_limited = true;
+        }
+        let steal = part(workload.steal);
+        if steal > 5.0 {
+            into.warnings.push(format!("the hypervisor took {steal:.0} % of the CPU away"));
+        }
+    }
+}
+
+fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
+    let mut all: Option<Processes> = None;
+    for root in roots {
+        match Processes::tree(*root) {
+            Ok(tree) => match &mut all {
+                None => all = Some(tree),
+                Some(all) => all.each.extend(tree.each),
+            },
+            // It ended just now: its time up to the last look is lost to both sides alike.
+            Err(ProbeError::Ended { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match all {
+        Some(all) => Ok(all),
+        None => Processes::of([]),
+    }
+}
+
+/// With less the workload waits for its CPU, and the figure shows that.
+const LEAST_IDLE_PERCENT: f64 = 5.0;

@@ -1,0 +1,334 @@
+//! One TCP transfer at full speed, through the kernel alone or through a pair of programs.
+
+use super::external::{Pair, await_listener, ended, start};
+use super::{Turn, Windowed, iperf3};
+use crate::file::SystemKind;
+use crate::outcome::Measurement;
+use crate::testbed::Testbed;
+use crate::watch::{Roles, Watch};
+use crate::Failure;
+use host::{Confined, Namespace};
+use probe::tcp::{Filter, TcpSocket};
+use report::{Axes, Line, Series, Shape};
+use std::net::SocketAddr;
+use std::time::Duration;
+use units::{Bytes, Span, Time};
+
+pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
+    let workload = turn.lab.workload.get_ref();
+    let (from, to) = (workload.from.get_ref().as_str(), workload.to.get_ref().as_str());
+    let (client_host, server_host) = (testbed.namespace(from)?, testbed.namespace(to)?);
+    let direct = SocketAddr::new(testbed.address(to, from)?, iperf3::PORT);
+    let everywhere = match turn.system.kind {
+        // A tunnel's far end may reach the server over loopback as well.
+        SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), iperf3::PORT),
+        _ => direct,
+    };
+    let mut server =
+        start(&server_host, iperf3::server_argv(everywhere), turn, "workload-server")?;
+    await_listener(&server_host, iperf3::PORT, &mut server, turn, "workload-server")?;
+    let mut pair = Pair::start(turn, testbed)?;
+    let target = pair.as_ref().and_then(|pair| pair.connect).unwrap_or(direct);
+    let congestion = turn.system.congestion.as_ref().map(|name| name.get_ref().as_str());
+    let client = iperf3::Client {
+        to: target,
+        duration: turn.duration,
+        omit: turn.omit,
+        streams: *workload.streams.get_ref(),
+        congestion,
+    };
+    let program = start(&client_host, client.argv(), turn, "workload-client")?;
+    let roles = match &pair {
+        Some(pair) => Roles {
+            client: vec![pair.client.pid()],
+            server: vec![pair.server.pid()],
+            emulator_tid: testbed.emulator_tid(),
+        },
+        None => Roles {
+            client: vec![program.pid()],
+            server: vec![server.pid()],
+            emulator_tid: testbed.emulator_tid(),
+        },
+    };
+    let mut transfer =
+        Transfer { turn, program, server, pair: pair.as_mut(), target, roles, seen: Vec::new() };
+    transfer.follow(&client_host, testbed)
+}
+
+struct Transfer<'a> {
+    turn: &'a Turn<'a>,
+    program: Confined,
+    server: Confined,
+    pair: Option<&'a mut Pair>,
+    target: SocketAddr,
+    roles: Roles,
+    seen: Vec<Look>,
+}
+
+/// The measured connections at one moment.
+struct Look {
+    at: Time,
+    sockets: Vec<TcpSocket>,
+}
+
+impl Transfer<'_> {
+    fn follow(&mut self, inside: &Namespace, testbed: &Testbed) -> Result<Windowed, Failure> {
+        let turn = self.turn;
+        let begun = self.await_data(inside, testbed)?;
+        let opens = begun + Span::from_secs(iperf3::whole_seconds(turn.omit));
+        let closes = opens + Span::from_secs(iperf3::whole_seconds(turn.duration));
+        self.look_until(opens, inside, testbed)?;
+        let before = Watch::read(&self.roles)?;
+        // The last look is taken shortly before the end: afterwards sockets and processes are gone.
+        self.look_until(closes - LAST_LOOK, inside, testbed)?;
+        let after = Watch::read(&self.roles)?;
+        self.await_end(closes + AFTERMATH, testbed)?;
+        let window = before.taken()..after.taken();
+        let mut result = Measurement::default();
+        let goodput = self.read_result(&mut result)?;
+        after.account(&before, turn.cpus, goodput, &mut result);
+        self.read_sockets(&window, &mut result);
+        result.series = self.series(begun);
+        Ok(Windowed { window, result })
+    }
+
+    /// Waits for the first data on as many connections as were asked for, and for the right algorithm.
+    fn await_data(&mut self, inside: &Namespace, testbed: &Testbed) -> Result<Time, Failure> {
+        let deadline = probe::clock::now() + BEGUN_WITHIN;
+        let streams = *self.turn.lab.workload.get_ref().streams.get_ref() as usize;
+        loop {
+            let look = self.look(inside)?;
+            if look.sockets.len() >= streams {
+                self.check_algorithm(&look)?;
+                let at = look.at;
+                self.seen.push(look);
+                return Ok(at);
+            }
+            if let Some(status) = self.program.wait(Duration::from_millis(2))? {
+                return Err(self.early_end(status));
+            }
+            self.check_alive(testbed)?;
+            if probe::clock::now() > deadline {
+                let patience = BEGUN_WITHIN.secs_f64();
+                let text = format!("no data went over {} within {patience:.0} s", self.target);
+                return Err(Failure::Workload(text));
+            }
+        }
+    }
+
+    fn look(&self, inside: &Namespace) -> Result<Look, Failure> {
+        let filter = Filter::established().remote(self.target);
+        let sockets = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
+        let carries = |socket: &TcpSocket| {
+            let sent = socket.info.as_ref().and_then(|info| info.bytes_acked);
+            // iperf3's control connection has passed some hundred bytes by then.
+            sent.is_some_and(|sent| sent > CONTROL_AT_MOST)
+        };
+        let at = probe::clock::now();
+        Ok(Look { at, sockets: sockets.into_iter().filter(carries).collect() })
+    }
+
+    fn check_algorithm(&self, look: &Look) -> Result<(), Failure> {
+        let Some(wanted) = &self.turn.system.congestion else { return Ok(()) };
+        for socket in &look.sockets {
+            let has = socket.congestion_control.as_deref().unwrap_or("(unknown)");
+            if has != wanted.get_ref() {
+                let text =
+                    format!("the connection runs {has} though {} was asked for", wanted.get_ref());
+                return Err(Failure::Workload(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn look_until(
+        &mut self,
+        until: Time,
+        inside: &Namespace,
+        testbed: &Testbed,
+    ) -> Result<(), Failure> {
+        loop {
+            let left = until.since(probe::clock::now());
+            if left == Span::ZERO {
+                return Ok(());
+            }
+            if let Some(status) = self.program.wait(left.min(LOOK_EVERY).as_duration())? {
+                return Err(self.early_end(status));
+            }
+            self.check_alive(testbed)?;
+            let look = self.look(inside)?;
+            self.check_algorithm(&look)?;
+            self.seen.push(look);
+        }
+    }
+
+    fn await_end(&mut self, deadline: Time, testbed: &Testbed) -> Result<(), Failure> {
+        loop {
+            if let Some(status) = self.program.wait(Duration::from_millis(50))? {
+                return if status.success() { Ok(()) } else { Err(self.early_end(status)) };
+            }
+            self.check_alive(testbed)?;
+            if probe::clock::now() > deadline {
+                let text = "iperf3 did not come to an end after its time was over";
+                return Err(Failure::Workload(text.to_owned()));
+            }
+        }
+    }
+
+    fn check_alive(&mut self, testbed: &Testbed) -> Result<(), Failure> {
+        if self.turn.cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        if !testbed.emulator_runs() {
+            return Err(Failure::Workload("the emulated link died".to_owned()));
+        }
+        match self.pair.as_mut().and_then(|pair| pair.failure(self.turn)) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+
+    /// iperf3 says in its JSON why it gave up; if it printed none, its last words must do.
+    fn early_end(&self, status: std::process::ExitStatus) -> Failure {
+        match self.output() {
+            Err(said) if said.starts_with("iperf3: ") => Failure::Workload(said),
+            _ => ended(iperf3::PROGRAM, status, self.turn.scratch, "workload-client"),
+        }
+    }
+
+    fn output(&self) -> Result<iperf3::Output, String> {
+        let path = self.turn.scratch.join("workload-client.out");
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        iperf3::Output::parse(&text)
+    }
+
+    fn read_result(&mut self, result: &mut Measurement) -> Result<Option<f64>, Failure> {
+        let end = self.output().map_err(Failure::Workload)?.end;
+        let (Some(sent), Some(received)) = (&end.sum_sent, &end.sum_received) else {
+            return Err(Failure::Workload("iperf3 gave no totals".to_owned()));
+        };
+        if let (Some(wanted), Some(had)) = (&self.turn.system.congestion, &end.sender_tcp_congestion)
+            && wanted.get_ref() != had
+        {
+            let text = format!("iperf3 ended with {had} though {} was asked for", wanted.get_ref());
+            return Err(Failure::Workload(text));
+        }
+        let goodput = received.bits_per_second / 1e6;
+        result.record("goodput_mbit_s", "Mbit/s", Some(goodput));
+        result.record("sender_mbit_s", "Mbit/s", Some(sent.bits_per_second / 1e6));
+        if end.streams.len() > 1 {
+            let rates: Vec<f64> = end
+                .streams
+                .iter()
+                .filter_map(|stream| Some(stream.receiver.as_ref()?.bits_per_second))
+                .collect();
+            result.record("jain", "", jain(&rates));
+        }
+        let asked = iperf3::whole_seconds(self.turn.duration) as f64;
+        if (received.seconds - asked).abs() > 0.2 * asked {
+            result.warnings.push(format!(
+                "iperf3's receiver counted {:.1} s instead of {asked:.0} s",
+                received.seconds
+            ));
+        }
+        // The server has done its one run; give it the moment to say so before it is stopped.
+        let _ = self.server.wait(Duration::from_millis(200));
+        Ok(Some(goodput))
+    }
+
+    /// What the kernel told of the connections themselves inside the window.
+    fn read_sockets(&self, window: &std::ops::Range<Time>, result: &mut Measurement) {
+        // Behind a pair of programs the workload's connection ends at the near one.
+        if self.pair.is_some() {
+            return;
+        }
+        let inside: Vec<&Look> = self.seen.iter().filter(|l| window.contains(&l.at)).collect();
+        let (Some(first), Some(last)) = (inside.first(), inside.last()) else { return };
+        let total = |look: &Look, field: fn(&probe::tcp::TcpInfo) -> Option<Bytes>| -> Option<u64> {
+            let counts = look.sockets.iter().map(|s| Some(field(s.info.as_ref()?)?.count()));
+            counts.sum()
+        };
+        let grown = |field| Some(total(last, field)?.saturating_sub(total(first, field)?) as f64);
+        let sent = grown(|info| info.bytes_sent);
+        let again = grown(|info| info.bytes_retrans);
+        if let (Some(sent), Some(again)) = (sent, again) {
+            result.record("retransmit_percent", "%", (sent > 0.0).then(|| again / sent * 100.0));
+        }
+        let trips: Vec<f64> = inside
+            .iter()
+            .flat_map(|look| &look.sockets)
+            .filter_map(|socket| Some(socket.info.as_ref()?.rtt?.micros_f64()))
+            .collect();
+        result.record_quantiles("rtt_us", "µs", &trips, &["p50", "p99"]);
+    }
+
+    fn series(&self, begun: Time) -> Vec<Series> {
+        let times: Vec<f64> =
+            self.seen.iter().map(|look| look.at.since(begun).secs_f64()).collect();
+        let mut window = Vec::new();
+        let mut trip = Vec::new();
+        let mut pace = vec![None];
+        for look in &self.seen {
+            let first = look.sockets.first().and_then(|socket| socket.info.as_ref());
+            window.push(first.and_then(|i| Some(i.cwnd()?.count() as f64 / 1000.0)));
+            trip.push(first.and_then(|i| Some(i.rtt?.millis_f64())));
+        }
+        for pair in self.seen.windows(2) {
+            let acked = |look: &Look| -> Option<u64> {
+                look.sockets.iter().map(|s| Some(s.info.as_ref()?.bytes_acked?.count())).sum()
+            };
+            let elapsed = pair[1].at.since(pair[0].at).secs_f64();
+            let bytes = acked(&pair[1]).zip(acked(&pair[0])).map(|(b, a)| b.saturating_sub(a));
+            pace.push(bytes.filter(|_| elapsed > 0.0).map(|b| b as f64 * 8e-6 / elapsed));
+        }
+        pace.truncate(times.len());
+        let line = |name: &str, unit: &str, values| Line {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            values,
+        };
+        let series = |name: &str, lines| Series {
+            name: name.to_owned(),
+            system: self.turn.system.name().to_owned(),
+            axes: Axes::clone(self.turn.axes),
+            repeat: 0,
+            block: 0,
+            valid: true,
+            shape: Shape::Lines,
+            time_s: times.clone(),
+            lines,
+        };
+        vec![
+            series("throughput", vec![line("acknowledged", "Mbit/s", pace)]),
+            series("rtt", vec![line("smoothed", "ms", trip)]),
+            series("cwnd", vec![line("congestion window", "kB", window)]),
+        ]
+    }
+}
+
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n for one taking all.
+fn jain(rates: &[f64]) -> Option<f64> {
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    let sum: f64 = rates.iter().sum();
+    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
+}
+
+const LOOK_EVERY: Span = Span::from_millis(100);
+const LAST_LOOK: Span = Span::from_millis(60);
+/// The exchange of results passes a lossy path as well, and each loss there costs a timeout.
+const AFTERMATH: Span = Span::from_secs(30);
+const BEGUN_WITHIN: Span = Span::from_secs(20);
+const CONTROL_AT_MOST: Bytes = Bytes::new(4_096);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jain_knows_fair_from_unfair() {
+        assert_eq!(jain(&[5.0, 5.0]), Some(1.0));
+        assert_eq!(jain(&[10.0, 0.0]), Some(0.5));
+        assert_eq!(jain(&[]), None);
+        assert_eq!(jain(&[0.0]), None);
+    }
+}

@@ -1,0 +1,213 @@
+//! Programs of others, started in both hosts for the workload to pass through.
+
+use super::Turn;
+use crate::Failure;
+use crate::file::SystemSpec;
+use crate::testbed::Testbed;
+use host::{Confined, Namespace, Program};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A pair of programs at work, and where the workload connects instead of straight to the server.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) server: Confined,
+    pub(super) client: Confined,
+    pub(super) connect: Option<SocketAddr>,
+}
+
+/// The programs of a system that are not installed here.
+pub fn missing_programs(system: &SystemSpec) -> Vec<String> {
+    [&system.server, &system.client]
+        .into_iter()
+        .flatten()
+        .filter_map(|command| words(command.get_ref()).into_iter().next())
+        .filter(|program| !is_installed(program))
+        .collect()
+}
+
+/// Whether `program` is a path to, or a name in PATH of, something executable.
+pub fn is_installed(program: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let executable = |path: &Path| {
+        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return executable(Path::new(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
+}
+
+impl Pair {
+    pub(super) fn start(turn: &Turn<'_>, testbed: &Testbed) -> Result<Option<Self>, Failure> {
+        let (Some(server), Some(client)) = (&turn.system.server, &turn.system.client) else {
+            return Ok(None);
+        };
+        let workload = turn.lab.workload.get_ref();
+        let (from, to) = (workload.from.get_ref().as_str(), workload.to.get_ref().as_str());
+        let fill = |text: &str| -> Result<String, Failure> {
+            let client = testbed.address(from, to)?.to_string();
+            let server = testbed.address(to, from)?.to_string();
+            let port = super::iperf3::PORT.to_string();
+            crate::file::fill(text, &crate::file::COMMAND_WORDS, |name| match name {
+                "client" => Some(client.clone()),
+                "server" => Some(server.clone()),
+                "port" => Some(port.clone()),
+                axis => turn.axes.get(axis).cloned(),
+            })
+            .map_err(Failure::Workload)
+        };
+        let begin = |host: &str, command: &str, log: &str| -> Result<Confined, Failure> {
+            let argv = words(&fill(command)?);
+            start(&testbed.namespace(host)?, argv, turn, log)
+        };
+        let server = begin(to, server.get_ref(), "system-server")?;
+        let mut pair =
+            Self { server, client: begin(from, client.get_ref(), "system-client")?, connect: None };
+        if let Some(connect) = &turn.system.connect {
+            let text = fill(connect.get_ref())?;
+            let address: SocketAddr = text.parse().map_err(|_| {
+                Failure::Workload(format!("connect = `{text}` is not an address and a port"))
+            })?;
+            pair.connect = Some(address);
+            let inside = testbed.namespace(from)?;
+            await_listener(&inside, address.port(), &mut pair.client, turn, "system-client")?;
+        }
+        Ok(Some(pair))
+    }
+
+    /// Whether one of them ended, which ends the measurement too.
+    pub(super) fn failure(&mut self, turn: &Turn<'_>) -> Option<Failure> {
+        for (program, log) in
+            [(&mut self.server, "system-server"), (&mut self.client, "system-client")]
+        {
+            if let Ok(Some(status)) = program.wait(Duration::ZERO) {
+                return Some(ended(program.name(), status, turn.scratch, log));
+            }
+        }
+        None
+    }
+}
+
+/// Starts a program with its output in `scratch`, on the workload's CPUs.
+pub(super) fn start(
+    inside: &Namespace,
+    argv: Vec<String>,
+    turn: &Turn<'_>,
+    log: &str,
+) -> Result<Confined, Failure> {
+    let create = |ending: &str| {
+        let path = turn.scratch.join(format!("{log}.{ending}"));
+        File::create(&path).map_err(|e| Failure::io(&format!("creating {}", path.display()), &e))
+    };
+    let program = Program {
+        argv,
+        environment: Vec::new(),
+        stdout: create("out")?,
+        stderr: create("err")?,
+        cpus: turn.cpus.workload.clone(),
+    };
+    Ok(Confined::start(inside, program)?)
+}
+
+/// Waits until somebody listens at `port` inside, as the kernel itself tells.
+pub(super) fn await_listener(
+    inside: &Namespace,
+    port: u16,
+    program: &mut Confined,
+    turn: &Turn<'_>,
+    log: &str,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let filter = probe::tcp::Filter::listening().local_port(port);
+    while Instant::now() < deadline {
+        if turn.cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        let listeners = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
+        if !listeners.is_empty() {
+            return Ok(());
+        }
+        if let Some(status) = program.wait(Duration::from_millis(5))? {
+            return Err(ended(program.name(), status, turn.scratch, log));
+        }
+    }
+    let (name, patience) = (program.name(), READY_WITHIN.as_secs());
+    Err(Failure::Workload(format!("{name} did not listen on port {port} within {patience} s")))
+}
+
+/// How a program that should have gone on ended, with its last words.
+pub(super) fn ended(
+    name: &str,
+    status: std::process::ExitStatus,
+    scratch: &Path,
+    log: &str,
+) -> Failure {
+    let words = ["err", "out"]
+        .iter()
+        .filter_map(|ending| std::fs::read(scratch.join(format!("{log}.{ending}"))).ok())
+        .map(|bytes| last_line(&bytes))
+        .find(|line| !line.is_empty())
+        .unwrap_or_else(|| "it said nothing".to_owned());
+    Failure::Workload(format!("{name} ended early ({status}): {words}"))
+}
+
+fn last_line(output: &[u8]) -> String {
+    let tail = &output[output.len().saturating_sub(2_000)..];
+    let text = String::from_utf8_lossy(tail);
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
+}
+
+/// A command line's words: blanks separate, single and double quotes keep together.
+pub(super) fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
+    for c in line.chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            (c, Some(_)) => word.push(c),
+            ('"' | '\'', None) => (quote, begun) = (Some(c), true),
+            (c, None) if c.is_whitespace() => {
+                if begun {
+                    words.push(std::mem::take(&mut word));
+                }
+                begun = false;
+            }
+            (c, None) => {
+                word.push(c);
+                begun = true;
+            }
+        }
+    }
+    if begun {
+        words.push(word);
+    }
+    words
+}
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_keep_words_together() {
+        assert_eq!(words("a  'b c' d\"e f\" ''"), ["a", "b c", "de f", ""]);
+        assert!(words("  ").is_empty());
+    }
+
+    #[test]
+    fn programs_are_found_in_path_and_by_path() {
+        assert!(is_installed("sh") && is_installed("/bin/sh"));
+        assert!(!is_installed("no-such-program-here") && !is_installed("/etc/hostname"));
+    }
+
+    #[test]
+    fn the_last_words_are_the_last_line_that_says_something() {
+        assert_eq!(last_line(b"one\ntwo\n\n  \n"), "two");
+        assert_eq!(last_line(b""), "");
+    }
+}

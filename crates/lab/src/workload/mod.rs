@@ -1,0 +1,74 @@
+//! What is done over the network of a cell, and how it is measured.
+
+mod bulk;
+mod external;
+mod iperf3;
+mod link_accuracy;
+mod udp;
+
+pub use external::{is_installed, missing_programs};
+
+use crate::file::{LabFile, SystemSpec, WorkloadKind};
+use crate::outcome::Measurement;
+use crate::testbed::{CpuPlan, Testbed};
+use crate::{Cancel, Failure};
+use report::Axes;
+use std::path::Path;
+use units::Span;
+
+/// Everything one turn needs to know.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    pub lab: &'a LabFile,
+    pub system: &'a SystemSpec,
+    pub axes: &'a Axes,
+    pub duration: Span,
+    pub omit: Span,
+    pub seed: u64,
+    pub cpus: &'a CpuPlan,
+    /// For what the programs say; emptied before every turn.
+    pub scratch: &'a Path,
+    pub cancel: &'a Cancel,
+}
+
+impl Turn<'_> {
+    /// Builds the cell's network, measures, and takes the network down.
+    pub fn measure(&self) -> Result<Measurement, Failure> {
+        let links = self
+            .lab
+            .links_at(self.axes)
+            .map_err(|error| Failure::Workload(error.to_string()))?;
+        let expected = links.first().map(|link| link.forward.config.clone());
+        let testbed = Testbed::build(self.lab, links, self.seed, self.cpus)?;
+        let measured = match (self.lab.workload.get_ref().kind, expected) {
+            (WorkloadKind::Bulk, _) => bulk::measure(self, &testbed),
+            (WorkloadKind::LinkAccuracy, Some(expected)) => {
+                link_accuracy::measure(self, &testbed, &expected)
+            }
+            (WorkloadKind::LinkAccuracy, None) => {
+                Err(Failure::Workload("the lab has no link to judge".to_owned()))
+            }
+        };
+        let died = !testbed.emulator_runs();
+        let started = testbed.started();
+        let seen = testbed.finish();
+        match (measured, seen) {
+            // Without its link a workload fails in ways of its own; the cause says more.
+            (Err(Failure::Interrupted), _) => Err(Failure::Interrupted),
+            (_, Err(cause)) if died => Err(cause),
+            (Err(failure), _) => Err(failure),
+            (Ok(_), Err(cause)) => Err(cause),
+            (Ok(mut windowed), Ok(seen)) => {
+                crate::links::account(self, &windowed.window, started, &seen, &mut windowed.result);
+                Ok(windowed.result)
+            }
+        }
+    }
+}
+
+/// A result, and the stretch of time it speaks of.
+#[derive(Debug)]
+pub(crate) struct Windowed {
+    pub(crate) window: std::ops::Range<units::Time>,
+    pub(crate) result: Measurement,
+}

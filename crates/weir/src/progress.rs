@@ -1,0 +1,62 @@
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lab::{Outcome, Plan, PlannedCell, Progress, Verdict};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// A line on the terminal with the time left; nothing where there is no terminal.
+#[derive(Debug)]
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(crate) fn new() -> Self {
+        let bar = ProgressBar::hidden();
+        if std::io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        if let Ok(style) = ProgressStyle::with_template(
+            "{bar:24} {pos}/{len} cells, {eta} left  {msg}",
+        ) {
+            bar.set_style(style);
+        }
+        Self(bar)
+    }
+
+    pub(crate) fn finish(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+impl Progress for Bar {
+    fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration) {
+        self.0.set_length(plan.turns.len() as u64);
+        self.0.set_position(finished as u64);
+        self.0.reset_eta();
+        self.0.enable_steady_tick(Duration::from_millis(500));
+        self.note(&format!(
+            "{} cells, {} times each: about {}",
+            plan.cells.len(),
+            plan.repeats,
+            report::number::duration(estimate.as_secs_f64())
+        ));
+    }
+
+    fn turn(&mut self, _number: usize, cell: &PlannedCell) {
+        let at: Vec<String> = cell.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
+        self.0.set_message(format!("{} at {}", cell.system, at.join(", ")));
+    }
+
+    fn done(&mut self, _number: usize, outcome: &Outcome) {
+        self.0.inc(1);
+        if let Verdict::Failed(reason) = &outcome.verdict {
+            self.note(&format!("{} failed: {reason}", outcome.system));
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        if self.0.is_hidden() {
+            eprintln!("{text}");
+        } else {
+            self.0.println(text);
+        }
+    }
+}

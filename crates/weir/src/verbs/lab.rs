@@ -1,0 +1,148 @@
+use crate::exit::Ending;
+use crate::progress::Bar;
+use crate::signals::cancel_on_signals;
+use clap::{Args, Subcommand};
+use lab::{Finished, LabError, LabFile, Request, builtin, runs};
+use report::Form;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Measure every cell of a lab and write a report
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Run),
+    /// List the labs that come with weir
+    List,
+    /// Print a lab's file, to read or to start one's own from
+    Show { lab: String },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// A built-in lab's name (see `weir lab list`), or the path of a lab file
+    lab: String,
+    /// The short form, for people in a hurry: minutes
+    #[arg(long, conflicts_with = "smoke")]
+    quick: bool,
+    /// The shortest form, one cell per system: does it work at all?
+    #[arg(long)]
+    smoke: bool,
+    /// Only these systems, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    systems: Vec<String>,
+    /// How often each cell is measured, instead of what the form says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeats: Option<u32>,
+    /// Where the run is written [default: runs/LAB-FORM-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and form
+    #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "out")]
+    resume: Option<Option<PathBuf>>,
+    /// Print results.json instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
+    match verb {
+        Verb::Run(arguments) => run_lab(&arguments),
+        Verb::List => list(),
+        Verb::Show { lab } => {
+            print!("{}", builtin::open(&lab)?.text());
+            Ok(Ending::Fine)
+        }
+    }
+}
+
+fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
+    let lab = builtin::open(&arguments.lab)?;
+    let form = match (arguments.quick, arguments.smoke) {
+        (true, _) => Form::Quick,
+        (_, true) => Form::Smoke,
+        _ => Form::Full,
+    };
+    let directory = directory(arguments, &lab, form)?;
+    // Before anything starts a thread: becoming root of a user namespace needs that.
+    let privilege = host::acquire()?;
+    if let Some(sentence) = privilege.degradation() {
+        eprintln!("note: {sentence}");
+    }
+    let cancel = cancel_on_signals()?;
+    let mut bar = Bar::new();
+    let request = Request {
+        lab,
+        form,
+        directory: directory.clone(),
+        resume: arguments.resume.is_some(),
+        systems: arguments.systems.clone(),
+        repeats: arguments.repeats,
+        command: command_line(),
+        privilege,
+    };
+    let outcome = lab::run(request, &cancel, &mut bar);
+    bar.finish();
+    let Finished { results, directory } = outcome.inspect_err(|error| {
+        if matches!(error, LabError::Interrupted) {
+            eprintln!("to continue: weir lab run {} {}--resume {}", arguments.lab, form_flag(form), directory.display());
+        }
+    })?;
+    if arguments.json {
+        print!("{}", results.to_json()?);
+    } else {
+        print!("{}", report::terminal::render(&results, width(), std::io::stdout().is_terminal()));
+        println!("\nreport: {}", absolute(&directory.join("report.html")).display());
+    }
+    let failed = results.cells.iter().any(|cell| cell.failed.is_some());
+    Ok(if failed || !results.valid { Ending::Failed } else { Ending::Fine })
+}
+
+fn directory(arguments: &Run, lab: &LabFile, form: Form) -> Result<PathBuf, LabError> {
+    match (&arguments.out, &arguments.resume) {
+        (Some(out), _) => Ok(out.clone()),
+        (None, Some(Some(run))) => Ok(run.clone()),
+        (None, Some(None)) => runs::latest_unfinished(Path::new(RUNS), lab.name(), form),
+        (None, None) => Ok(runs::fresh(Path::new(RUNS), lab.name(), form)),
+    }
+}
+
+fn list() -> anyhow::Result<Ending> {
+    for builtin in builtin::BUILTIN {
+        let lab = builtin::open(builtin.name)?;
+        println!("{:<16} {}", builtin.name, lab.question);
+    }
+    Ok(Ending::Fine)
+}
+
+fn command_line() -> String {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    format!("weir {}", words.join(" "))
+}
+
+fn form_flag(form: Form) -> String {
+    match form {
+        Form::Full | Form::Other => String::new(),
+        form => format!("--{} ", form.word()),
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The terminal's columns; what fits on most where there is none.
+pub(crate) fn width() -> usize {
+    rustix::termios::tcgetwinsize(std::io::stdout())
+        .map_or(0, |size| usize::from(size.ws_col))
+        .max(MINIMUM_WIDTH)
+}
+
+const RUNS: &str = "runs";
+const MINIMUM_WIDTH: usize = 100;
+const RUN_EXAMPLES: &str = "\
+Examples:
+  weir lab run quic-tun --quick
+  weir lab run quic-tun --systems tcp-bbr,tcp-cubic --repeats 10
+  weir lab run ./my-lab.toml
+  weir lab run quic-tun --resume";

@@ -1,0 +1,3 @@
+//! One file per verb: its arguments, and the call into the crate that does it.
+
+pub(crate) mod lab;
