@@ -24,10 +24,10 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
                     (figures::charts(results, samples))
                     (figures::comparisons(results))
                     (tables::other_metrics(results))
-                    (failures_and_warnings(results))
                     (cells::details(results, &drawn))
-                    (how_measured(results))
                     (environment(results))
+                    (how_measured(results))
+                    (failures_and_warnings(results))
                     (repeat(results, lab_file))
                 }
                 footer {
@@ -87,6 +87,10 @@ fn masthead(results: &Results) -> Markup {
                 @if let Some(started) = &results.started { span { (started) } }
                 @if let Some(seconds) = results.duration_s {
                     span { "took " (number::duration(seconds)) }
+                }
+                @let warnings = method::warnings(results).len();
+                @if warnings > 0 {
+                    span { a href="#warnings" { (answer::counted(warnings, "warning")) } }
                 }
             }
             @if !results.valid {

@@ -97,7 +97,7 @@ fn headline_tables(out: &mut String, results: &Results) {
     let mut notes = vec!["Median, with its 95 % interval in brackets.".to_owned()];
     if pivot.has_published() {
         notes.push(format!(
-            "“ref” is the published number: {}.",
+            "“ref” is the reference number: {}.",
             method::sources(results)
         ));
     }
@@ -253,16 +253,26 @@ fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
         format!("| {} |", texts.join(" | "))
     };
     line(out, &row(heads));
-    let rule: Vec<&str> = heads
-        .iter()
-        .enumerate()
-        .map(|(i, _)| if i == 0 { "---" } else { "---:" })
+    let numeric = |column: usize| {
+        let texts = rows.iter().filter_map(|row| row.get(column));
+        column > 0
+            && texts.clone().next().is_some()
+            && texts.into_iter().all(|text| is_number(text))
+    };
+    let rule: Vec<&str> = (0..heads.len())
+        .map(|column| if numeric(column) { "---:" } else { "---" })
         .collect();
     line(out, &format!("| {} |", rule.join(" | ")));
     for texts in rows {
         line(out, &row(texts));
     }
     line(out, "");
+}
+
+/// Whether a text reads as a value, so that its column lines up at the right.
+fn is_number(text: &str) -> bool {
+    let first = text.chars().next();
+    first.is_none_or(|c| c.is_ascii_digit() || matches!(c, '−' | '–' | '[')) || text == "failed"
 }
 
 fn bullets<'a>(out: &mut String, texts: impl Iterator<Item = &'a String>) {

@@ -23,6 +23,8 @@ pub struct Sample {
     pub block: u32,
     /// Seconds since the repeat began; absent for a value of the whole repeat.
     pub time_s: Option<f64>,
+    /// A metric of the results for a whole repeat; `fct_ms`, `latency_us` or `rtt_us`, without a
+    /// quantile, for a single event, from which the report draws distributions.
     pub metric: String,
     pub value: f64,
     pub unit: String,

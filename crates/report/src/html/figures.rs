@@ -38,7 +38,7 @@ pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
                 }
             }
             p class="note" {
-                "Bars are 95 % intervals; dashed lines with hollow marks are published numbers. The "
+                "Bars are 95 % intervals; dashed lines with hollow marks are reference numbers. The "
                 a href="#results" { "table above" } " holds the same numbers."
             }
         }
@@ -195,7 +195,7 @@ fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
                 .iter()
                 .find_map(|row| row.entries[place].published);
             let name = reference.map_or(column.system(), |(reference, _)| &reference.system);
-            let name = format!("{name}, published");
+            let name = format!("{name}, reference");
             lines.push(ChartLine {
                 name,
                 colour,

@@ -16,15 +16,15 @@ pub(super) fn headline(results: &Results) -> Markup {
         p class="note" {
             "Median of the repeats, its 95 % interval below it."
             @if pivot.has_published() {
-                " Published numbers stand beside: " (method::sources(results))
-                ". The factor is measured over published."
+                " Reference numbers stand beside: " (method::sources(results))
+                ". The factor is measured over reference."
             }
             @for mark in method::marks(results) { " " (mark) }
         }
     }
 }
 
-/// Every other metric in the same form, closed unless there are published numbers to hold it against.
+/// Every other metric in the same form, closed unless there are reference numbers to hold it against.
 pub(super) fn other_metrics(results: &Results) -> Markup {
     let main = pivot::headline(results);
     let others: Vec<Pivot<'_>> = pivot::metric_names(results)
@@ -79,7 +79,7 @@ fn table(pivot: &Pivot<'_>, panel: &Panel<'_>) -> Markup {
                         @match &pivot.columns[*index] {
                             Column::Measured(system) => { th scope="col" { (system) } }
                             Column::Published(system) => {
-                                th scope="col" class="published" { (system) br; "published" }
+                                th scope="col" class="published" { (system) br; "reference" }
                             }
                         }
                     }
@@ -119,7 +119,7 @@ fn entry(entry: &Entry<'_>) -> Markup {
             }
             @if let Some((reference, value)) = entry.published {
                 small title=(reference.source) {
-                    "published " (number::format(value))
+                    "reference " (number::format(value))
                     @if let Some(ratio) = entry.ratio() { " · " (number::ratio(ratio)) }
                 }
             }

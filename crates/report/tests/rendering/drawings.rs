@@ -13,7 +13,7 @@ fn lines() {
         y_label: "Goodput, Mbit/s".to_owned(),
         lines: vec![
             line("tcp-cubic", 0, false, &[561.0, 60.3, 12.8]),
-            line("tcp, published", 0, true, &[562.0, 60.7, 13.0]),
+            line("tcp, reference", 0, true, &[562.0, 60.7, 13.0]),
             line("weir-tunnel", 1, false, &[588.0, f64::NAN, 402.0]),
         ],
     };
