@@ -193,6 +193,10 @@ fn title(results: &Results) -> &str {
         .map_or("A lab's run", String::as_str)
 }
 
+// A simulated sweep has thousands of cells. Beyond this many the page shows the main metric of all,
+// and leaves the rest to results.json: otherwise it takes seconds to open.
+const MOST_CELLS: usize = 600;
+
 const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
 const SCRIPT_HASH: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js.hash"));
 const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/report.css"));

@@ -9,6 +9,8 @@ use crate::{Series, Shape, axis, method, metrics, number, pivot};
 
 pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
     let headline = pivot::headline(results);
+    let by_cell = embed::ByCell::of(drawn);
+    let beyond = results.cells.len().saturating_sub(super::MOST_CELLS);
     html! {
         h2 id="cells" { "Cell by cell" }
         @if !drawn.is_empty() {
@@ -19,16 +21,19 @@ pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
                 }
             }
         }
-        @for (index, cell) in results.cells.iter().enumerate() {
+        @for (index, cell) in results.cells.iter().take(super::MOST_CELLS).enumerate() {
             details class="cell" id={"cell-" (index)} {
                 (summary(results, cell, headline))
                 div class="inside" {
                     @if let Some(reason) = &cell.failed { p class="failed" { "Failed: " (reason) } }
                     @for warning in &cell.warnings { p class="note" { "Warning: " (warning) } }
-                    (over_time(cell, index, drawn))
+                    (over_time(index, by_cell.at(cell)))
                     (numbers(results, cell))
                 }
             }
+        }
+        @if beyond > 0 {
+            p class="note" { (beyond) " more cells are in " code { "results.json" } "." }
         }
     }
 }
@@ -51,8 +56,7 @@ fn summary(results: &Results, cell: &Cell, headline: Option<&str>) -> Markup {
     }
 }
 
-fn over_time(cell: &Cell, index: usize, drawn: &[&Series]) -> Markup {
-    let mine = embed::of_cell(drawn, cell);
+fn over_time(index: usize, mine: &[(usize, &Series)]) -> Markup {
     html! {
         @if let Some((_, first)) = mine.first() {
             p class="note" {
@@ -60,7 +64,7 @@ fn over_time(cell: &Cell, index: usize, drawn: &[&Series]) -> Markup {
                 code { "samples.parquet" } ". Drag to look closer, double-click to see all again."
             }
             div class="charts" {
-                @for (place, series) in &mine {
+                @for (place, series) in mine {
                     @let stride = embed::stride(series);
                     figure {
                         figcaption {

@@ -1,9 +1,11 @@
 //! The time series as JSON inside the page.
 
+use std::collections::HashMap;
+
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-use crate::results::Cell;
+use crate::results::{Axes, Cell};
 use crate::{Series, Shape, axis};
 
 /// The series that the page draws: of each cell and name the first repeat, the others are in the
@@ -20,15 +22,23 @@ pub(super) fn choose(series: &[Series]) -> Vec<&Series> {
     chosen.into_values().take(MOST_SERIES).collect()
 }
 
-/// The chosen series of one cell, with their place in the page's data.
-pub(super) fn of_cell<'a>(chosen: &[&'a Series], cell: &Cell) -> Vec<(usize, &'a Series)> {
-    let mine = |one: &Series| one.system == cell.system && one.axes == cell.axes;
-    chosen
-        .iter()
-        .enumerate()
-        .filter(|(_, one)| mine(one))
-        .map(|(index, one)| (index, *one))
-        .collect()
+/// The chosen series by cell, each with its place in the page's data.
+pub(super) struct ByCell<'a>(HashMap<String, Vec<(usize, &'a Series)>>);
+
+impl<'a> ByCell<'a> {
+    pub(super) fn of(chosen: &[&'a Series]) -> Self {
+        let mut cells: HashMap<String, Vec<(usize, &Series)>> = HashMap::new();
+        for (index, one) in chosen.iter().enumerate() {
+            let key = cell_key(&one.system, &one.axes);
+            cells.entry(key).or_default().push((index, one));
+        }
+        Self(cells)
+    }
+
+    pub(super) fn at(&self, cell: &Cell) -> &[(usize, &'a Series)] {
+        let series = self.0.get(&cell_key(&cell.system, &cell.axes));
+        series.map_or(&[], Vec::as_slice)
+    }
 }
 
 /// JSON that cannot end the script element it stands in, whatever its texts hold.
@@ -69,6 +79,10 @@ pub(super) fn thinned_time(series: &Series, stride: usize) -> Vec<f64> {
         .chunks(stride)
         .filter_map(|part| part.first().copied())
         .collect()
+}
+
+fn cell_key(system: &str, axes: &Axes) -> String {
+    format!("{system}\u{1d}{}", axis::key(axes))
 }
 
 fn encode(series: &Series) -> Value {

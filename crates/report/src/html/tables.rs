@@ -30,6 +30,7 @@ pub(super) fn other_metrics(results: &Results) -> Markup {
     let others: Vec<Pivot<'_>> = pivot::metric_names(results)
         .into_iter()
         .filter(|name| Some(*name) != main)
+        .filter(|_| results.cells.len() <= super::MOST_CELLS)
         .map(|name| Pivot::of(results, name))
         .collect();
     html! {
