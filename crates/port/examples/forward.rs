@@ -1,7 +1,7 @@
 //! What a port costs: two namespaces, a thread that hands every frame on between them, and a bulk
 //! transfer through it with the ends' offloads untouched.
 //!
-//! `cargo run --release -p weir-port --example forward -- [SECONDS] [IPERF3 ARGUMENTS...]`
+//! `cargo run --release -p weir-port --example forward -- [SECONDS [queue|ring [IPERF3 ARGUMENTS...]]]`
 //!
 //! Needs root and iperf3. The forwarding thread is pinned to the first processor, the two ends of
 //! the transfer to the second.
@@ -11,20 +11,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use port::{FramePool, PacketPort, Port, PortCounters};
+use port::{FramePool, PacketOptions, PacketPort, Port, PortCounters, SuperPackets};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let seconds: u64 = arguments.next().map_or(Ok(5), |text| text.parse())?;
+    let super_packets = match arguments.next().as_deref() {
+        None => SuperPackets::Auto,
+        Some("queue") => SuperPackets::Queue,
+        Some("ring") => SuperPackets::Ring,
+        Some(other) => return Err(format!("{other:?} is neither queue nor ring").into()),
+    };
     let rest: Vec<String> = arguments.collect();
 
     let stop = Arc::new(AtomicBool::new(false));
     let (ready, is_ready) = mpsc::channel();
     let forwarder = std::thread::spawn({
         let stop = stop.clone();
-        move || forward(&stop, &ready)
+        move || forward(&stop, super_packets, &ready)
     });
     let Ok(holder) = is_ready.recv() else {
         return forwarder
@@ -91,7 +97,11 @@ struct Cost {
     counters: Vec<PortCounters>,
 }
 
-fn forward(stop: &AtomicBool, ready: &mpsc::Sender<[u32; 2]>) -> Result<Cost, Failure> {
+fn forward(
+    stop: &AtomicBool,
+    super_packets: SuperPackets,
+    ready: &mpsc::Sender<[u32; 2]>,
+) -> Result<Cost, Failure> {
     run(
         "taskset",
         &[
@@ -129,7 +139,14 @@ fn forward(stop: &AtomicBool, ready: &mpsc::Sender<[u32; 2]>) -> Result<Cost, Fa
         )?;
         run("nsenter", &[&namespace, "ip", "link", "set", "eth0", "up"])?;
     }
-    let mut ports = [PacketPort::open("left")?, PacketPort::open("right")?];
+    let options = PacketOptions {
+        super_packets,
+        ..PacketOptions::default()
+    };
+    let mut ports = [
+        PacketPort::open_with("left", options)?,
+        PacketPort::open_with("right", options)?,
+    ];
     for port in &ports {
         println!("{}", port.describe());
     }

@@ -17,6 +17,8 @@
 //! one, and what is larger than a buffer is lost. It would serve only with the peer's offloads
 //! off, and a port must not depend on that.
 
+#[cfg(test)]
+mod against_kernel;
 mod clock;
 mod counters;
 mod error;
@@ -40,7 +42,7 @@ pub use error::PortError;
 pub use frame::Frame;
 pub use interface::Interface;
 pub use null::NullPort;
-pub use packet::{PacketOptions, PacketPort};
+pub use packet::{PacketOptions, PacketPort, SuperPackets};
 pub use pair::{PairPort, pair};
 pub use pool::FramePool;
 pub use tap::{TapKind, TapPort};

@@ -39,16 +39,31 @@ pub struct PacketPort {
 pub struct PacketOptions {
     /// Slots of the ring: how many packets may wait.
     pub slots: usize,
-    /// Memory for super-packets that wait.
+    pub super_packets: SuperPackets,
+    /// Memory for super-packets that wait in the queue.
     pub receive_buffer: Bytes,
     /// Receive frames to every address, not only to the interface's own.
     pub promiscuous: bool,
+}
+
+/// Where super-packets wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SuperPackets {
+    /// In the queue if its limit may be raised enough (`SO_RCVBUFFORCE`, which takes CAP_NET_ADMIN
+    /// outside of user namespaces, or a large `net.core.rmem_max`), in the ring otherwise.
+    #[default]
+    Auto,
+    /// In the socket's queue, beside a ring of many small slots.
+    Queue,
+    /// In a ring of few slots, each large enough for any of them.
+    Ring,
 }
 
 impl Default for PacketOptions {
     fn default() -> Self {
         Self {
             slots: 16384,
+            super_packets: SuperPackets::Auto,
             receive_buffer: Bytes::new(256 << 20),
             promiscuous: true,
         }
@@ -89,7 +104,16 @@ impl PacketPort {
             "PACKET_IGNORE_OUTGOING (Linux 4.20)",
         )?;
         let receive_buffer = grow_receive_buffer(&receiver, options.receive_buffer);
-        let ring = Ring::map(&receiver, slot_size(interface.mtu), options.slots)
+        let in_ring = match options.super_packets {
+            SuperPackets::Auto => receive_buffer < options.receive_buffer.min(ENOUGH_QUEUED),
+            SuperPackets::Queue => false,
+            SuperPackets::Ring => true,
+        };
+        let (slot_size, slots) = match in_ring {
+            true => (LARGE_SLOT, options.slots.min(MOST_LARGE_SLOTS)),
+            false => (slot_size(interface.mtu), options.slots),
+        };
+        let ring = Ring::map(&receiver, slot_size, slots)
             .map_err(|error| PortError::from_io("setting up a packet ring", error))?;
         if options.promiscuous {
             socket::set_promiscuous(&receiver, index)
@@ -352,6 +376,11 @@ fn unsupported(feature: &'static str, error: std::io::Error) -> PortError {
 
 /// tpacket2_hdr, sockaddr_ll, virtio_net_hdr and alignment, generously.
 const SLOT_OVERHEAD: usize = 128;
+/// Any packet of 64 KiB, and a whole number of pages.
+const LARGE_SLOT: usize = 17 << 12;
+const MOST_LARGE_SLOTS: usize = 1024;
+/// A hundred super-packets; with less, the ring holds more of them.
+const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
 /// A larger MTU, as loopback has, is served by the way of super-packets.
 const MOST_IN_SLOT: u64 = 9216;
 const SEND_BUFFER: usize = 16 << 20;

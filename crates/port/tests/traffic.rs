@@ -10,14 +10,21 @@ use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
-use port::{PacketPort, Port, PortCounters, PortError, TapKind, TapPort};
+use port::{
+    PacketOptions, PacketPort, Port, PortCounters, PortError, SuperPackets, TapKind, TapPort,
+};
 use world::{Forwarder, Namespace, World};
 
 #[test]
 fn tcp_over_ipv4_and_ipv6_arrives_intact() {
     let Some(world) = World::new() else { return };
-    for address in ["10.9.0.2:5000", "[fd09::2]:5000"] {
-        let forwarder = Forwarder::start(world.middle.run(packet_ports));
+    let addresses = ["10.9.0.2:5000", "[fd09::2]:5000"];
+    let ways = [SuperPackets::Queue, SuperPackets::Ring];
+    for (address, way) in addresses
+        .iter()
+        .flat_map(|address| ways.map(|way| (address, way)))
+    {
+        let forwarder = Forwarder::start(world.middle.run(move || packet_ports_with(way)));
         exchange(&world.left, &world.right, address);
         let [left, right] = forwarder.stop();
         for counters in [left, right] {
@@ -179,7 +186,16 @@ fn frames_beyond_the_mtu_are_refused_and_counted() {
 }
 
 fn packet_ports() -> [Box<dyn Port>; 2] {
-    ["left", "right"].map(|name| Box::new(PacketPort::open(name).unwrap()) as Box<dyn Port>)
+    packet_ports_with(SuperPackets::Auto)
+}
+
+fn packet_ports_with(super_packets: SuperPackets) -> [Box<dyn Port>; 2] {
+    let options = PacketOptions {
+        super_packets,
+        ..PacketOptions::default()
+    };
+    ["left", "right"]
+        .map(|name| Box::new(PacketPort::open_with(name, options).unwrap()) as Box<dyn Port>)
 }
 
 /// Some megabytes there and the same number of other ones back, at the same time.
