@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use serde_json::Value;
 
 /// The machine as far as it bears on the figures; a part that cannot be read is left out.
-pub fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, Value> {
+pub(crate) fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, Value> {
     let mut facts = IndexMap::new();
     facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
     match probe::machine::Machine::read() {
@@ -32,7 +32,7 @@ pub fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, Value> 
 }
 
 /// The same as TOML, for `run.toml`.
-pub fn as_run_toml(
+pub(crate) fn as_run_toml(
     lab: &LabFile,
     form: &str,
     command: &str,

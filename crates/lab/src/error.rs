@@ -26,6 +26,8 @@ pub enum LabError {
     Host(#[from] HostError),
     #[error("{0}")]
     Usage(String),
+    #[error("nothing was decided: {reason}")]
+    NotMeasured { reason: String },
     #[error("interrupted; what is finished is kept")]
     Interrupted,
 }

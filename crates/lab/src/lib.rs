@@ -4,11 +4,14 @@
 //! network, measures and takes it down again, turn by turn, and leaves a run directory that others
 //! can read, compare, check and repeat.
 
+pub mod ab;
 pub mod builtin;
 mod cancel;
+pub mod check;
+pub mod compare;
 mod environment;
 mod error;
-mod file;
+pub mod file;
 mod links;
 mod outcome;
 mod plan;

@@ -18,11 +18,7 @@ pub(crate) fn account(
     result.record("lateness_us.p50", "µs", Some(seen.lateness.quantile(0.5).micros_f64()));
     result.record("lateness_us.p99", "µs", Some(late.micros_f64()));
     result.record("lateness_us.max", "µs", Some(worst.micros_f64()));
-    if late > LATENESS_BOUND {
-        result.invalid.push(format!(
-            "the emulated link was late: {late} at p99, bound {LATENESS_BOUND} (was the machine busy with something else?)"
-        ));
-    }
+    result.invalid.extend(too_late(seen));
     let busy = seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0;
     result.record("emulator_busy_percent", "% of a core", Some(busy));
     for cable in &seen.cables {
@@ -60,6 +56,18 @@ pub(crate) fn account(
             values: points.iter().map(|point| Some(kilobytes(point))).collect(),
         }],
     });
+}
+
+/// Why the emulation is not to be believed, if its lateness passed the bound.
+pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<String> {
+    let late = seen.lateness.quantile(0.99);
+    (late > LATENESS_BOUND).then(|| {
+        format!(
+            "the emulated link was late: {:.1} ms at p99, bound {LATENESS_BOUND} \
+             (was the machine busy with something else?)",
+            late.millis_f64()
+        )
+    })
 }
 
 fn kilobytes(point: &TracePoint) -> f64 {

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use report::{Axes, Cell, Comparison, Metric, Ratio, Reference, Results, Sample, Samples, Series, View};
 use units::Share;
 
-pub fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Results {
+pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Results {
     let mut results = Results::new(lab.name(), plan.form);
     results.title = lab.title.clone();
     results.question = lab.question.clone();
@@ -35,7 +35,7 @@ pub fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Results {
 }
 
 /// Every figure of every turn, and the curves.
-pub fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Series>) {
+pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Series>) {
     let mut samples = Samples::new(lab.name());
     let mut series = Vec::new();
     for outcome in outcomes {

@@ -162,7 +162,7 @@ fn last_line(output: &[u8]) -> String {
 }
 
 /// A command line's words: blanks separate, single and double quotes keep together.
-pub(super) fn words(line: &str) -> Vec<String> {
+pub(crate) fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
     for c in line.chars() {
         match (c, quote) {

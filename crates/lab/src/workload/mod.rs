@@ -4,9 +4,12 @@ mod bulk;
 mod external;
 mod iperf3;
 mod link_accuracy;
+mod stream;
 mod udp;
 
+pub(crate) use external::words as command_words;
 pub use external::{is_installed, missing_programs};
+pub(crate) use stream::Stream;
 
 use crate::file::{LabFile, SystemSpec, WorkloadKind};
 use crate::outcome::Measurement;

@@ -3,7 +3,7 @@ use crate::progress::Bar;
 use crate::signals::cancel_on_signals;
 use clap::{Args, Subcommand};
 use lab::{Finished, LabError, LabFile, Request, builtin, runs};
-use report::Form;
+use report::{Form, Results};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,15 @@ pub(crate) enum Verb {
     List,
     /// Print a lab's file, to read or to start one's own from
     Show { lab: String },
+    /// Set two runs of a lab side by side
+    #[command(after_help = "Example:\n  weir lab compare runs/before runs/after")]
+    Compare(Compare),
+    /// Hold a run against bounds; exit status 1 if one does not hold
+    #[command(after_help = lab::check::EXAMPLES)]
+    Check(Check),
+    /// Alternate two states hundreds of times and say whether they differ
+    #[command(after_help = lab::ab::EXAMPLES)]
+    Ab(super::ab::Ab),
 }
 
 #[derive(Debug, Args)]
@@ -45,6 +54,35 @@ pub(crate) struct Run {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// The run to compare with: its directory or its results.json
+    before: PathBuf,
+    after: PathBuf,
+    /// Differences smaller than this do not matter
+    #[arg(long, value_name = "SHARE", default_value = "3%")]
+    threshold: String,
+    /// Only these metrics, separated by commas [default: the lab's main one]
+    #[arg(long, value_delimiter = ',', value_name = "METRIC")]
+    metrics: Vec<String>,
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// A run's directory or its results.json
+    run: PathBuf,
+    /// METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER; may be given several times
+    #[arg(long = "bound", value_name = "BOUND", required = true)]
+    bounds: Vec<String>,
+    /// Accept a run that is marked invalid
+    #[arg(long)]
+    allow_invalid: bool,
+    #[arg(long)]
+    json: bool,
+}
+
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Run(arguments) => run_lab(&arguments),
@@ -53,6 +91,9 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             print!("{}", builtin::open(&lab)?.text());
             Ok(Ending::Fine)
         }
+        Verb::Compare(arguments) => compare(&arguments),
+        Verb::Check(arguments) => check(&arguments),
+        Verb::Ab(arguments) => super::ab::run(&arguments),
     }
 }
 
@@ -113,6 +154,34 @@ fn list() -> anyhow::Result<Ending> {
         println!("{:<16} {}", builtin.name, lab.question);
     }
     Ok(Ending::Fine)
+}
+
+fn compare(arguments: &Compare) -> anyhow::Result<Ending> {
+    let (before, after) = (runs::read(&arguments.before)?, runs::read(&arguments.after)?);
+    let threshold = arguments.threshold.parse().map_err(|e| LabError::Usage(format!("--threshold: {e}")))?;
+    let compared = lab::compare::runs(&before, &after, &arguments.metrics, threshold)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&compared)?);
+    } else {
+        print!("{}", compared.render());
+    }
+    Ok(Ending::Fine)
+}
+
+fn check(arguments: &Check) -> anyhow::Result<Ending> {
+    let results: Results = runs::read(&arguments.run)?.results;
+    let bounds = arguments
+        .bounds
+        .iter()
+        .map(|text| lab::check::Bound::parse(text))
+        .collect::<Result<Vec<_>, _>>()?;
+    let checked = lab::check::check(&results, &bounds, arguments.allow_invalid)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&checked)?);
+    } else {
+        print!("{}", checked.render());
+    }
+    Ok(if checked.holds() { Ending::Fine } else { Ending::Failed })
 }
 
 fn command_line() -> String {

@@ -1,3 +1,4 @@
 //! One file per verb: its arguments, and the call into the crate that does it.
 
+pub(crate) mod ab;
 pub(crate) mod lab;

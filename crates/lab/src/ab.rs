@@ -1,0 +1,247 @@
+//! `weir lab ab`: two states, alternated hundreds of times in one sitting.
+//!
+//! What alternates is either two TCP systems of a lab over one cell's link, or any two commands. The
+//! statistics, and when to stop, are [`stats::ab`]'s.
+
+use crate::file::{LabFile, SystemKind, SystemSpec};
+use crate::stats::ab::{Decider, Decision, Plan, State};
+use crate::testbed::{CpuPlan, Testbed};
+use crate::workload::{Stream, command_words};
+use crate::{Cancel, Failure, LabError, nearest, plan};
+use report::Axes;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// For the command's help.
+pub const EXAMPLES: &str = "\
+Examples:
+  weir lab ab quic-tun --base tcp-cubic --change tcp-bbr --at loss=1%,rtt=1ms
+  weir lab ab --base-command './bench old' --change-command './bench new' --lower-is-better
+
+With a lab, each turn is one short transfer over the cell's link, and its goodput is what counts. With
+commands, each turn runs one of them, and the last number it prints is what counts.
+A/A, the same state twice, shows what this machine can tell apart.";
+
+/// What alternates.
+#[derive(Debug)]
+pub enum Contest {
+    /// Two systems of a lab at one place of its axes.
+    Systems { lab: Box<LabFile>, base: String, change: String, at: Axes, slice: Span },
+    /// Two command lines, each of which prints a number.
+    Commands { base: String, change: String, patience: Span },
+}
+
+/// The decision, and every value it rests on in the order of measurement.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    pub base: String,
+    pub change: String,
+    pub decision: Decision,
+    pub observations: Vec<Observation>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Observation {
+    pub state: State,
+    pub value: f64,
+}
+
+/// Runs the turns; `watch` is told after each how many of how many are done.
+pub fn run(
+    contest: &Contest,
+    plan: Plan,
+    cancel: &Cancel,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<Answer, LabError> {
+    match contest {
+        Contest::Commands { base, change, patience } => {
+            let measure = |state| {
+                let line = if state == State::Base { base } else { change };
+                number_of(line, *patience, cancel)
+            };
+            alternate(base, change, plan, cancel, watch, measure)
+        }
+        Contest::Systems { lab, base, change, at, slice } => {
+            let (a, b) = (tcp_system(lab, base)?, tcp_system(lab, change)?);
+            let axes = place(lab, at)?;
+            let cpus = CpuPlan::of_this_machine();
+            let failed = |failure: Failure| not_measured(&failure);
+            let testbed = Testbed::build(lab, lab.links_at(&axes)?, lab.seed, &cpus).map_err(failed)?;
+            let workload = lab.workload.get_ref();
+            let (from, to) = (workload.from.get_ref(), workload.to.get_ref());
+            let server = SocketAddr::new(testbed.address(to, from)?, 0);
+            let (from, to) = (testbed.namespace(from)?, testbed.namespace(to)?);
+            let measure = |state| {
+                let congestion = if state == State::Base { a } else { b };
+                let stream =
+                    Stream { from: &from, to: &to, server, congestion, cpus: &cpus.workload };
+                stream.goodput(*slice, cancel)
+            };
+            let answer = alternate(base, change, plan, cancel, watch, measure);
+            let seen = testbed.finish().map_err(failed)?;
+            let late = crate::links::too_late(&seen);
+            match (answer, late) {
+                (Ok(_), Some(reason)) => Err(LabError::NotMeasured { reason }),
+                (answer, _) => answer,
+            }
+        }
+    }
+}
+
+fn alternate(
+    base: &str,
+    change: &str,
+    plan: Plan,
+    cancel: &Cancel,
+    watch: &mut dyn FnMut(usize, usize),
+    mut measure: impl FnMut(State) -> Result<f64, Failure>,
+) -> Result<Answer, LabError> {
+    let wrong = |error: crate::stats::StatsError| LabError::Usage(error.to_string());
+    let mut decider = Decider::new(plan).map_err(wrong)?;
+    let mut observations = Vec::new();
+    while let Some(state) = decider.next_state() {
+        if cancel.is_cancelled() {
+            return Err(LabError::Interrupted);
+        }
+        let value = measure(state).map_err(|failure| not_measured(&failure))?;
+        decider
+            .observe(state, value)
+            .map_err(|error| LabError::NotMeasured { reason: error.to_string() })?;
+        observations.push(Observation { state, value });
+        let (done, of) = decider.progress();
+        watch(done, of);
+    }
+    let decision = decider.decision().map_err(wrong)?;
+    Ok(Answer { base: base.to_owned(), change: change.to_owned(), decision, observations })
+}
+
+/// The algorithm of a system that is the kernel's TCP.
+fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a str, LabError> {
+    let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
+    let Some(system) = lab.systems().find(|system| system.name() == name) else {
+        let hint = nearest(name, known.iter().copied());
+        let text = format!("no system `{name}`{hint}; the lab has {}", known.join(", "));
+        return Err(LabError::Usage(text));
+    };
+    match (&system.kind, &system.congestion) {
+        (SystemKind::Tcp, Some(congestion)) => Ok(congestion.get_ref()),
+        _ => Err(LabError::Usage(format!(
+            "`{name}` is not the kernel's TCP: short transfers compare only `kind = \"tcp\"`; \
+             use --base-command and --change-command for others"
+        ))),
+    }
+}
+
+/// The lab's first combination of axis values that agrees with `wanted`.
+fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
+    for (axis, value) in wanted {
+        let Some(values) = lab.axes.get(axis) else {
+            let hint = nearest(axis, lab.axes.keys().map(String::as_str));
+            return Err(LabError::Usage(format!("--at: the lab has no axis `{axis}`{hint}")));
+        };
+        let values: Vec<&str> = values.get_ref().iter().map(|v| v.get_ref().as_str()).collect();
+        if !values.contains(&value.as_str()) {
+            let text = format!("--at: axis `{axis}` has no value `{value}`, only {}", values.join(", "));
+            return Err(LabError::Usage(text));
+        }
+    }
+    plan::combinations(lab)
+        .into_iter()
+        .find(|axes| wanted.iter().all(|(axis, value)| axes.get(axis) == Some(value)))
+        .ok_or_else(|| LabError::Usage("the lab has no cell".to_owned()))
+}
+
+/// Runs a command line and takes the last number of its output.
+fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
+    let words = command_words(line);
+    let Some((program, arguments)) = words.split_first() else {
+        return Err(Failure::Workload("an empty command".to_owned()));
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|e| Failure::io(&format!("starting {program}"), &e))?;
+    let output = child.stdout.take();
+    let reading = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let limited = output.map(|output| std::io::Read::take(output, MOST_OUTPUT));
+        limited.map(|mut output| std::io::Read::read_to_end(&mut output, &mut bytes));
+        bytes
+    });
+    let deadline = Instant::now() + patience.as_duration();
+    let status = loop {
+        let ended = child.try_wait().map_err(|e| Failure::io("waiting for a command", &e))?;
+        let reason = match ended {
+            Some(status) => break status,
+            None if cancel.is_cancelled() => Some(Failure::Interrupted),
+            None if Instant::now() > deadline => {
+                Some(Failure::Workload(format!("`{line}` took longer than {patience}")))
+            }
+            None => None,
+        };
+        if let Some(reason) = reason {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(reason);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let bytes = reading.join().unwrap_or_default();
+    if !status.success() {
+        return Err(Failure::Workload(format!("`{line}` ended with {status}")));
+    }
+    last_number(&String::from_utf8_lossy(&bytes))
+        .ok_or_else(|| Failure::Workload(format!("`{line}` printed no number")))
+}
+
+fn last_number(text: &str) -> Option<f64> {
+    text.split(|c: char| c.is_whitespace() || c == ',' || c == ';')
+        .rev()
+        .find_map(|word| word.parse::<f64>().ok().filter(|number| number.is_finite()))
+}
+
+fn not_measured(failure: &Failure) -> LabError {
+    match failure {
+        Failure::Interrupted => LabError::Interrupted,
+        failure => LabError::NotMeasured { reason: failure.to_string() },
+    }
+}
+
+const MOST_OUTPUT: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::{Direction, Verdict};
+
+    #[test]
+    fn the_last_number_is_taken() {
+        assert_eq!(last_number("took 3 s\n12.5 Mbit/s 7e2\n"), Some(700.0));
+        assert_eq!(last_number("nothing"), None);
+        assert_eq!(last_number("inf 2"), Some(2.0));
+    }
+
+    #[test]
+    fn commands_are_alternated_and_judged() {
+        let contest = |change: &str| Contest::Commands {
+            base: "echo 100".to_owned(),
+            change: change.to_owned(),
+            patience: Span::from_secs(20),
+        };
+        let plan = Plan { pairs: 40, ..Plan::new(Direction::HigherIsBetter, 3) };
+        let judged = |change: &str| {
+            run(&contest(change), plan, &Cancel::default(), &mut |_, _| {}).map(|a| a.decision.verdict)
+        };
+        assert_eq!(judged("echo 90").unwrap(), Verdict::Worse);
+        assert_eq!(judged("echo 100").unwrap(), Verdict::NoDifference);
+        assert!(judged("false").unwrap_err().to_string().contains("ended with"));
+        assert!(judged("echo none").unwrap_err().to_string().contains("no number"));
+        assert!(judged("no-such-program-here").unwrap_err().to_string().contains("starting"));
+    }
+}

@@ -1,0 +1,153 @@
+use crate::exit::Ending;
+use crate::signals::cancel_on_signals;
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::ab::{self, Answer, Contest};
+use lab::stats::{Direction, Verdict, ab::Plan};
+use lab::{LabError, builtin};
+use report::Axes;
+
+#[derive(Debug, Args)]
+pub(crate) struct Ab {
+    /// A built-in lab's name or the path of a lab file
+    #[arg(required_unless_present = "base_command", conflicts_with = "base_command")]
+    lab: Option<String>,
+    /// The system without the change
+    #[arg(long, value_name = "SYSTEM", requires = "lab", requires = "change")]
+    base: Option<String>,
+    /// The system with the change
+    #[arg(long, value_name = "SYSTEM", requires = "lab", requires = "base")]
+    change: Option<String>,
+    /// Where on the lab's axes [default: the first value of each]
+    #[arg(long, value_name = "AXIS=VALUE", value_delimiter = ',', requires = "lab")]
+    at: Vec<String>,
+    /// How long each transfer is measured
+    #[arg(long, value_name = "TIME", default_value = "400ms")]
+    slice: String,
+    /// A command that prints a number, without the change
+    #[arg(long, value_name = "COMMAND", requires = "change_command")]
+    base_command: Option<String>,
+    /// The same with the change
+    #[arg(long, value_name = "COMMAND", requires = "base_command")]
+    change_command: Option<String>,
+    /// How long a command may take
+    #[arg(long, value_name = "TIME", default_value = "60s")]
+    patience: String,
+    /// Smaller numbers are the good ones
+    #[arg(long)]
+    lower_is_better: bool,
+    /// Pairs of turns at most; a clear answer ends the run early
+    #[arg(long, value_name = "N", default_value_t = 300)]
+    pairs: usize,
+    /// Differences smaller than this do not matter
+    #[arg(long, value_name = "SHARE", default_value = "1%")]
+    threshold: String,
+    /// Use all pairs even if the answer is clear before
+    #[arg(long)]
+    no_early_stop: bool,
+    /// Decides the order of the turns
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Exit with status 1 unless the answer is this one
+    #[arg(long, value_name = "ANSWER")]
+    expect: Option<Expectation>,
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Expectation {
+    Better,
+    Worse,
+    Same,
+    NotWorse,
+    NotBetter,
+}
+
+pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
+    let contest = contest(arguments)?;
+    let direction = match arguments.lower_is_better {
+        true => Direction::LowerIsBetter,
+        false => Direction::HigherIsBetter,
+    };
+    let plan = Plan {
+        pairs: arguments.pairs,
+        threshold: read("--threshold", &arguments.threshold)?,
+        early_stop: !arguments.no_early_stop,
+        ..Plan::new(direction, arguments.seed)
+    };
+    if matches!(contest, Contest::Systems { .. })
+        && let Some(sentence) = host::acquire()?.degradation()
+    {
+        eprintln!("note: {sentence}");
+    }
+    let cancel = cancel_on_signals()?;
+    let bar = ProgressBar::new(plan.turns() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} turns, at most {eta} left") {
+        bar.set_style(style);
+    }
+    let answer = ab::run(&contest, plan, &cancel, &mut |done, _| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let answer = answer?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&answer)?);
+    } else {
+        print(&answer);
+    }
+    let met = arguments.expect.is_none_or(|wanted| wanted.is_met(answer.decision.verdict));
+    Ok(if met { Ending::Fine } else { Ending::Failed })
+}
+
+fn contest(arguments: &Ab) -> Result<Contest, LabError> {
+    if let (Some(base), Some(change)) = (&arguments.base_command, &arguments.change_command) {
+        let patience = read("--patience", &arguments.patience)?;
+        return Ok(Contest::Commands { base: base.clone(), change: change.clone(), patience });
+    }
+    let (Some(lab), Some(base), Some(change)) = (&arguments.lab, &arguments.base, &arguments.change)
+    else {
+        let text = "name the two systems: weir lab ab LAB --base SYSTEM --change SYSTEM";
+        return Err(LabError::Usage(text.to_owned()));
+    };
+    let mut at = Axes::new();
+    for word in &arguments.at {
+        let Some((axis, value)) = word.split_once('=') else {
+            return Err(LabError::Usage(format!("--at `{word}`: write AXIS=VALUE, as in loss=1%")));
+        };
+        at.insert(axis.to_owned(), value.to_owned());
+    }
+    Ok(Contest::Systems {
+        lab: Box::new(builtin::open(lab)?),
+        base: base.clone(),
+        change: change.clone(),
+        at,
+        slice: read("--slice", &arguments.slice)?,
+    })
+}
+
+fn print(answer: &Answer) {
+    println!("{} against {}", answer.change, answer.base);
+    println!("{}", answer.decision);
+    let (base, change) = (answer.decision.base_median, answer.decision.change_median);
+    let shown = report::number::format;
+    println!("medians: {} without, {} with the change", shown(base), shown(change));
+}
+
+fn read<T>(flag: &str, text: &str) -> Result<T, LabError>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|error| LabError::Usage(format!("{flag}: {error}")))
+}
+
+impl Expectation {
+    fn is_met(self, verdict: Verdict) -> bool {
+        match self {
+            Self::Better => verdict == Verdict::Better,
+            Self::Worse => verdict == Verdict::Worse,
+            Self::Same => verdict == Verdict::NoDifference,
+            Self::NotWorse => verdict != Verdict::Worse,
+            Self::NotBetter => verdict != Verdict::Better,
+        }
+    }
+}
