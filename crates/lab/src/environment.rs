@@ -10,10 +10,7 @@ pub(crate) fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, 
     let mut facts = IndexMap::new();
     facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
     match probe::machine::Machine::read() {
-        Ok(machine) => match serde_json::to_value(&machine) {
-            Ok(Value::Object(fields)) => facts.extend(fields),
-            Ok(_) | Err(_) => {}
-        },
+        Ok(machine) => if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) { facts.extend(fields) },
         Err(error) => tracing::warn!("the machine cannot be described: {error}"),
     }
     let cpus = crate::testbed::CpuPlan::of_this_machine();

@@ -71,7 +71,7 @@ impl Plan {
 }
 
 /// Every combination of the file's axis values, the last axis turning fastest.
-pub fn combinations(lab: &LabFile) -> Vec<Axes> {
+pub(crate) fn combinations(lab: &LabFile) -> Vec<Axes> {
     let mut all = vec![Axes::new()];
     for (axis, values) in &lab.axes {
         all = all
@@ -90,7 +90,7 @@ pub fn combinations(lab: &LabFile) -> Vec<Axes> {
 
 /// What sets a turn's random streams: the same for every system at the same place and repeat, so that
 /// systems meet the same losses.
-pub fn seed_of(lab: &LabFile, cell: &PlannedCell, block: u32) -> u64 {
+pub(crate) fn seed_of(lab: &LabFile, cell: &PlannedCell, block: u32) -> u64 {
     // FNV-1a: stable across versions and platforms, unlike the standard library's hasher.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ lab.seed;
     let text = cell.axes.iter().flat_map(|(axis, value)| [axis, "=", value, ";"].map(str::as_bytes).concat());

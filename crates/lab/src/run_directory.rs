@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
-pub struct RunDirectory {
+pub(crate) struct RunDirectory {
     path: PathBuf,
     journal: File,
     /// Held locked while the run goes on: a second run in the same place would mix the two.
@@ -17,7 +17,7 @@ pub struct RunDirectory {
 
 impl RunDirectory {
     /// A new directory; one that holds something already is refused.
-    pub fn create(path: &Path, lab: &str, run: &str) -> Result<Self, LabError> {
+    pub(crate) fn create(path: &Path, lab: &str, run: &str) -> Result<Self, LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         fs::create_dir_all(path).map_err(|e| wrong(format!("cannot be created: {e}")))?;
         let lock = lock(path)?;
@@ -35,7 +35,7 @@ impl RunDirectory {
 
     /// The run at `path`, to be continued, and what of it is finished. A line cut short by a crash is
     /// dropped: its turn runs again.
-    pub fn resume(path: &Path, lab: &str, form: &str) -> Result<(Self, Vec<Outcome>), LabError> {
+    pub(crate) fn resume(path: &Path, lab: &str, form: &str) -> Result<(Self, Vec<Outcome>), LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         let another =
             |difference: String| LabError::ResumesAnother { path: path.to_owned(), difference };
@@ -63,12 +63,12 @@ impl RunDirectory {
         Ok((Self { path: path.to_owned(), journal: journal(path)?, _lock: lock }, finished))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Writes a finished turn through to the disk before the next one begins.
-    pub fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
+    pub(crate) fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
         let text = line(outcome)?;
         self.journal
             .write_all(text.as_bytes())

@@ -11,7 +11,7 @@ use units::Time;
 
 /// Which CPUs the emulated links and the workloads get.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CpuPlan {
+pub(crate) struct CpuPlan {
     /// The emulator's own; `None` on a machine with a single CPU, where it has to share.
     pub emulator: Option<usize>,
     pub workload: Vec<usize>,
@@ -19,7 +19,7 @@ pub struct CpuPlan {
 
 /// One cell's network, alive as long as this value.
 #[derive(Debug)]
-pub struct Testbed {
+pub(crate) struct Testbed {
     hosts: IndexMap<String, Host>,
     emulator: Emulator,
     started: Time,
@@ -36,7 +36,7 @@ struct Host {
 
 impl CpuPlan {
     /// The last CPU for the emulator: interrupts and everything else prefer the first.
-    pub fn of_this_machine() -> Self {
+    pub(crate) fn of_this_machine() -> Self {
         let mut cpus = host::online_cpus();
         let emulator = if cpus.len() > 1 { cpus.pop() } else { None };
         Self { emulator, workload: cpus }
@@ -44,7 +44,7 @@ impl CpuPlan {
 }
 
 impl Testbed {
-    pub fn build(
+    pub(crate) fn build(
         lab: &LabFile,
         links: Vec<LinkSettings>,
         seed: u64,
@@ -52,7 +52,7 @@ impl Testbed {
     ) -> Result<Self, Failure> {
         let wires = Namespace::create("wires")?;
         // The inner ends carry packets for others: a kernel that joins in would add its own.
-        wires.run(|| silence_ipv6())?;
+        wires.run(silence_ipv6)?;
         let mut hosts = IndexMap::new();
         for name in &lab.hosts {
             let namespace = Namespace::create(name.get_ref())?;
@@ -75,7 +75,7 @@ impl Testbed {
     }
 
     /// A handle of the host's namespace.
-    pub fn namespace(&self, host: &str) -> Result<Namespace, HostError> {
+    pub(crate) fn namespace(&self, host: &str) -> Result<Namespace, HostError> {
         match self.hosts.get(host) {
             Some(host) => host.namespace.share(),
             None => Err(HostError::NoSuchNamespace { name: host.to_owned() }),
@@ -83,7 +83,7 @@ impl Testbed {
     }
 
     /// Where `host` is reached from its neighbour.
-    pub fn address(&self, host: &str, neighbour: &str) -> Result<IpAddr, HostError> {
+    pub(crate) fn address(&self, host: &str, neighbour: &str) -> Result<IpAddr, HostError> {
         self.hosts
             .get(host)
             .and_then(|host| host.links.iter().find(|(name, _)| name == neighbour))
@@ -92,21 +92,21 @@ impl Testbed {
     }
 
     /// The emulator's thread, whose CPU time is the lab's own and no system's.
-    pub fn emulator_tid(&self) -> u32 {
+    pub(crate) fn emulator_tid(&self) -> u32 {
         self.emulator.tid()
     }
 
-    pub fn emulator_runs(&self) -> bool {
+    pub(crate) fn emulator_runs(&self) -> bool {
         self.emulator.is_running()
     }
 
     /// When the emulator's own clock began, on the clock of `probe`.
-    pub fn started(&self) -> Time {
+    pub(crate) fn started(&self) -> Time {
         self.started
     }
 
     /// Takes the network down and tells what its links saw.
-    pub fn finish(self) -> Result<EmulatorStatistics, Failure> {
+    pub(crate) fn finish(self) -> Result<EmulatorStatistics, Failure> {
         Ok(self.emulator.finish()?)
     }
 }

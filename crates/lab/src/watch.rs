@@ -9,7 +9,7 @@ use units::{Span, Time};
 
 /// Whose CPU time counts as whose.
 #[derive(Debug, Clone, Default)]
-pub struct Roles {
+pub(crate) struct Roles {
     /// Processes (with their descendants) of the system under test at the client's side: its own
     /// programs, or the workload's where the system is the kernel's TCP, which works on their time.
     pub client: Vec<u32>,
@@ -19,7 +19,7 @@ pub struct Roles {
 
 /// The machine's clocks at one moment; two of them tell what happened in between.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     cpu: CpuSnapshot,
     ksoftirqd: KsoftirqdSnapshot,
     client: Processes,
@@ -28,7 +28,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn read(roles: &Roles) -> Result<Self, ProbeError> {
+    pub(crate) fn read(roles: &Roles) -> Result<Self, ProbeError> {
         Ok(Self {
             cpu: CpuSnapshot::read()?,
             ksoftirqd: KsoftirqdSnapshot::read()?,
@@ -38,12 +38,12 @@ impl Watch {
         })
     }
 
-    pub fn taken(&self) -> Time {
+    pub(crate) fn taken(&self) -> Time {
         self.cpu.taken
     }
 
     /// Records what happened since `earlier`; `goodput` in Mbit/s turns CPU time into a price.
-    pub fn account(
+    pub(crate) fn account(
         &self,
         earlier: &Self,
         cpus: &CpuPlan,

@@ -19,7 +19,7 @@ pub(super) struct Pair {
 }
 
 /// The programs of a system that are not installed here.
-pub fn missing_programs(system: &SystemSpec) -> Vec<String> {
+pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
     [&system.server, &system.client]
         .into_iter()
         .flatten()
@@ -29,7 +29,7 @@ pub fn missing_programs(system: &SystemSpec) -> Vec<String> {
 }
 
 /// Whether `program` is a path to, or a name in PATH of, something executable.
-pub fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let executable = |path: &Path| {
         path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)

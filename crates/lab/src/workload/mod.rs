@@ -8,7 +8,7 @@ mod stream;
 mod udp;
 
 pub(crate) use external::words as command_words;
-pub use external::{is_installed, missing_programs};
+pub(crate) use external::{is_installed, missing_programs};
 pub(crate) use stream::Stream;
 
 use crate::file::{LabFile, SystemSpec, WorkloadKind};
@@ -21,7 +21,7 @@ use units::Span;
 
 /// Everything one turn needs to know.
 #[derive(Debug)]
-pub struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     pub lab: &'a LabFile,
     pub system: &'a SystemSpec,
     pub axes: &'a Axes,
@@ -36,7 +36,7 @@ pub struct Turn<'a> {
 
 impl Turn<'_> {
     /// Builds the cell's network, measures, and takes the network down.
-    pub fn measure(&self) -> Result<Measurement, Failure> {
+    pub(crate) fn measure(&self) -> Result<Measurement, Failure> {
         let links = self
             .lab
             .links_at(self.axes)
