@@ -259,6 +259,16 @@ mod tests {
     }
 
     #[test]
+    fn an_idle_link_forgets_the_fraction() {
+        // A byte takes 2 2/3 ns.
+        let mut server = Server::new(&"3gbit".parse().unwrap(), Time::ZERO);
+        let byte = Bytes::new(1);
+        assert_eq!(server.serve(Time::ZERO, byte).nanos(), 2);
+        assert_eq!(server.serve(Time::from_nanos(2), byte).nanos(), 5);
+        assert_eq!(server.serve(Time::from_nanos(100), byte).nanos(), 102);
+    }
+
+    #[test]
     fn says_what_is_wrong() {
         let message = |text: &str| text.parse::<Capacity>().unwrap_err().to_string();
         assert!(message("0mbit").contains("rate is 0"));

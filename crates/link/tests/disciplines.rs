@@ -69,6 +69,23 @@ fn head_drop_keeps_the_newest() {
 }
 
 #[test]
+fn a_frame_too_large_for_the_queue_empties_none() {
+    for queue in [
+        "droptail:2500B",
+        "headdrop:2500B",
+        "fq_codel:2500B",
+        "codel:2500B",
+    ] {
+        let mut link = link(&ten_mbit(queue));
+        for (number, size) in [(0, 1250), (1, 1250), (2, 1250), (3, 3000)] {
+            link.arrive(at(0), TestPacket::new(number, size));
+        }
+        let numbers: Vec<u64> = drain(&mut link).iter().map(|(_, p)| p.number).collect();
+        assert_eq!(numbers, [0, 1, 2], "{queue}");
+    }
+}
+
+#[test]
 fn a_deep_queue_without_management_stands_full() {
     let (link, delivered) = four_senders("droptail:300p", false);
     assert!(
@@ -141,6 +158,26 @@ fn codel_leaves_a_queue_below_its_target_alone() {
     drain(&mut link);
     assert_eq!(link.stats().delivered.packets, 5000);
     assert!(link.stats().sojourns.max() < Span::from_millis(5));
+}
+
+/// RFC 8289, section 4: on a slow link one packet takes longer than the target; it is no standing
+/// queue.
+#[test]
+fn codel_never_drops_the_only_packet() {
+    let config = LinkConfig {
+        rate: "1mbit".parse().unwrap(),
+        ..ten_mbit("codel")
+    };
+    let mut link = link(&config);
+    link.arrive(at(0), TestPacket::new(0, 1250));
+    for number in 0..100 {
+        // Each waits 8 ms for the one before it.
+        let now = at(number * 10_000_000 + 2_000_000);
+        link.arrive(now, TestPacket::new(number + 1, 1250));
+    }
+    drain(&mut link);
+    assert!(link.stats().sojourns.mean() > Span::from_millis(7));
+    assert_eq!(link.stats().dropped.total().packets, 0);
 }
 
 /// RFC 8033, section 4.2: the delay settles at the reference, the drops at the excess.
@@ -306,6 +343,32 @@ fn fq_codel_lets_sparse_flows_pass() {
     assert!(longest("codel") > Span::from_millis(5));
 }
 
+/// RFC 8290, section 4.2: flows that empty and come back at once are not new again. Two of them
+/// could otherwise keep the link for themselves.
+#[test]
+fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
+    let mut link = link(&ten_mbit("fq_codel:limit=10000p,target=10s,interval=100s"));
+    for number in 0..3000 {
+        link.arrive(at(0), TestPacket::new(number, 1250));
+    }
+    let mut delivered = [0u64; 3];
+    // The first three turns are the bulk's, then one of the two is there whenever the link is free.
+    for step in 2..3002u64 {
+        let now = at(step * 1_000_000 + 1000);
+        let flow = 1 + step % 2;
+        let eager = TestPacket {
+            flow,
+            ..TestPacket::new(step, 1250)
+        };
+        link.arrive(now, eager);
+        while let Some(delivery) = link.deliver(now) {
+            delivered[delivery.packet.flow as usize] += 1;
+        }
+    }
+    let share = delivered[0] as f64 / delivered.iter().sum::<u64>() as f64;
+    assert!((share - 1.0 / 3.0).abs() < 0.05, "{delivered:?}");
+}
+
 /// RFC 8290, section 4.1: an overload is paid by the flow that makes it.
 #[test]
 fn fq_codel_drops_from_the_fattest_flow() {
@@ -330,6 +393,22 @@ fn fq_codel_drops_from_the_fattest_flow() {
             .iter()
             .any(|(_, p)| p.flow == 0 && p.number == 499)
     );
+}
+
+/// Half of the fattest flow at once, at most 64 packets, so that the search for it is rare.
+#[test]
+fn fq_codel_drops_in_batches() {
+    let queued = |limit: u64, size: u64| {
+        let mut link = link(&ten_mbit(&format!("fq_codel:limit={limit}p")));
+        // The first is on the wire at once, the last is too many.
+        for number in 0..limit + 2 {
+            link.arrive(at(0), TestPacket::new(number, size));
+        }
+        link.queued().0 as u64
+    };
+    assert_eq!(queued(99, 1250), 50);
+    assert_eq!(queued(999, 1250), 1000 - 64);
+    assert_eq!(queued(99, 0), 99, "frames without bytes still go");
 }
 
 #[test]

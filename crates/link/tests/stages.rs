@@ -124,6 +124,32 @@ fn a_packet_held_back_is_overtaken() {
 }
 
 #[test]
+fn packets_due_together_keep_their_order() {
+    let mut link = link(&LinkConfig {
+        reorder: "50%,1us".parse().unwrap(),
+        ..eight_gbit()
+    });
+    // One that is held back is due with the next.
+    for number in 0..1000 {
+        link.arrive(at(number * 1000), TestPacket::new(number, 1000));
+    }
+    assert!(drain(&mut link).is_sorted_by_key(|(_, p)| p.number));
+    assert_eq!(link.stats().reordered.packets, 0);
+}
+
+#[test]
+fn an_idle_queue_counts_as_empty_time() {
+    let mut link = link(&eight_gbit());
+    link.arrive(at(0), TestPacket::new(1, 1000));
+    link.arrive(at(0), TestPacket::new(2, 1000));
+    assert_eq!(link.deliver(at(10_000)), None);
+    let occupancy = &link.stats().occupancy;
+    assert_eq!(occupancy.observed(), Span::from_micros(10));
+    assert!((occupancy.mean() - 100.0).abs() < 1e-9);
+    assert_eq!(occupancy.max(), Bytes::new(1000));
+}
+
+#[test]
 fn jitter_keeps_the_order_unless_it_may_not() {
     let reordered = |jitter: &str| {
         let mut link = link(&LinkConfig {

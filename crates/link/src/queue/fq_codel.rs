@@ -258,11 +258,10 @@ impl<P: Packet> FqCoDel<P> {
     /// most 64 packets, so that the search is rare under attack: fq_codel_drop in the kernel's
     /// net/sched/sch_fq_codel.c.
     fn drop_from_the_fattest(&mut self, stats: &mut LinkStats) {
-        let fattest = self
-            .new
-            .iter()
-            .chain(&self.old)
-            .max_by_key(|index| self.flows[**index as usize].backlog.bytes());
+        let fattest = self.new.iter().chain(&self.old).max_by_key(|index| {
+            let backlog = &self.flows[**index as usize].backlog;
+            (backlog.bytes(), backlog.packets())
+        });
         let Some(index) = fattest else { return };
         let flow = &mut self.flows[*index as usize];
         let half = Bytes::new(flow.backlog.bytes().count() / 2);

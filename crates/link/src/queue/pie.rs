@@ -254,3 +254,130 @@ const MOST_MARKED: f64 = 0.1;
 /// Below two full frames a queue is no queue.
 const TWO_FRAMES: Bytes = Bytes::new(2 * 1514);
 const SETTINGS: [&str; 5] = ["limit=", "target=", "update=", "burst=", "ecn"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    struct Full;
+
+    impl Packet for Full {
+        fn size(&self) -> Bytes {
+            Bytes::new(1514)
+        }
+        fn flow(&self) -> u64 {
+            0
+        }
+        fn ecn_capable(&self) -> bool {
+            false
+        }
+        fn mark_congestion(&mut self) {}
+        fn corrupt(&mut self, _random: u64) {}
+    }
+
+    fn pie(probability: f64, delay_ms: u64, old_delay_ms: u64) -> Pie<Full> {
+        let mut pie = Pie::new(&PieConfig::default(), None, 3);
+        pie.probability = probability;
+        pie.delay = Span::from_millis(delay_ms);
+        pie.old_delay = Span::from_millis(old_delay_ms);
+        pie
+    }
+
+    /// 0.125 * (35 - 15) ms + 1.25 * (35 - 25) ms = 0.015, divided by what the probability is.
+    #[test]
+    fn small_probabilities_take_small_steps() {
+        for (probability, divisor) in [
+            (0.0, 2048.0),
+            (0.000_005, 512.0),
+            (0.000_05, 128.0),
+            (0.000_5, 32.0),
+            (0.005, 8.0),
+            (0.05, 2.0),
+            (0.5, 1.0),
+        ] {
+            let mut pie = pie(probability, 35, 25);
+            pie.calculate();
+            let change = pie.probability - probability;
+            assert!(
+                (change - 0.015 / divisor).abs() < 1e-12,
+                "{probability}: {change}"
+            );
+            assert_eq!(pie.old_delay, Span::from_millis(35));
+        }
+    }
+
+    #[test]
+    fn large_steps_are_capped_and_idle_queues_forget() {
+        let mut rising = pie(0.3, 500, 100);
+        rising.calculate();
+        assert!((rising.probability - 0.32).abs() < 1e-12);
+        let mut idle = pie(0.3, 0, 0);
+        idle.calculate();
+        assert!((idle.probability - (0.3 - 0.125 * 0.015) * 0.98).abs() < 1e-12);
+        let mut certain = pie(0.99, 500, 100);
+        certain.calculate();
+        assert_eq!(certain.probability, 1.0);
+    }
+
+    /// At 10 % nothing is dropped before 0.85 / 0.1 packets, and one surely by 8.5 / 0.1.
+    #[test]
+    fn drops_are_neither_too_close_nor_too_far_apart() {
+        let mut pie = pie(0.1, 100, 100);
+        let mut stats = LinkStats::new(Time::ZERO);
+        for _ in 0..10 {
+            let item = Queued {
+                packet: Full,
+                size: Full.size(),
+                arrived: Time::ZERO,
+            };
+            pie.admit(item, &mut stats);
+        }
+        let (mut gap, mut shortest, mut longest) = (0, u32::MAX, 0);
+        for _ in 0..1_000_000 {
+            gap += 1;
+            if pie.signals() {
+                (shortest, longest) = (shortest.min(gap), longest.max(gap));
+                gap = 0;
+            }
+        }
+        assert!((9..=10).contains(&shortest), "{shortest}");
+        assert!((85..=86).contains(&longest), "{longest}");
+    }
+
+    #[test]
+    fn a_short_queue_is_left_alone() {
+        let signals = |probability, old_delay_ms, packets| {
+            let mut pie = pie(probability, 100, old_delay_ms);
+            let mut stats = LinkStats::new(Time::ZERO);
+            for _ in 0..packets {
+                let item = Queued {
+                    packet: Full,
+                    size: Full.size(),
+                    arrived: Time::ZERO,
+                };
+                pie.admit(item, &mut stats);
+            }
+            (0..1000).any(|_| pie.signals())
+        };
+        assert!(signals(0.1, 8, 3));
+        assert!(!signals(0.1, 7, 3), "the delay is below half the target");
+        assert!(signals(0.3, 7, 3), "but the probability is high");
+        assert!(!signals(0.3, 100, 2), "two frames are no queue");
+    }
+
+    /// A long silence takes no longer to catch up with, and the timer keeps its beat.
+    #[test]
+    fn the_timer_keeps_its_beat_over_a_silence() {
+        let mut pie = pie(0.5, 0, 0);
+        let start = Time::from_nanos(7);
+        pie.catch_up(start);
+        let beat = Span::from_millis(15);
+        for silence in [1, 2, 1000, 1_000_000_000] {
+            let now = start + beat * silence;
+            pie.catch_up(now);
+            assert_eq!(pie.next_update, Some(now + beat));
+        }
+        assert_eq!(pie.probability, 0.0);
+    }
+}

@@ -387,5 +387,8 @@ mod tests {
         assert!((red.average - 100.0 * 0.9f64.powi(5)).abs() < 1e-9);
         red.observe(Time::ZERO + Span::from_millis(7));
         assert!((red.average - 100.0 * 0.9f64.powi(7)).abs() < 1e-9);
+        red.pace = None;
+        red.observe(Time::ZERO + Span::from_millis(7));
+        assert_eq!(red.average, 0.0, "an unlimited link is done at once");
     }
 }
