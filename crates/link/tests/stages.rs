@@ -92,7 +92,9 @@ fn copies_follow_their_originals_and_corruption_shows() {
         times(&deliveries),
         [(11_000, 1), (11_000, 1), (12_000, 2), (12_000, 2)]
     );
-    assert!(deliveries.iter().all(|(_, p)| p.corrupted.is_some()));
+    let flips: Vec<u64> = deliveries.iter().filter_map(|(_, p)| p.corrupted).collect();
+    assert_eq!(flips.len(), 4);
+    assert!(flips[0] == flips[1] && flips[1] != flips[2], "{flips:?}");
     let stats = link.stats();
     assert_eq!((stats.duplicated.packets, stats.corrupted.packets), (2, 2));
     assert!(link.balance().holds());
@@ -218,6 +220,41 @@ fn a_link_changes_while_it_runs() {
         [(6500, 1), (6500, 2), (6500, 3), (6500, 4)]
     );
     assert!(link.balance().holds());
+}
+
+/// Nor do random streams begin again, or a controller forget what it has learnt.
+#[test]
+fn a_change_that_changes_nothing_is_not_seen() {
+    let run = |queue: &str, larger: &str| {
+        let config = |queue: &str| LinkConfig {
+            // 1000 bytes take 1 ms.
+            rate: "8mbit".parse().unwrap(),
+            queue: queue.parse().unwrap(),
+            loss: "gilbert:p=5%,r=30%".parse().unwrap(),
+            jitter: "5ms,normal,reorder".parse().unwrap(),
+            ..eight_gbit()
+        };
+        let mut link = link(&config(queue));
+        for number in 0..5000u64 {
+            if number == 2500 {
+                link.reconfigure(at(number * 900_000), &config(larger))
+                    .unwrap();
+            }
+            link.arrive(at(number * 900_000), TestPacket::new(number, 1000));
+        }
+        let early = link.stats().dropped.early.packets;
+        assert!(early > 0, "{queue}");
+        drain(&mut link)
+    };
+    for rest in [
+        "red:min=5p,max=30p,weight=1%,limit=",
+        "codel:limit=",
+        "fq_codel:limit=",
+        "pie:limit=",
+    ] {
+        let (queue, larger) = (format!("{rest}1000p"), format!("{rest}2000p"));
+        assert_eq!(run(&queue, &queue), run(&queue, &larger), "{queue}");
+    }
 }
 
 #[test]
