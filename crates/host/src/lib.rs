@@ -19,4 +19,4 @@ pub use namespace::Namespace;
 pub use privilege::{Privilege, acquire};
 pub use scheduling::{online_cpus, pin_to, precise_timers, real_time};
 pub use sysctl::{Sysctl, read_sysctl, write_sysctl};
-pub use wiring::{Address, Route, add_address, add_route, bring_up, connect};
+pub use wiring::{Address, Route, add_address, add_neighbour, add_route, bring_up, connect};

@@ -97,6 +97,23 @@ pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
     })
 }
 
+/// Tells `namespace` the hardware address of a neighbour, so that nobody has to ask: the question
+/// itself may be lost on the way, and costs a second then.
+pub fn add_neighbour(
+    namespace: &Namespace,
+    interface: &str,
+    neighbour: IpAddr,
+    hardware: [u8; 6],
+) -> Result<(), HostError> {
+    namespace.run(|| {
+        let index = index_of(interface, namespace.name())?;
+        netlink(format!("adding {neighbour} as a neighbour"), |handle| async move {
+            let request = handle.neighbours().add(index, neighbour);
+            request.link_layer_address(&hardware).execute().await
+        })
+    })
+}
+
 pub(crate) fn bring_up_here(interface: &str) -> Result<(), HostError> {
     let message = LinkMessageBuilder::<LinkUnspec>::new()
         .name(interface)

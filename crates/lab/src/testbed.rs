@@ -6,6 +6,7 @@ use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
 use port::PacketPort;
+use probe::interface::InterfaceSnapshot;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use units::Time;
 
@@ -135,6 +136,7 @@ fn lay(
         }
         host.links.push((far, v4.ip));
     }
+    introduce(hosts, &ends, number)?;
     let open = |name: &str| {
         let inside = wires.share()?;
         std::thread::scope(|scope| {
@@ -155,6 +157,29 @@ fn lay(
         forward,
         backward,
     })
+}
+
+/// Each end of a link learns the other's hardware address before the first packet.
+fn introduce(
+    hosts: &IndexMap<String, Host>,
+    ends: &[String; 2],
+    number: usize,
+) -> Result<(), Failure> {
+    for (side, end) in ends.iter().enumerate() {
+        let (Some(host), Some(far)) = (hosts.get(end), hosts.get(&ends[1 - side])) else {
+            return Err(HostError::NoSuchNamespace { name: end.clone() }.into());
+        };
+        // The link laid last is each host's last interface.
+        let outer = |host: &Host| format!("eth{}", host.links.len() - 1);
+        let interfaces = far.namespace.run(|| Ok(InterfaceSnapshot::read()))??;
+        let Some(hardware) = interfaces.get(&outer(far))?.mac else { continue };
+        let [v4, v6] = addresses(number, 1 - side);
+        host::add_neighbour(&host.namespace, &outer(host), v4.ip, hardware)?;
+        if host.namespace.run(|| Ok(host::read_sysctl(IPV6_SWITCH).is_some()))? {
+            host::add_neighbour(&host.namespace, &outer(host), v6.ip, hardware)?;
+        }
+    }
+    Ok(())
 }
 
 fn addresses(link: usize, side: usize) -> [Address; 2] {
