@@ -56,22 +56,50 @@ impl Watch {
             return;
         }
         let percent = |time: Span| Some(time.secs_f64() / elapsed * 100.0);
-        let emulator =
-            self.emulator.since(&earlier.emulator).map_or(Span::ZERO, |used| used.cpu.total());
+        let emulator = self
+            .emulator
+            .since(&earlier.emulator)
+            .map_or(Span::ZERO, |used| used.cpu.total());
         // `/proc/stat` and the thread's clock are sampled differently: never below nothing.
         let system = used.total.busy().saturating_sub(emulator);
         let client = self.client.since(&earlier.client).sum().total();
         let server = self.server.since(&earlier.server).sum().total();
         let ksoftirqd = self.ksoftirqd.since(&earlier.ksoftirqd).sum().total();
-        into.record("cpu_percent.client", "% of a core", percent(client));
-        into.record("cpu_percent.server", "% of a core", percent(server));
+        // A lab that judges the link itself has nobody's processes to account for.
+        let own = |processes: &Processes, used| (!processes.is_empty()).then_some(used);
+        let client = own(&earlier.client, client);
+        let server = own(&earlier.server, server);
+        into.record(
+            "cpu_percent.client",
+            "% of a core",
+            client.and_then(percent),
+        );
+        into.record(
+            "cpu_percent.server",
+            "% of a core",
+            server.and_then(percent),
+        );
         into.record("cpu_percent.system", "% of a core", percent(system));
         into.record("cpu_percent.ksoftirqd", "% of a core", percent(ksoftirqd));
-        into.record("cpu_softirq_percent", "% of a core", percent(used.total.softirq));
-        let gbit = goodput.map(|mbit| mbit / 1000.0 * elapsed).filter(|gbit| *gbit > 0.0);
-        let price = |time: Span| gbit.map(|gbit| time.secs_f64() / gbit);
-        into.record("cpu_seconds_per_gbit.client", "core-seconds per Gbit", price(client));
-        into.record("cpu_seconds_per_gbit.server", "core-seconds per Gbit", price(server));
+        into.record(
+            "cpu_softirq_percent",
+            "% of a core",
+            percent(used.total.softirq),
+        );
+        let gbit = goodput
+            .map(|mbit| mbit / 1000.0 * elapsed)
+            .filter(|gbit| *gbit > 0.0);
+        let price = |time: Option<Span>| Some(time?.secs_f64() / gbit?);
+        into.record(
+            "cpu_seconds_per_gbit.client",
+            "core-seconds per Gbit",
+            price(client),
+        );
+        into.record(
+            "cpu_seconds_per_gbit.server",
+            "core-seconds per Gbit",
+            price(server),
+        );
         let workload = used.over(cpus.workload.iter().copied());
         let capacity = elapsed * cpus.workload.len().max(1) as f64;
         let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
@@ -84,7 +112,8 @@ impl Watch {
         }
         let steal = part(workload.steal);
         if steal > 5.0 {
-            into.warnings.push(format!("the hypervisor took {steal:.0} % of the CPU away"));
+            into.warnings
+                .push(format!("the hypervisor took {steal:.0} % of the CPU away"));
         }
     }
 }
