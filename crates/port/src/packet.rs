@@ -16,7 +16,19 @@ use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 /// Packets arrive in a ring of small slots. What is larger than a slot, which is to say the
 /// super-packets, the kernel queues on the socket besides (`PACKET_COPY_THRESH`, `tpacket_rcv` in
 /// net/packet/af_packet.c): the slot keeps its place in the order and its timestamp, and the
-/// bytes are fetched by a system call that serves some forty frames at once.
+/// bytes are fetched by a system call that serves some forty frames at once. Where the queue may
+/// not be large, the slots are instead, and fewer ([`SuperPackets`]).
+///
+/// Measured with `examples/forward.rs` between namespaces on a shared virtual machine of two
+/// processors, TCP with all offloads at 1 Gbit/s, four runs of 3 s each, in turn: receiving took
+/// 0.15 to 0.20 us a frame (median 0.18), acknowledgements included, and 0.15 to 0.38 us (median
+/// 0.15) with large slots. These are a little cheaper, but there are 1024 of them instead of 16384:
+/// with 117,000 datagrams of 64 bytes a second they overran in three runs of five, the small ones
+/// in none. A look at two ports that finds nothing takes 0.03 us.
+///
+/// Sending (`examples/send.rs`) takes 1.2 us a frame in batches of 32, 1.3 us in batches of 4 and
+/// 1.7 us alone. Into a veth pair the sending thread also pays for the receiver's stack, which runs
+/// in its context: 2.6 to 3.9 us a frame in all, half of it for that.
 #[derive(Debug)]
 pub struct PacketPort {
     interface: Interface,
@@ -32,6 +44,8 @@ pub struct PacketPort {
     clock: ArrivalClock,
     counters: PortCounters,
     idle: u32,
+    /// An error met on the way, not yet reported.
+    pending: Option<std::io::Error>,
 }
 
 /// How a [`PacketPort`] is set up; the default suits links of up to some Gbit/s.
@@ -147,6 +161,7 @@ impl PacketPort {
             clock: ArrivalClock::new(),
             counters: PortCounters::default(),
             idle: 0,
+            pending: None,
         })
     }
 
@@ -156,13 +171,17 @@ impl PacketPort {
     }
 
     /// A link that went down leaves an error on the socket, which an empty ring does not show.
-    fn look_for_error(&self) -> Result<(), PortError> {
-        match socket::number(&self.receiver, libc::SOL_SOCKET, libc::SO_ERROR) {
-            Ok(0) => Ok(()),
-            Ok(number) => Err(std::io::Error::from_raw_os_error(number)),
-            Err(error) => Err(error),
-        }
-        .map_err(|error| gone_or(&self.interface, "receiving", error))
+    fn look_for_error(&mut self) -> Result<(), PortError> {
+        let pending = self.pending.take().map(Err);
+        pending
+            .unwrap_or_else(|| {
+                match socket::number(&self.receiver, libc::SOL_SOCKET, libc::SO_ERROR) {
+                    Ok(0) => Ok(()),
+                    Ok(number) => Err(std::io::Error::from_raw_os_error(number)),
+                    Err(error) => Err(error),
+                }
+            })
+            .map_err(|error| gone_or(&self.interface, "receiving", error))
     }
 
     fn too_long(&self, frame: &[u8]) -> bool {
@@ -245,7 +264,7 @@ impl Port for PacketPort {
                 if self.large.len() < needed {
                     self.large.resize(needed, 0);
                 }
-                match fetch(&self.receiver, &mut self.large) {
+                match fetch(&self.receiver, &mut self.large, &mut self.pending) {
                     Some((virtio, packet)) => self.intake.take(
                         packet,
                         slot.tag,
@@ -330,11 +349,18 @@ fn open_socket() -> Result<OwnedFd, PortError> {
     })
 }
 
-/// The oldest packet of the socket's queue.
-fn fetch<'a>(socket: &OwnedFd, buffer: &'a mut [u8]) -> Option<(VirtioHeader, &'a [u8])> {
-    // A pending error of the socket, such as ENETDOWN, is reported once and in a packet's place.
+/// The oldest packet of the socket's queue. An error of the socket, such as ENETDOWN, is reported
+/// once and in a packet's place; it is put by for [`PacketPort::look_for_error`].
+fn fetch<'a>(
+    socket: &OwnedFd,
+    buffer: &'a mut [u8],
+    pending: &mut Option<std::io::Error>,
+) -> Option<(VirtioHeader, &'a [u8])> {
     let len = socket::receive(socket, buffer)
-        .or_else(|_| socket::receive(socket, buffer))
+        .or_else(|error| {
+            *pending = Some(error);
+            socket::receive(socket, buffer)
+        })
         .ok()?;
     let (header, packet) = buffer.get(..len)?.split_at_checked(VirtioHeader::LEN)?;
     Some((VirtioHeader::parse(header)?, packet))

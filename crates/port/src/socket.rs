@@ -98,8 +98,11 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> 
 /// Sends packets in order and says how many went; an error is about the first of them.
 pub(crate) fn send<'a>(
     socket: &OwnedFd,
-    packets: impl Iterator<Item = &'a [u8]>,
+    packets: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> io::Result<usize> {
+    if packets.len() == 1 {
+        return packets.map(|packet| send_one(socket, packet)).sum();
+    }
     // SAFETY: zeroes are valid iovecs and mmsghdrs: null pointers with length 0.
     let mut pieces: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
     // SAFETY: as above.
@@ -123,6 +126,18 @@ pub(crate) fn send<'a>(
         )
     })?;
     Ok(sent as usize)
+}
+
+/// The usual case of a link below a gigabit, where every frame has a time of its own.
+fn send_one(socket: &OwnedFd, packet: &[u8]) -> io::Result<usize> {
+    let (start, len) = (packet.as_ptr().cast(), packet.len());
+    // SAFETY: `packet` is readable for its length.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), start, len, libc::MSG_DONTWAIT) };
+    if sent < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(1)
+    }
 }
 
 /// The longest batch one call of [`send`] takes.
