@@ -10,7 +10,14 @@ pub(crate) fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, 
     let mut facts = IndexMap::new();
     facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
     match probe::machine::Machine::read() {
-        Ok(machine) => if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) { facts.extend(fields) },
+        Ok(machine) => {
+            if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) {
+                let told = |(name, value): &(String, Value)| {
+                    !UNTOLD.contains(&name.as_str()) && !value.is_null()
+                };
+                facts.extend(fields.into_iter().filter(told));
+            }
+        }
         Err(error) => tracing::warn!("the machine cannot be described: {error}"),
     }
     let cpus = crate::testbed::CpuPlan::of_this_machine();
@@ -65,9 +72,15 @@ fn without_nulls(value: Value) -> Value {
             .map(|(name, value)| (name, without_nulls(value)))
             .collect::<serde_json::Map<_, _>>()
             .into(),
-        Value::Array(values) => {
-            values.into_iter().filter(|value| !value.is_null()).map(without_nulls).collect()
-        }
+        Value::Array(values) => values
+            .into_iter()
+            .filter(|value| !value.is_null())
+            .map(without_nulls)
+            .collect(),
         other => other,
     }
 }
+
+/// A report is passed on: the boot command line may hold secrets, and what it says of mitigations
+/// stands in a field of its own; the boot's number helps nobody else.
+const UNTOLD: [&str; 2] = ["kernel_command_line", "boot_id"];

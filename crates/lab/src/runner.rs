@@ -51,7 +51,10 @@ pub fn run(
     let lab = &request.lab;
     let (systems, notes) = runnable(&request)?;
     notes.iter().for_each(|note| progress.note(note));
-    let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
+    let names: Vec<String> = systems
+        .iter()
+        .map(|system| system.name().to_owned())
+        .collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
     let facts = environment::describe(lab, request.privilege);
     let begun = Instant::now();
@@ -59,23 +62,27 @@ pub fn run(
     let (mut directory, mut outcomes) = if request.resume {
         RunDirectory::resume(&request.directory, &lab.text(), request.form.word())?
     } else {
-        let run = environment::as_run_toml(
-            lab,
-            request.form.word(),
-            &request.command,
-            &started,
-            &facts,
-        );
-        (RunDirectory::create(&request.directory, &lab.text(), &run)?, Vec::new())
+        let run =
+            environment::as_run_toml(lab, request.form.word(), &request.command, &started, &facts);
+        (
+            RunDirectory::create(&request.directory, &lab.text(), &run)?,
+            Vec::new(),
+        )
     };
     outcomes.retain(|outcome| plan.turns.iter().any(|turn| plan.is_turn_of(turn, outcome)));
-    let scratch = Scratch::create()?;
     let cpus = CpuPlan::of_this_machine();
     let per_turn = plan.omit + plan.duration + Span::from_millis(700);
-    let left = plan.turns.len() - outcomes.len();
-    progress.plan(&plan, outcomes.len(), (per_turn * left as u64).as_duration());
+    let left = plan.turns.len().saturating_sub(outcomes.len());
+    progress.plan(
+        &plan,
+        outcomes.len(),
+        (per_turn * left as u64).as_duration(),
+    );
     for (number, turn) in plan.turns.iter().enumerate() {
-        if outcomes.iter().any(|outcome| plan.is_turn_of(turn, outcome)) {
+        if outcomes
+            .iter()
+            .any(|outcome| plan.is_turn_of(turn, outcome))
+        {
             continue;
         }
         let cell = &plan.cells[turn.cell];
@@ -83,20 +90,16 @@ pub fn run(
         let Some(system) = systems.iter().find(|system| system.name() == cell.system) else {
             continue;
         };
-        let verdict = measured(
-            &Turn {
-                lab,
-                system,
-                axes: &cell.axes,
-                duration: plan.duration,
-                omit: plan.omit,
-                seed: seed_of(lab, cell, turn.block),
-                cpus: &cpus,
-                scratch: &scratch.path,
-                cancel,
-            },
-            &scratch,
-        )?;
+        let verdict = measured(&Turn {
+            lab,
+            system,
+            axes: &cell.axes,
+            duration: plan.duration,
+            omit: plan.omit,
+            seed: seed_of(lab, cell, turn.block),
+            cpus: &cpus,
+            cancel,
+        })?;
         let outcome = Outcome {
             system: cell.system.clone(),
             axes: cell.axes.clone(),
@@ -113,27 +116,34 @@ pub fn run(
     results.started = Some(started);
     results.duration_s = Some(begun.elapsed().as_secs_f64());
     results.notes.extend(notes);
-    results.warnings.extend(request.privilege.degradation().map(str::to_owned));
+    results
+        .warnings
+        .extend(request.privilege.degradation().map(str::to_owned));
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
-    Ok(Finished { results, directory: directory.path().to_owned() })
+    Ok(Finished {
+        results,
+        directory: directory.path().to_owned(),
+    })
 }
 
 /// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
 /// repeated depends on the emulator's own clock, never on the figure.
-fn measured(turn: &Turn<'_>, scratch: &Scratch) -> Result<Verdict, LabError> {
+fn measured(turn: &Turn<'_>) -> Result<Verdict, LabError> {
     let mut again = Vec::new();
     loop {
-        scratch.empty();
         match turn.measure() {
             Ok(mut measurement) if measurement.invalid.is_empty() || again.len() == RETRIES => {
                 measurement.warnings.extend(again);
                 return Ok(Verdict::Measured(measurement));
             }
             Ok(measurement) => {
-                again.push(format!("measured again: {}", measurement.invalid.join("; ")));
+                again.push(format!(
+                    "measured again: {}",
+                    measurement.invalid.join("; ")
+                ));
             }
-            Err(Failure::Interrupted) => return Err(LabError::Interrupted),
+            Err(_) if turn.cancel.is_cancelled() => return Err(LabError::Interrupted),
             Err(failure) => return Ok(Verdict::Failed(failure.to_string())),
         }
     }
@@ -146,7 +156,10 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
     for wanted in &request.systems {
         if !known.contains(&wanted.as_str()) {
             let hint = crate::nearest(wanted, known.iter().copied());
-            let text = format!("no system `{wanted}`{hint}; the lab has {}", known.join(", "));
+            let text = format!(
+                "no system `{wanted}`{hint}; the lab has {}",
+                known.join(", ")
+            );
             return Err(LabError::Usage(text));
         }
     }
@@ -161,11 +174,15 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
         if missing.is_empty() || !system.optional || asked {
             systems.push(system.clone());
         } else {
-            notes.push(format!("{name} is left out: {} is not installed", missing.join(" and ")));
+            let are = if missing.len() == 1 { "is" } else { "are" };
+            let missing = missing.join(" and ");
+            notes.push(format!("{name} is left out: {missing} {are} not installed"));
         }
     }
     if systems.is_empty() {
-        return Err(LabError::NothingToRun { reasons: notes.join("; ") });
+        return Err(LabError::NothingToRun {
+            reasons: notes.join("; "),
+        });
     }
     let uses_iperf3 = systems.iter().any(|system| system.kind != SystemKind::Link);
     if uses_iperf3 && !is_installed("iperf3") {
@@ -175,54 +192,11 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
     Ok((systems, notes))
 }
 
-/// A folder for what the programs of one turn print, gone with this value.
-struct Scratch {
-    path: PathBuf,
-}
-
-impl Scratch {
-    fn create() -> Result<Self, LabError> {
-        let folder = std::env::temp_dir();
-        sweep(&folder);
-        let path = folder.join(format!("{SCRATCH}{}", std::process::id()));
-        let wrong = |e: std::io::Error| LabError::RunDirectory {
-            path: path.clone(),
-            reason: format!("cannot be created: {e}"),
-        };
-        std::fs::create_dir_all(&path).map_err(wrong)?;
-        Ok(Self { path })
-    }
-
-    fn empty(&self) {
-        for entry in std::fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
-    }
-}
-
-/// Takes away what a killed run left: folders that bear our mark and a process that is no more.
-fn sweep(folder: &std::path::Path) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|n| n.strip_prefix(SCRATCH)).and_then(|p| p.parse::<u32>().ok());
-        if let Some(pid) = pid
-            && !std::path::Path::new(&format!("/proc/{pid}")).exists()
-        {
-            let _ = std::fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-
 /// As in RFC 3339, to the second.
 fn utc_now() -> String {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     rfc3339(seconds)
 }
 
@@ -237,14 +211,17 @@ pub(crate) fn rfc3339(seconds: u64) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 const RETRIES: usize = 2;
-const SCRATCH: &str = "weir-lab-";
 
 #[cfg(test)]
 mod tests {

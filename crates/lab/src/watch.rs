@@ -56,12 +56,20 @@ impl Watch {
             return;
         }
         let percent = |time: Span| Some(time.secs_f64() / elapsed * 100.0);
-        let emulator = self
-            .emulator
-            .since(&earlier.emulator)
-            .map_or(Span::ZERO, |used| used.cpu.total());
-        // `/proc/stat` and the thread's clock are sampled differently: never below nothing.
-        let system = used.total.busy().saturating_sub(emulator);
+        let system = match cpus.emulator {
+            // Packets the emulator hands over are received in its time slice: that softirq work is the
+            // system's, all else on its CPU is the emulator's.
+            Some(own) => {
+                let there = used.over([own]);
+                used.over(cpus.workload.iter().copied()).busy() + there.softirq + there.irq
+            }
+            None => {
+                let emulator = self.emulator.since(&earlier.emulator);
+                used.total
+                    .busy()
+                    .saturating_sub(emulator.map_or(Span::ZERO, |used| used.cpu.total()))
+            }
+        };
         let client = self.client.since(&earlier.client).sum().total();
         let server = self.server.since(&earlier.server).sum().total();
         let ksoftirqd = self.ksoftirqd.since(&earlier.ksoftirqd).sum().total();

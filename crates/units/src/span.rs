@@ -101,6 +101,9 @@ impl std::str::FromStr for Span {
 
 impl std::fmt::Display for Span {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 == 0 {
+            return f.pad("0s");
+        }
         f.pad(&exact(
             self.0,
             &[
@@ -147,7 +150,7 @@ mod tests {
             ("0.5ms", 500_000, "500us"),
             ("1500us", 1_500_000, "1.5ms"),
             ("2min", 120_000_000_000, "120s"),
-            ("0", 0, "0ns"),
+            ("0", 0, "0s"),
         ] {
             let span: Span = text.parse().unwrap();
             assert_eq!((span.nanos(), span.to_string().as_str()), (nanos, printed));
