@@ -1,13 +1,14 @@
 //! One TCP transfer at full speed, through the kernel alone or through a pair of programs.
 
-use super::external::{Pair, await_listener, ended, start};
+use super::external::{Pair, await_listener};
+use super::started::Started;
 use super::{Turn, Windowed, iperf3};
 use crate::file::SystemKind;
 use crate::outcome::Measurement;
 use crate::testbed::Testbed;
 use crate::watch::{Roles, Watch};
 use crate::Failure;
-use host::{Confined, Namespace};
+use host::Namespace;
 use probe::tcp::{Filter, TcpSocket};
 use report::{Axes, Line, Series, Shape};
 use std::net::SocketAddr;
@@ -24,9 +25,9 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), iperf3::PORT),
         _ => direct,
     };
-    let mut server =
-        start(&server_host, iperf3::server_argv(everywhere), turn, "workload-server")?;
-    await_listener(&server_host, iperf3::PORT, &mut server, turn, "workload-server")?;
+    let cpus = &turn.cpus.workload;
+    let mut server = Started::new(&server_host, iperf3::server_argv(everywhere), cpus)?;
+    await_listener(&server_host, iperf3::PORT, &mut server, turn)?;
     let mut pair = Pair::start(turn, testbed)?;
     let target = pair.as_ref().and_then(|pair| pair.connect).unwrap_or(direct);
     let congestion = turn.system.congestion.as_ref().map(|name| name.get_ref().as_str());
@@ -37,7 +38,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         streams: *workload.streams.get_ref(),
         congestion,
     };
-    let program = start(&client_host, client.argv(), turn, "workload-client")?;
+    let program = Started::new(&client_host, client.argv(), cpus)?;
     let roles = match &pair {
         Some(pair) => Roles {
             client: vec![pair.client.pid()],
@@ -57,8 +58,8 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
 
 struct Transfer<'a> {
     turn: &'a Turn<'a>,
-    program: Confined,
-    server: Confined,
+    program: Started,
+    server: Started,
     pair: Option<&'a mut Pair>,
     target: SocketAddr,
     roles: Roles,
@@ -182,7 +183,7 @@ impl Transfer<'_> {
         if !testbed.emulator_runs() {
             return Err(Failure::Workload("the emulated link died".to_owned()));
         }
-        match self.pair.as_mut().and_then(|pair| pair.failure(self.turn)) {
+        match self.pair.as_mut().and_then(|pair| pair.failure()) {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
@@ -192,13 +193,12 @@ impl Transfer<'_> {
     fn early_end(&self, status: std::process::ExitStatus) -> Failure {
         match self.output() {
             Err(said) if said.starts_with("iperf3: ") => Failure::Workload(said),
-            _ => ended(iperf3::PROGRAM, status, self.turn.scratch, "workload-client"),
+            _ => self.program.early_end(status),
         }
     }
 
     fn output(&self) -> Result<iperf3::Output, String> {
-        let path = self.turn.scratch.join("workload-client.out");
-        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        let text = self.program.output().map_err(|error| error.to_string())?;
         iperf3::Output::parse(&text)
     }
 

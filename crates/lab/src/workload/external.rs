@@ -1,11 +1,11 @@
 //! Programs of others, started in both hosts for the workload to pass through.
 
 use super::Turn;
+use super::started::Started;
 use crate::Failure;
 use crate::file::SystemSpec;
 use crate::testbed::Testbed;
-use host::{Confined, Namespace, Program};
-use std::fs::File;
+use host::Namespace;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 /// A pair of programs at work, and where the workload connects instead of straight to the server.
 #[derive(Debug)]
 pub(super) struct Pair {
-    pub(super) server: Confined,
-    pub(super) client: Confined,
+    pub(super) server: Started,
+    pub(super) client: Started,
     pub(super) connect: Option<SocketAddr>,
 }
 
@@ -60,13 +60,12 @@ impl Pair {
             })
             .map_err(Failure::Workload)
         };
-        let begin = |host: &str, command: &str, log: &str| -> Result<Confined, Failure> {
+        let begin = |host: &str, command: &str| -> Result<Started, Failure> {
             let argv = words(&fill(command)?);
-            start(&testbed.namespace(host)?, argv, turn, log)
+            Started::new(&testbed.namespace(host)?, argv, &turn.cpus.workload)
         };
-        let server = begin(to, server.get_ref(), "system-server")?;
-        let mut pair =
-            Self { server, client: begin(from, client.get_ref(), "system-client")?, connect: None };
+        let server = begin(to, server.get_ref())?;
+        let mut pair = Self { server, client: begin(from, client.get_ref())?, connect: None };
         if let Some(connect) = &turn.system.connect {
             let text = fill(connect.get_ref())?;
             let address: SocketAddr = text.parse().map_err(|_| {
@@ -74,52 +73,28 @@ impl Pair {
             })?;
             pair.connect = Some(address);
             let inside = testbed.namespace(from)?;
-            await_listener(&inside, address.port(), &mut pair.client, turn, "system-client")?;
+            await_listener(&inside, address.port(), &mut pair.client, turn)?;
         }
         Ok(Some(pair))
     }
 
     /// Whether one of them ended, which ends the measurement too.
-    pub(super) fn failure(&mut self, turn: &Turn<'_>) -> Option<Failure> {
-        for (program, log) in
-            [(&mut self.server, "system-server"), (&mut self.client, "system-client")]
-        {
+    pub(super) fn failure(&mut self) -> Option<Failure> {
+        for program in [&mut self.server, &mut self.client] {
             if let Ok(Some(status)) = program.wait(Duration::ZERO) {
-                return Some(ended(program.name(), status, turn.scratch, log));
+                return Some(program.early_end(status));
             }
         }
         None
     }
 }
 
-/// Starts a program with its output in `scratch`, on the workload's CPUs.
-pub(super) fn start(
-    inside: &Namespace,
-    argv: Vec<String>,
-    turn: &Turn<'_>,
-    log: &str,
-) -> Result<Confined, Failure> {
-    let create = |ending: &str| {
-        let path = turn.scratch.join(format!("{log}.{ending}"));
-        File::create(&path).map_err(|e| Failure::io(&format!("creating {}", path.display()), &e))
-    };
-    let program = Program {
-        argv,
-        environment: Vec::new(),
-        stdout: create("out")?,
-        stderr: create("err")?,
-        cpus: turn.cpus.workload.clone(),
-    };
-    Ok(Confined::start(inside, program)?)
-}
-
 /// Waits until somebody listens at `port` inside, as the kernel itself tells.
 pub(super) fn await_listener(
     inside: &Namespace,
     port: u16,
-    program: &mut Confined,
+    program: &mut Started,
     turn: &Turn<'_>,
-    log: &str,
 ) -> Result<(), Failure> {
     let deadline = Instant::now() + READY_WITHIN;
     let filter = probe::tcp::Filter::listening().local_port(port);
@@ -132,33 +107,11 @@ pub(super) fn await_listener(
             return Ok(());
         }
         if let Some(status) = program.wait(Duration::from_millis(5))? {
-            return Err(ended(program.name(), status, turn.scratch, log));
+            return Err(program.early_end(status));
         }
     }
     let (name, patience) = (program.name(), READY_WITHIN.as_secs());
     Err(Failure::Workload(format!("{name} did not listen on port {port} within {patience} s")))
-}
-
-/// How a program that should have gone on ended, with its last words.
-pub(super) fn ended(
-    name: &str,
-    status: std::process::ExitStatus,
-    scratch: &Path,
-    log: &str,
-) -> Failure {
-    let words = ["err", "out"]
-        .iter()
-        .filter_map(|ending| std::fs::read(scratch.join(format!("{log}.{ending}"))).ok())
-        .map(|bytes| last_line(&bytes))
-        .find(|line| !line.is_empty())
-        .unwrap_or_else(|| "it said nothing".to_owned());
-    Failure::Workload(format!("{name} ended early ({status}): {words}"))
-}
-
-fn last_line(output: &[u8]) -> String {
-    let tail = &output[output.len().saturating_sub(2_000)..];
-    let text = String::from_utf8_lossy(tail);
-    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
 }
 
 /// A command line's words: blanks separate, single and double quotes keep together.
@@ -203,11 +156,5 @@ mod tests {
     fn programs_are_found_in_path_and_by_path() {
         assert!(is_installed("sh") && is_installed("/bin/sh"));
         assert!(!is_installed("no-such-program-here") && !is_installed("/etc/hostname"));
-    }
-
-    #[test]
-    fn the_last_words_are_the_last_line_that_says_something() {
-        assert_eq!(last_line(b"one\ntwo\n\n  \n"), "two");
-        assert_eq!(last_line(b""), "");
     }
 }

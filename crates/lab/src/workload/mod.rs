@@ -4,6 +4,7 @@ mod bulk;
 mod external;
 mod iperf3;
 mod link_accuracy;
+mod started;
 mod stream;
 mod udp;
 
@@ -16,7 +17,6 @@ use crate::outcome::Measurement;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::{Cancel, Failure};
 use report::Axes;
-use std::path::Path;
 use units::Span;
 
 /// Everything one turn needs to know.
@@ -29,8 +29,6 @@ pub(crate) struct Turn<'a> {
     pub omit: Span,
     pub seed: u64,
     pub cpus: &'a CpuPlan,
-    /// For what the programs say; emptied before every turn.
-    pub scratch: &'a Path,
     pub cancel: &'a Cancel,
 }
 

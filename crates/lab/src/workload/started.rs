@@ -1,0 +1,130 @@
+//! A program of the workload or of the system under test, and what it says.
+
+use crate::Failure;
+use host::{Confined, HostError, Namespace, Program};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// A running program. What it prints goes into files without a name: whatever ends this run, the
+/// kernel takes them back as it does the program.
+#[derive(Debug)]
+pub(super) struct Started {
+    process: Confined,
+    out: File,
+    err: File,
+}
+
+impl Started {
+    pub(super) fn new(
+        inside: &Namespace,
+        argv: Vec<String>,
+        cpus: &[usize],
+    ) -> Result<Self, Failure> {
+        let create = || {
+            let file = tempfile::tempfile()?;
+            Ok((file.try_clone()?, file))
+        };
+        let wrong = |e: io::Error| {
+            let folder = std::env::temp_dir();
+            Failure::io(
+                &format!("creating a temporary file in {}", folder.display()),
+                &e,
+            )
+        };
+        let (stdout, out) = create().map_err(wrong)?;
+        let (stderr, err) = create().map_err(wrong)?;
+        let environment = Vec::new();
+        let program = Program {
+            argv,
+            environment,
+            stdout,
+            stderr,
+            cpus: cpus.to_vec(),
+        };
+        Ok(Self {
+            process: Confined::start(inside, program)?,
+            out,
+            err,
+        })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.process.name()
+    }
+
+    /// How it ended, if it did within `patience`.
+    pub(super) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
+        self.process.wait(patience)
+    }
+
+    /// Everything it has printed so far.
+    pub(super) fn output(&self) -> io::Result<String> {
+        let bytes = from(&self.out, 0)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// That it ended though it should have gone on, with its last words.
+    pub(super) fn early_end(&self, status: ExitStatus) -> Failure {
+        let words = [&self.err, &self.out]
+            .into_iter()
+            .filter_map(|file| {
+                let length = file.metadata().ok()?.len();
+                from(file, length.saturating_sub(LAST_WORDS)).ok()
+            })
+            .map(|bytes| last_line(&bytes))
+            .find(|line| !line.is_empty())
+            .unwrap_or_else(|| "it said nothing".to_owned());
+        let advice = match status.success() {
+            // Its descendants ended with it.
+            true => " (it must stay in the foreground)",
+            false => "",
+        };
+        let name = self.name();
+        Failure::Workload(format!("{name} ended early ({status}){advice}: {words}"))
+    }
+}
+
+/// Reads without moving the offset: the program writes at it.
+fn from(file: &File, mut at: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16 << 10];
+    loop {
+        match file.read_at(&mut buffer, at)? {
+            0 => return Ok(bytes),
+            count => {
+                bytes.extend_from_slice(&buffer[..count]);
+                at += count as u64;
+            }
+        }
+    }
+}
+
+fn last_line(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    text.lines()
+        .rev()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or("")
+        .to_owned()
+}
+
+const LAST_WORDS: u64 = 2_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_are_the_last_line_that_says_something() {
+        assert_eq!(last_line(b"one\ntwo\n\n  \n"), "two");
+        assert_eq!(last_line(b""), "");
+    }
+}
