@@ -4,7 +4,7 @@
 use crate::outcome::Outcome;
 use crate::LabError;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
@@ -21,21 +21,38 @@ impl RunDirectory {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         fs::create_dir_all(path).map_err(|e| wrong(format!("cannot be created: {e}")))?;
         let lock = lock(path)?;
-        if path.join(JOURNAL).exists() {
+        let entries = fs::read_dir(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+        let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+        if names.iter().any(|name| name == JOURNAL) {
             let advice = "holds a run already: continue it with --resume, or name another with --out";
             return Err(wrong(advice.to_owned()));
         }
-        let write = |name: &str, text: &str| {
-            fs::write(path.join(name), text).map_err(|e| wrong(format!("cannot write {name}: {e}")))
-        };
-        write(LAB, lab)?;
-        write(RUN, run)?;
+        // Without a journal these are of a run that was killed before it began. A lab.toml alone is
+        // somebody's own.
+        let begun = [LAB, RUN, NEW_LAB, NEW_RUN];
+        let ours = names.iter().all(|name| begun.iter().any(|known| name == known))
+            && (names.iter().any(|name| name == RUN) || !names.iter().any(|name| name == LAB));
+        if let (false, Some(name)) = (ours, names.first()) {
+            let name = name.display();
+            let text = format!("holds something else (`{name}`): name another folder with --out");
+            return Err(wrong(text));
+        }
+        for (name, new, text) in [(RUN, NEW_RUN, run), (LAB, NEW_LAB, lab)] {
+            let new = path.join(new);
+            fs::write(&new, text)
+                .and_then(|()| fs::rename(&new, path.join(name)))
+                .map_err(|e| wrong(format!("cannot write {name}: {e}")))?;
+        }
         Ok(Self { path: path.to_owned(), journal: journal(path)?, _lock: lock })
     }
 
     /// The run at `path`, to be continued, and what of it is finished. A line cut short by a crash is
-    /// dropped: its turn runs again.
-    pub(crate) fn resume(path: &Path, lab: &str, form: &str) -> Result<(Self, Vec<Outcome>), LabError> {
+    /// dropped: its turn runs again. What is finished stays as it is, to the letter.
+    pub(crate) fn resume(
+        path: &Path,
+        lab: &str,
+        form: &str,
+    ) -> Result<(Self, Vec<Outcome>), LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         let another =
             |difference: String| LabError::ResumesAnother { path: path.to_owned(), difference };
@@ -53,14 +70,9 @@ impl RunDirectory {
             return Err(another(format!("it was begun in its {ran} form, not {form}")));
         }
         let lock = lock(path)?;
-        let finished = finished(path)?;
-        // Rewritten without a torn last line, so that what is appended begins a line of its own.
-        let text: String = finished.iter().map(line).collect::<Result<_, _>>()?;
-        let fresh = path.join(format!("{JOURNAL}.new"));
-        fs::write(&fresh, text)
-            .and_then(|()| fs::rename(&fresh, path.join(JOURNAL)))
-            .map_err(|e| wrong(format!("cannot rewrite {JOURNAL}: {e}")))?;
-        Ok((Self { path: path.to_owned(), journal: journal(path)?, _lock: lock }, finished))
+        let mut journal = journal(path)?;
+        let finished = finished(&mut journal).map_err(&wrong)?;
+        Ok((Self { path: path.to_owned(), journal, _lock: lock }, finished))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -80,26 +92,23 @@ impl RunDirectory {
     }
 }
 
-fn finished(path: &Path) -> Result<Vec<Outcome>, LabError> {
-    let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
-    let file = match File::open(path.join(JOURNAL)) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(wrong(format!("cannot read {JOURNAL}: {e}"))),
-    };
-    let mut outcomes = Vec::new();
-    let lines: Vec<String> = BufReader::new(file)
-        .lines()
-        .collect::<Result<_, _>>()
-        .map_err(|e| wrong(format!("cannot read {JOURNAL}: {e}")))?;
-    let count = lines.len();
-    for (number, text) in lines.into_iter().enumerate() {
-        match serde_json::from_str(&text) {
+/// The journal's turns; what follows the last whole line is cut off.
+fn finished(journal: &mut File) -> Result<Vec<Outcome>, String> {
+    let mut bytes = Vec::new();
+    journal.read_to_end(&mut bytes).map_err(|e| format!("cannot read {JOURNAL}: {e}"))?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let lines: Vec<&[u8]> = bytes[..whole].split_inclusive(|byte| *byte == b'\n').collect();
+    let (mut outcomes, mut good) = (Vec::new(), 0);
+    for (number, text) in lines.iter().enumerate() {
+        match serde_json::from_slice(text) {
             Ok(outcome) => outcomes.push(outcome),
-            Err(_) if number + 1 == count => {}
-            Err(e) => return Err(wrong(format!("{JOURNAL}, line {}: {e}", number + 1))),
+            // Where the machine itself went down the last block may be on the disk only in part.
+            Err(_) if number + 1 == lines.len() => break,
+            Err(e) => return Err(format!("{JOURNAL}, line {}: {e}", number + 1)),
         }
+        good += text.len() as u64;
     }
+    journal.set_len(good).map_err(|e| format!("cannot write {JOURNAL}: {e}"))?;
     Ok(outcomes)
 }
 
@@ -110,7 +119,7 @@ fn line(outcome: &Outcome) -> Result<String, LabError> {
 }
 
 fn journal(path: &Path) -> Result<File, LabError> {
-    File::options().create(true).append(true).open(path.join(JOURNAL)).map_err(|e| {
+    File::options().create(true).read(true).append(true).open(path.join(JOURNAL)).map_err(|e| {
         LabError::RunDirectory { path: path.to_owned(), reason: format!("cannot write {JOURNAL}: {e}") }
     })
 }
@@ -131,3 +140,5 @@ fn lock(path: &Path) -> Result<File, LabError> {
 const JOURNAL: &str = "journal.jsonl";
 const LAB: &str = "lab.toml";
 const RUN: &str = "run.toml";
+const NEW_LAB: &str = ".lab.toml.new";
+const NEW_RUN: &str = ".run.toml.new";
