@@ -1,0 +1,354 @@
+//! The `weir` command as a user runs it, and a look at what it leaves behind.
+//!
+//! Every run gets a network namespace, a folder and a temporary folder of its own, and a mark in its
+//! environment that all its descendants inherit, however they daemonise. Its namespaces bear no name:
+//! they live as long as a process is in them or a descriptor is open, so without a marked process
+//! nothing is left that could hold one.
+#![allow(dead_code, unreachable_pub)]
+
+use host::{HostError, Namespace};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Where one test runs its labs.
+pub struct World {
+    home: TempDir,
+    outer: Namespace,
+    mark: String,
+    /// Labs with figures share two CPUs with all other tests: one at a time.
+    _turn: Option<File>,
+}
+
+/// What a finished command said.
+#[derive(Debug)]
+pub struct Said {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A command under way.
+pub struct Running {
+    pub child: Child,
+    stdout: PathBuf,
+    stderr: PathBuf,
+}
+
+impl World {
+    /// `None`, and a word about it, where labs cannot run.
+    pub fn new() -> Option<Self> {
+        if !["iperf3", "ip"].iter().all(|program| is_installed(program)) {
+            eprintln!("SKIPPED: iperf3 and ip are needed");
+            return None;
+        }
+        let outer = match Namespace::create("outer") {
+            Ok(outer) => outer,
+            Err(error) => {
+                eprintln!("SKIPPED: {error}");
+                return None;
+            }
+        };
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let home = tempfile::Builder::new()
+            .prefix("lab-test-")
+            .tempdir()
+            .unwrap();
+        std::fs::create_dir(home.path().join("tmp")).unwrap();
+        let mark = format!("WEIR_TEST_MARK={}-{number}-", std::process::id());
+        Some(Self {
+            home,
+            outer,
+            mark,
+            _turn: None,
+        })
+    }
+
+    /// A world whose labs meet no other test's: for what must be measured well.
+    pub fn quiet() -> Option<Self> {
+        let mut world = Self::new()?;
+        let turn =
+            File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-lab-at-a-time")).unwrap();
+        turn.lock().unwrap();
+        world._turn = Some(turn);
+        Some(world)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Runs to the end.
+    pub fn weir(&self, words: &[&str]) -> Said {
+        self.start(words).end()
+    }
+
+    pub fn start(&self, words: &[&str]) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(words);
+        self.start_command(command)
+    }
+
+    pub fn start_command(&self, mut command: Command) -> Running {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let place = |what: &str| {
+            self.home
+                .path()
+                .join("tmp")
+                .with_file_name(format!(".{what}-{number}"))
+        };
+        let (stdout, stderr) = (place("stdout"), place("stderr"));
+        let (name, value) = self.mark.split_once('=').unwrap();
+        command
+            .current_dir(self.home.path())
+            .env(name, value)
+            .env("TMPDIR", self.home.path().join("tmp"))
+            .stdin(Stdio::null())
+            .stdout(File::create(&stdout).unwrap())
+            .stderr(File::create(&stderr).unwrap());
+        let child = self.outer.run(|| Ok(command.spawn())).unwrap().unwrap();
+        Running {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Everything that should be gone after a run: its processes, interfaces and queues, its
+    /// temporary files. Dying takes the kernel a moment, so this looks again for a while.
+    pub fn leftovers(&self) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = self.leftovers_now();
+            if left.is_empty() || Instant::now() > deadline {
+                return left;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Likewise, without waiting for anything to go.
+    pub fn leftovers_once(&self) -> Vec<String> {
+        await_some("the end of all processes", || {
+            self.marked().is_empty().then_some(())
+        });
+        self.leftovers_now()
+    }
+
+    fn leftovers_now(&self) -> Vec<String> {
+        let mut left: Vec<String> = self
+            .marked()
+            .into_iter()
+            .map(|(pid, name)| format!("process {pid} {name}"))
+            .collect();
+        let interfaces = self
+            .outer
+            .run(|| read("/proc/thread-self/net/dev"))
+            .unwrap();
+        left.extend(
+            interfaces
+                .lines()
+                .filter_map(|line| Some(line.split_once(':')?.0.trim()))
+                .filter(|name| *name != "lo")
+                .map(|name| format!("interface {name}")),
+        );
+        let queues = self
+            .outer
+            .run(|| Ok(Command::new("tc").args(["qdisc", "show"]).output()))
+            .unwrap()
+            .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+            .unwrap_or_default();
+        let usual = |line: &&str| !line.starts_with("qdisc noqueue 0: dev lo");
+        left.extend(
+            queues
+                .lines()
+                .filter(usual)
+                .map(|line| format!("queue {line}")),
+        );
+        for entry in std::fs::read_dir(self.path("tmp")).unwrap() {
+            left.push(format!(
+                "temporary {}",
+                entry.unwrap().file_name().display()
+            ));
+        }
+        left
+    }
+
+    /// Living processes that descend from this world's commands.
+    pub fn marked(&self) -> Vec<(u32, String)> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            if environment
+                .split(|byte| *byte == 0)
+                .any(|word| word == self.mark.as_bytes())
+            {
+                let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+                found.push((pid, name.trim().to_owned()));
+            }
+        }
+        found
+    }
+
+    /// Waits until a process of this name runs.
+    pub fn await_process(&self, name: &str) -> u32 {
+        await_some(&format!("a process {name}"), || {
+            self.marked()
+                .into_iter()
+                .find(|(_, comm)| comm == name)
+                .map(|(pid, _)| pid)
+        })
+    }
+
+    /// The finished turns of a run so far.
+    pub fn journal(&self, run: &str) -> Vec<String> {
+        let text = std::fs::read(self.path(run).join("journal.jsonl")).unwrap_or_default();
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        String::from_utf8_lossy(&text[..whole])
+            .lines()
+            .map(str::to_owned)
+            .collect()
+    }
+
+    pub fn results(&self, run: &str) -> serde_json::Value {
+        serde_json::from_str(&self.read(&format!("{run}/results.json"))).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for (pid, _) in self.marked() {
+            signal(pid, "KILL");
+        }
+    }
+}
+
+impl Running {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    pub fn end(mut self) -> Said {
+        let deadline = Instant::now() + NEVER_LONGER;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                panic!("it never ended; it said {:?}", self.said_so_far());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let (stdout, stderr) = self.said_so_far();
+        Said {
+            status,
+            stdout,
+            stderr,
+        }
+    }
+
+    pub fn said_so_far(&self) -> (String, String) {
+        let text = |path| String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
+        (text(&self.stdout), text(&self.stderr))
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+}
+
+/// Looks again and again until there is something.
+pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} never came");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .stderr(Stdio::null())
+        .status();
+    assert!(status.is_ok(), "kill is not installed");
+}
+
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// The relay of examples/relay.rs; `cargo test` builds it beside the tests, `cargo test --test` does not.
+pub fn relay() -> String {
+    let tests = std::env::current_exe().unwrap();
+    let profile = tests.parent().and_then(Path::parent).unwrap();
+    let relay = profile.join("examples/relay");
+    if !relay.exists() {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args([
+            "build",
+            "--quiet",
+            "--offline",
+            "-p",
+            "weir",
+            "--example",
+            "relay",
+        ]);
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(
+            cargo.status().unwrap().success(),
+            "examples/relay.rs cannot be built"
+        );
+    }
+    relay.display().to_string()
+}
+
+fn read(path: &str) -> Result<String, HostError> {
+    std::fs::read_to_string(path).map_err(|source| HostError::Io {
+        doing: format!("reading {path}"),
+        source,
+    })
+}
+
+/// For what must come at once on an idle machine; only a hang takes longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+const NEVER_LONGER: Duration = Duration::from_secs(170);
