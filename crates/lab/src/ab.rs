@@ -84,7 +84,7 @@ pub fn run(
             let seen = testbed.finish().map_err(failed)?;
             let late = crate::links::too_late(&seen);
             match (answer, late) {
-                (Ok(_), Some(reason)) => Err(LabError::NotMeasured { reason }),
+                (Ok(_), Some(flaw)) => Err(LabError::NotMeasured { reason: flaw.to_string() }),
                 (answer, _) => answer,
             }
         }

@@ -28,6 +28,6 @@ pub use cancel::Cancel;
 pub use error::{Failure, LabError};
 pub use file::{FileError, LabFile};
 pub(crate) use file::nearest;
-pub use outcome::{Measurement, Outcome, Value, Verdict};
+pub use outcome::{Flaw, Measurement, Outcome, Value, Verdict};
 pub use plan::{Plan, PlannedCell};
 pub use runner::{Finished, Progress, Request, run};

@@ -1,6 +1,6 @@
 //! What the emulated links of a cell tell about it.
 
-use crate::outcome::Measurement;
+use crate::outcome::{Flaw, Measurement};
 use crate::workload::Turn;
 use emu::{EmulatorStatistics, TracePoint};
 use report::{Axes, Line, Series, Shape};
@@ -24,10 +24,10 @@ pub(crate) fn account(
     for cable in &seen.cables {
         let lost = cable.forward.lost_outside_model + cable.backward.lost_outside_model;
         if lost > 0 {
-            result.invalid.push(format!(
-                "the emulator's ports on {} lost {lost} frames that the model did not drop",
-                cable.name
-            ));
+            result.invalid.push(Flaw {
+                what: "the emulator's ports lost frames that the model did not drop".to_owned(),
+                detail: format!("{lost} on {}", cable.name),
+            });
         }
     }
     let Some(first) = seen.cables.first() else { return };
@@ -59,14 +59,11 @@ pub(crate) fn account(
 }
 
 /// Why the emulation is not to be believed, if its lateness passed the bound.
-pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<String> {
+pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<Flaw> {
     let late = seen.lateness.quantile(0.99);
-    (late > LATENESS_BOUND).then(|| {
-        format!(
-            "the emulated link was late: {:.1} ms at p99, bound {LATENESS_BOUND} \
-             (was the machine busy with something else?)",
-            late.millis_f64()
-        )
+    (late > LATENESS_BOUND).then(|| Flaw {
+        what: "the emulated link was late (was the machine busy with something else?)".to_owned(),
+        detail: format!("{:.1} ms at p99, bound {LATENESS_BOUND}", late.millis_f64()),
     })
 }
 

@@ -28,12 +28,30 @@ pub struct Measurement {
     pub series: Vec<Series>,
     /// Why the figures are not to be believed; empty if they are.
     #[serde(default)]
-    pub invalid: Vec<String>,
+    pub invalid: Vec<Flaw>,
     /// The workload had no CPU to spare: the figures may show the machine rather than the system.
     #[serde(default)]
     pub cpu_limited: bool,
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// Flaws of earlier attempts at this turn, each of which was measured again.
+    #[serde(default)]
+    pub retried: Vec<Flaw>,
+}
+
+/// Why a measurement is not to be believed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flaw {
+    /// The same words whenever the same thing happened.
+    pub what: String,
+    /// How bad it was this time.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Flaw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.detail)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

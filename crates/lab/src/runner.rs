@@ -6,7 +6,7 @@ use crate::plan::{Plan, PlannedCell, seed_of};
 use crate::run_directory::RunDirectory;
 use crate::testbed::CpuPlan;
 use crate::workload::{Turn, is_installed, missing_programs};
-use crate::{Cancel, Failure, LabError, environment, summary};
+use crate::{Cancel, LabError, environment, summary};
 use host::Privilege;
 use report::{Form, Results};
 use std::path::PathBuf;
@@ -130,18 +130,17 @@ pub fn run(
 /// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
 /// repeated depends on the emulator's own clock, never on the figure.
 fn measured(turn: &Turn<'_>) -> Result<Verdict, LabError> {
-    let mut again = Vec::new();
+    let mut attempts = 0;
+    let mut retried = Vec::new();
     loop {
         match turn.measure() {
-            Ok(mut measurement) if measurement.invalid.is_empty() || again.len() == RETRIES => {
-                measurement.warnings.extend(again);
+            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == RETRIES => {
+                measurement.retried = retried;
                 return Ok(Verdict::Measured(measurement));
             }
             Ok(measurement) => {
-                again.push(format!(
-                    "measured again: {}",
-                    measurement.invalid.join("; ")
-                ));
+                attempts += 1;
+                retried.extend(measurement.invalid);
             }
             Err(_) if turn.cancel.is_cancelled() => return Err(LabError::Interrupted),
             Err(failure) => return Ok(Verdict::Failed(failure.to_string())),

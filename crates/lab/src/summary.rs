@@ -1,7 +1,7 @@
 //! From finished turns to `results.json`: medians and intervals per cell, ratios between systems.
 
 use crate::file::LabFile;
-use crate::outcome::{Measurement, Outcome, Verdict};
+use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::plan::{Plan, PlannedCell};
 use crate::stats::{self, Direction};
 use indexmap::IndexMap;
@@ -17,17 +17,23 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         rows: view.rows.as_ref().map(|rows| rows.get_ref().clone()),
     });
     results.reference = lab.reference.iter().map(reference).collect();
+    let mut flaws = Vec::new();
     for cell in &plan.cells {
         let turns: Vec<&Outcome> =
             outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
-        let (cell, reasons) = summarised(cell, &turns, lab.seed);
-        for reason in reasons {
-            if !results.invalid_reasons.contains(&reason) {
-                results.invalid_reasons.push(reason);
-            }
-        }
+        let (cell, flaw) = summarised(cell, &turns, lab.seed);
+        flaws.extend(flaw);
         results.cells.push(cell);
     }
+    results.invalid_reasons = gathered(flaws.iter(), |count, flaw| {
+        let cells = if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") };
+        format!("{} in {cells}, for example {}", flaw.what, flaw.detail)
+    });
+    let retried = outcomes.iter().filter_map(figures).flat_map(|measured| &measured.retried);
+    results.notes = gathered(retried, |count, flaw| {
+        let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+        format!("measured again {times}: {}, for example {}", flaw.what, flaw.detail)
+    });
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons(lab, plan, outcomes);
     results.method = method(plan);
@@ -86,7 +92,7 @@ fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
 }
 
 /// The cell, and why it is not valid where it is not.
-fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Vec<String>) {
+fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Option<Flaw>) {
     let mut cell = Cell::new(&planned.system, planned.axes.clone());
     let measured: Vec<&Measurement> = turns.iter().filter_map(|turn| figures(turn)).collect();
     let failures: Vec<&String> = turns
@@ -99,18 +105,18 @@ fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Ve
     if measured.is_empty() {
         let reason = failures.first().map_or("not measured", |reason| reason.as_str());
         cell.failed = Some(reason.to_owned());
-        return (cell, Vec::new());
+        return (cell, None);
     }
     for (count, reason) in counted(failures.into_iter()) {
         cell.warnings.push(format!("{count} of {} repeats failed: {reason}", turns.len()));
     }
     let believable: Vec<&Measurement> =
         measured.iter().copied().filter(|measured| measured.invalid.is_empty()).collect();
-    let mut reasons = Vec::new();
-    if believable.is_empty() {
-        cell.valid = false;
-        reasons = measured.iter().flat_map(|measured| measured.invalid.iter().cloned()).collect();
-    }
+    let flaw = match believable.is_empty() {
+        true => measured.iter().flat_map(|measured| &measured.invalid).next().cloned(),
+        false => None,
+    };
+    cell.valid = flaw.is_none();
     let used = if believable.is_empty() { &measured } else { &believable };
     cell.cpu_limited = used.iter().any(|measured| measured.cpu_limited);
     cell.warnings.extend(
@@ -131,7 +137,7 @@ fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Ve
             cell.metrics.insert(name.to_owned(), metric);
         }
     }
-    (cell, reasons)
+    (cell, flaw)
 }
 
 fn figures(outcome: &Outcome) -> Option<&Measurement> {
@@ -139,6 +145,18 @@ fn figures(outcome: &Outcome) -> Option<&Measurement> {
         Verdict::Measured(measured) => Some(measured),
         Verdict::Failed(_) => None,
     }
+}
+
+/// One sentence for each kind of flaw, made from how often it came and the first of it.
+fn gathered<'a>(
+    flaws: impl Iterator<Item = &'a Flaw>,
+    sentence: impl Fn(usize, &Flaw) -> String,
+) -> Vec<String> {
+    let mut kinds: IndexMap<&str, (usize, &Flaw)> = IndexMap::new();
+    for flaw in flaws {
+        kinds.entry(&flaw.what).or_insert((0, flaw)).0 += 1;
+    }
+    kinds.into_values().map(|(count, flaw)| sentence(count, flaw)).collect()
 }
 
 /// Each distinct text once, with how often it came.
