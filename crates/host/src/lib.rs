@@ -7,6 +7,7 @@
 
 mod confined;
 mod error;
+mod interfaces;
 mod namespace;
 mod privilege;
 mod scheduling;
@@ -15,6 +16,7 @@ mod wiring;
 
 pub use confined::{Confined, Program};
 pub use error::HostError;
+pub use interfaces::{addresses, has_interface, remove_interface, silent_namespace};
 pub use namespace::Namespace;
 pub use privilege::{Privilege, acquire};
 pub use scheduling::{online_cpus, pin_to, precise_timers, real_time};

@@ -124,7 +124,7 @@ pub(crate) fn bring_up_here(interface: &str) -> Result<(), HostError> {
     })
 }
 
-fn index_of(interface: &str, namespace: &str) -> Result<u32, HostError> {
+pub(crate) fn index_of(interface: &str, namespace: &str) -> Result<u32, HostError> {
     nix::net::if_::if_nametoindex(interface).map_err(|_| HostError::NoSuchInterface {
         name: interface.to_owned(),
         namespace: namespace.to_owned(),
@@ -132,7 +132,7 @@ fn index_of(interface: &str, namespace: &str) -> Result<u32, HostError> {
 }
 
 /// One conversation with the kernel in the calling thread's namespace.
-fn netlink<F>(doing: String, talk: impl FnOnce(Handle) -> F) -> Result<(), HostError>
+pub(crate) fn netlink<F>(doing: String, talk: impl FnOnce(Handle) -> F) -> Result<(), HostError>
 where
     F: Future<Output = Result<(), rtnetlink::Error>>,
 {

@@ -1,0 +1,57 @@
+//! Interfaces of a namespace: which there are, and what the kernel itself does with them.
+
+use crate::wiring::{index_of, netlink};
+use crate::{HostError, Namespace, Sysctl, read_sysctl, write_sysctl};
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::if_nametoindex;
+use std::net::IpAddr;
+
+/// A namespace for the inner ends of links. They carry packets for others: a kernel that joins in,
+/// with IPv6's own solicitations, would add to them.
+pub fn silent_namespace(name: &str) -> Result<Namespace, HostError> {
+    let namespace = Namespace::create(name)?;
+    namespace.run(|| match read_sysctl(IPV6_SWITCH) {
+        None => Ok(()),
+        Some(_) => write_sysctl(&Sysctl {
+            name: IPV6_SWITCH.to_owned(),
+            value: "1".to_owned(),
+        }),
+    })?;
+    Ok(namespace)
+}
+
+pub fn has_interface(namespace: &Namespace, interface: &str) -> Result<bool, HostError> {
+    namespace.run(|| Ok(if_nametoindex(interface).is_ok()))
+}
+
+/// The interface's addresses, without IPv6's link-local ones, which every interface has.
+pub fn addresses(namespace: &Namespace, interface: &str) -> Result<Vec<IpAddr>, HostError> {
+    namespace.run(|| {
+        let all = getifaddrs()
+            .map_err(|e| HostError::io(format!("asking for the addresses of {interface}"), e))?;
+        Ok(all
+            .filter(|entry| entry.interface_name == interface)
+            .filter_map(|entry| entry.address)
+            .filter_map(
+                |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                    (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                    (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                    _ => None,
+                },
+            )
+            .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
+            .collect())
+    })
+}
+
+/// Of a veth pair, the other end goes with it.
+pub fn remove_interface(namespace: &Namespace, interface: &str) -> Result<(), HostError> {
+    namespace.run(|| {
+        let index = index_of(interface, namespace.name())?;
+        netlink(format!("removing {interface}"), |handle| async move {
+            handle.link().del(index).execute().await
+        })
+    })
+}
+
+const IPV6_SWITCH: &str = "net.ipv6.conf.default.disable_ipv6";
