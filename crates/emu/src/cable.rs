@@ -14,7 +14,9 @@ pub struct Cable {
 
 impl std::fmt::Debug for Cable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cable").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Cable")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -22,4 +24,13 @@ impl std::fmt::Debug for Cable {
 pub enum Direction {
     Forward,
     Backward,
+}
+
+impl Direction {
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Self::Forward => 0,
+            Self::Backward => 1,
+        }
+    }
 }

@@ -1,8 +1,9 @@
 use crate::engine::Engine;
+use crate::pause::Bell;
 use crate::{Cable, Direction, EmuError, EmulatorStatistics};
 use link::LinkConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use units::Span;
 
@@ -20,45 +21,61 @@ pub struct Scheduling {
 
 impl Default for Scheduling {
     fn default() -> Self {
-        Self { cpu: None, real_time: true, spin: Span::from_micros(60) }
+        Self {
+            cpu: None,
+            real_time: true,
+            spin: Span::from_micros(60),
+        }
     }
 }
 
 /// A running set of cables. Dropping it stops the thread and closes the ports.
 #[derive(Debug)]
 pub struct Emulator {
-    control: Arc<Control>,
-    changes: mpsc::Sender<Change>,
-    cables: usize,
+    handle: Handle,
     thread: Option<JoinHandle<Result<EmulatorStatistics, EmuError>>>,
     tid: u32,
 }
 
-pub(crate) struct Change {
-    pub(crate) cable: usize,
-    pub(crate) direction: Direction,
-    pub(crate) config: LinkConfig,
-    pub(crate) outcome: mpsc::Sender<Result<(), EmuError>>,
+/// To ask a running emulator from any thread. It outlives the emulator, and then only says so.
+#[derive(Debug, Clone)]
+pub struct Handle {
+    asks: mpsc::Sender<Ask>,
+    bell: Bell,
+    stop: Arc<AtomicBool>,
+    cables: usize,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Control {
-    pub(crate) stop: AtomicBool,
-    pub(crate) changed: AtomicBool,
-    pub(crate) published: Mutex<Option<EmulatorStatistics>>,
+/// What the emulator's thread is asked between two looks at its ports.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Change {
+        cable: usize,
+        direction: Direction,
+        config: Box<LinkConfig>,
+        answer: mpsc::Sender<Result<(), EmuError>>,
+    },
+    Statistics {
+        answer: mpsc::Sender<EmulatorStatistics>,
+    },
 }
 
 impl Emulator {
     pub fn start(cables: Vec<Cable>, scheduling: Scheduling) -> Result<Self, EmuError> {
-        let control = Arc::new(Control::default());
-        let (changes, wanted) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let bell = Bell::new()?;
+        let (asks, asked) = mpsc::channel();
+        let handle = Handle {
+            asks,
+            bell: bell.clone(),
+            stop: Arc::clone(&stop),
+            cables: cables.len(),
+        };
         let (begun, begin) = mpsc::channel();
-        let count = cables.len();
-        let inside = Arc::clone(&control);
         let thread = std::thread::Builder::new()
             .name("emulated link".to_owned())
             .spawn(move || {
-                let engine = Engine::new(cables, scheduling, inside, wanted);
+                let engine = Engine::new(cables, scheduling, stop, asked, bell);
                 let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
                 let ready = engine.as_ref().map(|_| tid).map_err(|_| ());
                 let _ = begun.send(ready);
@@ -66,7 +83,11 @@ impl Emulator {
             })
             .map_err(EmuError::Thread)?;
         match begin.recv() {
-            Ok(Ok(tid)) => Ok(Self { control, changes, cables: count, thread: Some(thread), tid }),
+            Ok(Ok(tid)) => Ok(Self {
+                handle,
+                thread: Some(thread),
+                tid,
+            }),
             Ok(Err(())) | Err(_) => Err(match join(thread) {
                 Err(error) => error,
                 Ok(_) => EmuError::Died("it never began".to_owned()),
@@ -79,6 +100,28 @@ impl Emulator {
         self.tid
     }
 
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Whether the thread still serves its cables; if not, [`finish`](Self::finish) says why.
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Stops and tells what happened.
+    pub fn finish(mut self) -> Result<EmulatorStatistics, EmuError> {
+        self.handle.stop();
+        match self.thread.take() {
+            Some(thread) => join(thread),
+            None => Err(EmuError::Died("it was stopped before".to_owned())),
+        }
+    }
+}
+
+impl Handle {
     /// Changes one direction while it runs: what is queued or under way stays.
     pub fn change(
         &self,
@@ -89,47 +132,40 @@ impl Emulator {
         if cable >= self.cables {
             return Err(EmuError::NoSuchCable(cable));
         }
-        let (outcome, result) = mpsc::channel();
-        let died = || EmuError::Died("it takes no changes any more".to_owned());
-        self.changes
-            .send(Change { cable, direction, config, outcome })
-            .map_err(|_| died())?;
-        self.control.changed.store(true, Ordering::Release);
-        result.recv().map_err(|_| died())?
+        let config = Box::new(config);
+        self.ask(|answer| Ask::Change {
+            cable,
+            direction,
+            config,
+            answer,
+        })?
     }
 
-    /// The latest figures, at most a fraction of a second old; `None` in the very first moments.
-    pub fn statistics(&self) -> Option<EmulatorStatistics> {
-        locked(&self.control.published).clone()
+    /// What happened so far, without the queues' traces: those are for the end.
+    pub fn statistics(&self) -> Result<EmulatorStatistics, EmuError> {
+        self.ask(|answer| Ask::Statistics { answer })
     }
 
-    /// Whether the thread still serves its cables; if not, [`finish`](Self::finish) says why.
-    pub fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    fn ask<T>(&self, ask: impl FnOnce(mpsc::Sender<T>) -> Ask) -> Result<T, EmuError> {
+        let (answer, answered) = mpsc::channel();
+        self.asks.send(ask(answer)).map_err(|_| EmuError::Ended)?;
+        self.bell.ring();
+        answered.recv().map_err(|_| EmuError::Ended)
     }
 
-    /// Stops and tells what happened.
-    pub fn finish(mut self) -> Result<EmulatorStatistics, EmuError> {
-        self.control.stop.store(true, Ordering::Release);
-        match self.thread.take() {
-            Some(thread) => join(thread),
-            None => Err(EmuError::Died("it was stopped before".to_owned())),
-        }
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.ring();
     }
 }
 
 impl Drop for Emulator {
     fn drop(&mut self) {
-        self.control.stop.store(true, Ordering::Release);
+        self.handle.stop();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
-}
-
-/// The value is replaced as a whole, so a panic elsewhere cannot leave it half written.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn join(

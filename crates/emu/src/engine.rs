@@ -1,31 +1,31 @@
 //! The emulator's thread.
 
 use crate::clock;
-use crate::emulator::{Change, Control, locked};
+use crate::emulator::Ask;
 use crate::frame::Carried;
+use crate::pause::{Bell, Pause};
 use crate::statistics::{CableStatistics, lost_receiving, lost_sending};
 use crate::{
-    Cable, Direction, DirectionStatistics, EmuError, EmulatorStatistics, Lateness, QueueTrace,
-    Scheduling, TracePoint,
+    Cable, DirectionStatistics, EmuError, EmulatorStatistics, Lateness, QueueTrace, Scheduling,
+    TracePoint,
 };
 use link::Link;
 use port::{Frame, Port};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use units::{Span, Time};
 
 pub(crate) struct Engine {
     lines: Vec<Line>,
-    control: Arc<Control>,
-    wanted: Receiver<Change>,
+    stop: Arc<AtomicBool>,
+    asked: Receiver<Ask>,
+    pause: Pause,
     spin: Span,
     real_time: bool,
     start: Time,
     worked: Span,
     lateness: Lateness,
-    next_publication: Time,
     /// Frames on their way from a port into the model, and from the model to a port.
     received: Vec<Frame>,
     due: Vec<Frame>,
@@ -49,14 +49,20 @@ impl Engine {
     pub(crate) fn new(
         cables: Vec<Cable>,
         scheduling: Scheduling,
-        control: Arc<Control>,
-        wanted: Receiver<Change>,
+        stop: Arc<AtomicBool>,
+        asked: Receiver<Ask>,
+        bell: Bell,
     ) -> Result<Self, EmuError> {
         let start = clock::now();
         let lines = cables
             .into_iter()
             .map(|cable| Line::new(cable, start))
             .collect::<Result<Vec<_>, EmuError>>()?;
+        let fds = lines
+            .iter()
+            .flat_map(|line| &line.ports)
+            .filter_map(|port| port.fd());
+        let pause = Pause::new(fds, bell)?;
         host::precise_timers();
         if let Some(cpu) = scheduling.cpu
             && let Err(error) = host::pin_to(&[cpu])
@@ -73,24 +79,22 @@ impl Engine {
             };
         Ok(Self {
             lines,
-            control,
-            wanted,
+            stop,
+            asked,
+            pause,
             spin: scheduling.spin,
             real_time,
             start,
             worked: Span::ZERO,
             lateness: Lateness::new(),
-            next_publication: start,
             received: Vec::with_capacity(RECEIVE_LIMIT),
             due: Vec::with_capacity(SEND_LIMIT),
         })
     }
 
     pub(crate) fn run(mut self) -> Result<EmulatorStatistics, EmuError> {
-        while !self.control.stop.load(Ordering::Acquire) {
-            if self.control.changed.swap(false, Ordering::AcqRel) {
-                self.apply_changes();
-            }
+        while !self.stop.load(Ordering::Acquire) {
+            self.answer();
             let begin = clock::now();
             let mut moved = 0;
             for number in 0..self.lines.len() {
@@ -102,13 +106,12 @@ impl Engine {
             if moved > 0 {
                 self.worked = self.worked + now.since(begin);
             }
-            self.keep_records(now);
+            self.trace(now);
             if moved == 0 {
                 self.rest(now);
             }
         }
-        let now = clock::now();
-        Ok(self.statistics(now, true))
+        Ok(self.statistics(clock::now(), true))
     }
 
     /// Takes what has come in at one port into the model, and hands what is due to the other.
@@ -147,27 +150,21 @@ impl Engine {
     }
 
     /// Sleeps until something is due soon or comes in; returns at once where spinning is meant.
-    fn rest(&self, now: Time) {
+    fn rest(&mut self, now: Time) {
         let ways = self.lines.iter().flat_map(|line| &line.ways);
-        let next = ways.filter_map(|way| way.link.next_event()).min().unwrap_or(Time::NEVER);
+        let next = ways
+            .filter_map(|way| way.link.next_delivery())
+            .min()
+            .unwrap_or(Time::NEVER);
         let nap = next.since(now + self.spin).min(LONGEST_SLEEP);
         if nap == Span::ZERO {
             std::hint::spin_loop();
             return;
         }
-        let mut fds: Vec<PollFd<'_>> = self
-            .lines
-            .iter()
-            .flat_map(|line| &line.ports)
-            .filter_map(|port| port.fd())
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        let timeout = Timespec { tv_sec: 0, tv_nsec: nap.nanos() as _ };
-        // Interrupted or not, the loop looks again.
-        let _ = poll(&mut fds, Some(&timeout));
+        self.pause.wait(nap);
     }
 
-    fn keep_records(&mut self, now: Time) {
+    fn trace(&mut self, now: Time) {
         let start = self.start;
         for way in self.lines.iter_mut().flat_map(|line| &mut line.ways) {
             if way.trace.is_due(now) {
@@ -181,11 +178,6 @@ impl Engine {
                 way.trace.add(now, point);
             }
         }
-        if now >= self.next_publication {
-            let statistics = self.statistics(now, false);
-            *locked(&self.control.published) = Some(statistics);
-            self.next_publication = now + PUBLISHED_EVERY;
-        }
     }
 
     fn statistics(&mut self, now: Time, with_trace: bool) -> EmulatorStatistics {
@@ -194,24 +186,39 @@ impl Engine {
             worked: self.worked,
             real_time: self.real_time,
             lateness: self.lateness.clone(),
-            cables: self.lines.iter_mut().map(|line| line.statistics(with_trace)).collect(),
+            cables: self
+                .lines
+                .iter_mut()
+                .map(|line| line.statistics(with_trace))
+                .collect(),
         }
     }
 
-    fn apply_changes(&mut self) {
-        while let Ok(Change { cable, direction, config, outcome }) = self.wanted.try_recv() {
-            let way = match direction {
-                Direction::Forward => 0,
-                Direction::Backward => 1,
-            };
+    fn answer(&mut self) {
+        while let Ok(ask) = self.asked.try_recv() {
             let now = clock::now();
-            let line = &mut self.lines[cable];
-            let result = line.ways[way]
-                .link
-                .reconfigure(now, &config)
-                .map_err(|source| EmuError::Link { cable: line.name.clone(), source });
-            // Whoever asked may have gone; the change stands.
-            let _ = outcome.send(result);
+            // Whoever asked may have gone; a change stands.
+            match ask {
+                Ask::Statistics { answer } => {
+                    let _ = answer.send(self.statistics(now, false));
+                }
+                Ask::Change {
+                    cable,
+                    direction,
+                    config,
+                    answer,
+                } => {
+                    let line = &mut self.lines[cable];
+                    let result = line.ways[direction.index()]
+                        .link
+                        .reconfigure(now, &config)
+                        .map_err(|source| EmuError::Link {
+                            cable: line.name.clone(),
+                            source,
+                        });
+                    let _ = answer.send(result);
+                }
+            }
         }
     }
 }
@@ -219,12 +226,21 @@ impl Engine {
 impl Line {
     fn new(cable: Cable, start: Time) -> Result<Self, EmuError> {
         let way = |config| -> Result<Way, EmuError> {
-            let link = Link::new(config, start)
-                .map_err(|source| EmuError::Link { cable: cable.name.clone(), source })?;
-            Ok(Way { link, trace: QueueTrace::new(start) })
+            let link = Link::new(config, start).map_err(|source| EmuError::Link {
+                cable: cable.name.clone(),
+                source,
+            })?;
+            Ok(Way {
+                link,
+                trace: QueueTrace::new(start),
+            })
         };
         let ways = [way(&cable.forward)?, way(&cable.backward)?];
-        Ok(Self { name: cable.name, ports: [cable.a, cable.b], ways })
+        Ok(Self {
+            name: cable.name,
+            ports: [cable.a, cable.b],
+            ways,
+        })
     }
 
     fn statistics(&mut self, with_trace: bool) -> CableStatistics {
@@ -252,7 +268,11 @@ impl Way {
 }
 
 fn failed(cable: &str, side: usize, source: port::PortError) -> EmuError {
-    EmuError::Port { cable: cable.to_owned(), side: ['a', 'b'][side], source }
+    EmuError::Port {
+        cable: cable.to_owned(),
+        side: ['a', 'b'][side],
+        source,
+    }
 }
 
 const RECEIVE_LIMIT: usize = 256;
@@ -260,4 +280,3 @@ const RECEIVE_LIMIT: usize = 256;
 /// other late.
 const SEND_LIMIT: usize = 32;
 const LONGEST_SLEEP: Span = Span::from_millis(10);
-const PUBLISHED_EVERY: Span = Span::from_millis(100);

@@ -1,3 +1,5 @@
+use crate::UsageError;
+use host::HostError;
 use link::LinkError;
 use port::PortError;
 
@@ -7,11 +9,64 @@ pub enum EmuError {
     #[error("cable {cable}: {source}")]
     Link { cable: String, source: LinkError },
     #[error("cable {cable}, side {side}: {source}")]
-    Port { cable: String, side: char, source: PortError },
+    Port {
+        cable: String,
+        side: char,
+        source: PortError,
+    },
     #[error("there is no cable {0}")]
     NoSuchCable(usize),
     #[error("the emulator's thread cannot start: {0}")]
     Thread(std::io::Error),
     #[error("the emulator's thread ended by a fault of its own: {0}")]
     Died(String),
+    #[error("the emulated link has ended")]
+    Ended,
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    #[error("{end}: {source}")]
+    Host { end: String, source: HostError },
+    #[error("{end}: {source}")]
+    Attach { end: String, source: PortError },
+    #[error("no network namespace is called `{name}`{hint}; `ip netns list` shows those there are")]
+    NoSuchNamespace { name: String, hint: String },
+    #[error(
+        "{end}: without root no other namespace of this machine can be entered; run as root, or leave \
+         out `pid:` and paths: a plain name then is a namespace of the link's own"
+    )]
+    OutOfReach { end: String },
+    #[error("a link called `{name}` is up already{}: choose another --name, or end it with `weir link down {name}`",
+        .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
+    NameTaken { name: String, pid: Option<u32> },
+    #[error("no link is called `{name}`{hint}; `weir link list` shows those that are up")]
+    NoSuchLink { name: String, hint: String },
+    #[error("{doing}: {source}")]
+    Control {
+        doing: String,
+        source: std::io::Error,
+    },
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl EmuError {
+    /// Whether other words on the command line would have helped.
+    pub fn is_misuse(&self) -> bool {
+        match self {
+            Self::Usage(_)
+            | Self::NoSuchNamespace { .. }
+            | Self::OutOfReach { .. }
+            | Self::NameTaken { .. }
+            | Self::NoSuchLink { .. }
+            | Self::Refused(_) => true,
+            Self::Attach { source, .. } => matches!(source, PortError::NoSuchInterface { .. }),
+            Self::Host { source, .. } => {
+                matches!(
+                    source,
+                    HostError::NoSuchInterface { .. } | HostError::NoSuchNamespace { .. }
+                )
+            }
+            _ => false,
+        }
+    }
 }

@@ -9,9 +9,9 @@ pub struct Lateness(Histogram<u64>);
 
 impl Lateness {
     pub(crate) fn new() -> Self {
-        // One second at three digits: what is later than that is lost in any case, and saturates.
-        let histogram = Histogram::new_with_bounds(1, 1_000_000_000, 3);
-        Self(histogram.unwrap_or_else(|_| unreachable!("1 ns to 1 s at 3 digits is a valid range")))
+        // One second at two digits: what is later than that is lost in any case, and saturates.
+        let histogram = Histogram::new_with_bounds(1, 1_000_000_000, 2);
+        Self(histogram.unwrap_or_else(|_| unreachable!("1 ns to 1 s at 2 digits is a valid range")))
     }
 
     pub(crate) fn record(&mut self, late: Span) {

@@ -1,7 +1,7 @@
 use crate::{Lateness, QueueTrace};
 use link::{Count, Drops, LinkStats};
 use port::PortCounters;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Share, Span};
 
 /// What the emulator saw and did since it started.
@@ -24,7 +24,7 @@ pub struct CableStatistics {
 }
 
 /// One direction: the model's counts, the queue, and what the ports lost on their own.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DirectionStatistics {
     pub arrived: Frames,
     pub delivered: Frames,
@@ -41,17 +41,17 @@ pub struct DirectionStatistics {
     pub sojourn_us: Quantiles,
     /// Lost outside the model, at the receiving or the sending port. Anything but 0 spoils a measurement.
     pub lost_outside_model: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<QueueTrace>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Frames {
     pub frames: u64,
     pub bytes: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Quantiles {
     pub mean: f64,
     pub p50: f64,
@@ -72,7 +72,12 @@ impl DirectionStatistics {
         lost_outside_model: u64,
         trace: Option<QueueTrace>,
     ) -> Self {
-        let Drops { overflow, early, loss, .. } = &stats.dropped;
+        let Drops {
+            overflow,
+            early,
+            loss,
+            ..
+        } = &stats.dropped;
         let occupancy = |percent| stats.occupancy.quantile(share(percent)).count() as f64;
         let sojourn = |percent| stats.sojourns.quantile(share(percent)).micros_f64();
         Self {
@@ -85,7 +90,10 @@ impl DirectionStatistics {
             corrupted: frames(&stats.corrupted),
             reordered: frames(&stats.reordered),
             marked: frames(&stats.marked),
-            queued: Frames { frames: queued.0 as u64, bytes: queued.1.count() },
+            queued: Frames {
+                frames: queued.0 as u64,
+                bytes: queued.1.count(),
+            },
             in_flight: in_flight as u64,
             queue_bytes: Quantiles {
                 mean: stats.occupancy.mean(),
@@ -109,7 +117,7 @@ impl DirectionStatistics {
 
 /// What a port lost on the way in without being told to by the model.
 pub(crate) fn lost_receiving(counters: &PortCounters) -> u64 {
-    counters.kernel_drops + counters.truncated + counters.unsegmentable
+    counters.kernel_drops + counters.backlog_drops + counters.truncated + counters.unsegmentable
 }
 
 pub(crate) fn lost_sending(counters: &PortCounters) -> u64 {
@@ -121,5 +129,8 @@ fn share(percent: f64) -> Share {
 }
 
 fn frames(count: &Count) -> Frames {
-    Frames { frames: count.packets, bytes: count.bytes.count() }
+    Frames {
+        frames: count.packets,
+        bytes: count.bytes.count(),
+    }
 }

@@ -1,9 +1,9 @@
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use units::{Bytes, Span, Time};
 
 /// The queue over time: evenly spaced points, ever fewer per second as a run grows long, so that
 /// memory stays bounded.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QueueTrace {
     every: Span,
     points: Vec<TracePoint>,
@@ -12,7 +12,7 @@ pub struct QueueTrace {
 }
 
 /// One direction at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracePoint {
     /// Since the emulator started.
     pub at: Span,
@@ -26,7 +26,11 @@ pub struct TracePoint {
 
 impl QueueTrace {
     pub(crate) fn new(start: Time) -> Self {
-        Self { every: FINEST, points: Vec::new(), next: start }
+        Self {
+            every: FINEST,
+            points: Vec::with_capacity(MOST_POINTS),
+            next: start,
+        }
     }
 
     pub(crate) fn is_due(&self, now: Time) -> bool {
@@ -66,12 +70,23 @@ mod tests {
             now += FINEST;
             if trace.is_due(now) {
                 let at = now.since(Time::ZERO);
-                trace.add(now, TracePoint { at, queue: Bytes::ZERO, delivered: Bytes::ZERO, dropped: 0 });
+                trace.add(
+                    now,
+                    TracePoint {
+                        at,
+                        queue: Bytes::ZERO,
+                        delivered: Bytes::ZERO,
+                        dropped: 0,
+                    },
+                );
             }
         }
         assert!(trace.points().len() < MOST_POINTS);
-        let gaps: Vec<u64> =
-            trace.points().windows(2).map(|w| (w[1].at - w[0].at).nanos()).collect();
+        let gaps: Vec<u64> = trace
+            .points()
+            .windows(2)
+            .map(|w| (w[1].at - w[0].at).nanos())
+            .collect();
         let (min, max) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
         assert!(max <= &(min * 2), "{min} {max}");
     }

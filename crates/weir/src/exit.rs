@@ -1,3 +1,4 @@
+use emu::{EmuError, UsageError};
 use lab::LabError;
 use std::process::ExitCode;
 
@@ -22,6 +23,9 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
 }
 
 fn is_misuse(error: &anyhow::Error) -> bool {
+    if error.is::<UsageError>() || error.downcast_ref().is_some_and(EmuError::is_misuse) {
+        return true;
+    }
     matches!(
         error.downcast_ref::<LabError>(),
         Some(

@@ -21,6 +21,9 @@ enum Verb {
     /// Run, resume, compare, check and list experiments
     #[command(subcommand)]
     Lab(verbs::lab::Verb),
+    /// Emulate a link between two interfaces or namespaces
+    #[command(subcommand)]
+    Link(verbs::link::Verb),
 }
 
 fn main() -> ExitCode {
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         .init();
     let outcome = match arguments.verb {
         Verb::Lab(verb) => verbs::lab::run(verb),
+        Verb::Link(verb) => verbs::link::run(verb),
     };
     exit::code(outcome)
 }

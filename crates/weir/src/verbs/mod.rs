@@ -2,3 +2,4 @@
 
 pub(crate) mod ab;
 pub(crate) mod lab;
+pub(crate) mod link;

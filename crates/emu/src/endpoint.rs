@@ -1,0 +1,201 @@
+use crate::UsageError;
+use serde::{Deserialize, Serialize};
+
+/// One end of a link as people name it.
+///
+/// | written | is |
+/// | --- | --- |
+/// | `eth0` | an interface of this namespace |
+/// | `left:eth0` | one of the namespace `left` of `ip netns` |
+/// | `/proc/123/ns/net:eth0` | one of the namespace at a path |
+/// | `pid:123:eth0` | one of the namespace of a process |
+/// | `tap:tap0`, `left:tap:tap0` | a TAP device to be made |
+///
+/// An interface that exists is attached to. One that does not is made: the outer end of a veth pair.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// As [`host::Namespace::named`] takes it; this namespace if `None`.
+    pub namespace: Option<String>,
+    pub kind: EndpointKind,
+    pub interface: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EndpointKind {
+    Interface,
+    Tap,
+}
+
+impl std::str::FromStr for Endpoint {
+    type Err = UsageError;
+    fn from_str(text: &str) -> Result<Self, UsageError> {
+        let refuse = |problem: String| UsageError::Endpoint {
+            text: text.to_owned(),
+            problem,
+        };
+        let (before, interface) = match text.rsplit_once(':') {
+            Some((before, interface)) => (Some(before), interface),
+            None => (None, text),
+        };
+        check_interface(interface).map_err(refuse)?;
+        let (namespace, kind) = match before {
+            None => (None, EndpointKind::Interface),
+            Some("tap") => (None, EndpointKind::Tap),
+            Some(before) => match before.strip_suffix(":tap") {
+                Some(namespace) => (Some(namespace), EndpointKind::Tap),
+                None => (Some(before), EndpointKind::Interface),
+            },
+        };
+        if let Some(namespace) = namespace {
+            check_namespace(namespace).map_err(refuse)?;
+        }
+        Ok(Self {
+            namespace: namespace.map(str::to_owned),
+            kind,
+            interface: interface.to_owned(),
+        })
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}:")?;
+        }
+        if self.kind == EndpointKind::Tap {
+            f.write_str("tap:")?;
+        }
+        f.write_str(&self.interface)
+    }
+}
+
+impl Serialize for Endpoint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Endpoint {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What `dev_valid_name` in net/core/dev.c takes.
+fn check_interface(name: &str) -> Result<(), String> {
+    let problem = match name {
+        "" => "has no interface: write NAMESPACE:INTERFACE, for example left:eth0".to_owned(),
+        "." | ".." => "does not name an interface".to_owned(),
+        _ if name.len() > LONGEST_INTERFACE => {
+            format!(
+                "names an interface of more than {LONGEST_INTERFACE} characters, which Linux does not take"
+            )
+        }
+        _ if name
+            .contains(|c: char| c == '/' || c == '%' || c.is_whitespace() || c.is_control()) =>
+        {
+            format!("names the interface {name:?}, and Linux takes no such character in it")
+        }
+        _ => return Ok(()),
+    };
+    Err(problem)
+}
+
+fn check_namespace(name: &str) -> Result<(), String> {
+    if let Some(pid) = name.strip_prefix("pid:") {
+        return match pid.parse::<u32>() {
+            Ok(1..) => Ok(()),
+            _ => Err(format!(
+                "has {pid:?} where a process number belongs: write pid:123:eth0"
+            )),
+        };
+    }
+    if name.contains('/') {
+        return Ok(());
+    }
+    match name {
+        "" => Err(
+            "has nothing before the `:`: write NAMESPACE:INTERFACE, or the interface alone"
+                .to_owned(),
+        ),
+        "." | ".." => Err("does not name a namespace".to_owned()),
+        "pid" => Err("names no process: write pid:123:eth0".to_owned()),
+        _ if name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) => {
+            Err(format!(
+                "names the namespace {name:?}, which cannot be: write NAMESPACE:INTERFACE, pid:123:INTERFACE or tap:NAME"
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// IFNAMSIZ, without the zero at the end.
+const LONGEST_INTERFACE: usize = 15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parsed(text: &str) -> (Option<String>, EndpointKind, String) {
+        let Endpoint {
+            namespace,
+            kind,
+            interface,
+        } = text.parse().unwrap();
+        (namespace, kind, interface)
+    }
+
+    #[test]
+    fn every_written_form_is_read() {
+        let (interface, tap) = (EndpointKind::Interface, EndpointKind::Tap);
+        for (text, namespace, kind, name) in [
+            ("eth0", None, interface, "eth0"),
+            ("left:eth0", Some("left"), interface, "eth0"),
+            ("pid:12:eth0", Some("pid:12"), interface, "eth0"),
+            (
+                "/proc/1/ns/net:eth0",
+                Some("/proc/1/ns/net"),
+                interface,
+                "eth0",
+            ),
+            ("tap:t0", None, tap, "t0"),
+            ("left:tap:t0", Some("left"), tap, "t0"),
+            ("pid:12:tap:t0", Some("pid:12"), tap, "t0"),
+        ] {
+            assert_eq!(
+                parsed(text),
+                (namespace.map(str::to_owned), kind, name.to_owned()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_form_that_can() {
+        for (text, says) in [
+            ("", "has no interface"),
+            ("left:", "has no interface"),
+            (":eth0", "nothing before"),
+            ("pid:x:eth0", "process number"),
+            ("pid:0:eth0", "process number"),
+            ("pid:eth0", "names no process"),
+            ("a:b:eth0", "cannot be"),
+            ("an-interface-too-long", "more than 15"),
+            ("left:et h0", "no such character"),
+        ] {
+            let error = text.parse::<Endpoint>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics_and_what_is_read_prints_the_same(text in "[a-z:/.%0-9 ]{0,24}") {
+            if let Ok(endpoint) = text.parse::<Endpoint>() {
+                prop_assert_eq!(endpoint.to_string(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+use crate::EmuError;
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use units::Span;
+
+/// How the emulator's thread sleeps: until a time, or until a port has something or somebody rings.
+/// What it waits for is registered once, so that a sleep costs one system call however many ports
+/// there are, and no memory.
+pub(crate) struct Pause {
+    epoll: OwnedFd,
+    bell: Bell,
+    events: Vec<epoll::Event>,
+}
+
+/// Wakes a sleeping emulator. Clones are the same bell.
+#[derive(Debug, Clone)]
+pub(crate) struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    pub(crate) fn new() -> Result<Self, EmuError> {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
+        Ok(Self(Arc::new(
+            bell.map_err(|e| EmuError::Thread(e.into()))?,
+        )))
+    }
+
+    /// Fails only where it has rung 2^64 times unheard.
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+
+    fn silence(&self) {
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+}
+
+impl Pause {
+    pub(crate) fn new<'a>(
+        ports: impl Iterator<Item = BorrowedFd<'a>>,
+        bell: Bell,
+    ) -> Result<Self, EmuError> {
+        let failed = |e: rustix::io::Errno| EmuError::Thread(e.into());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let watch = |fd: BorrowedFd<'_>, what| {
+            let data = epoll::EventData::new_u64(what);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed)
+        };
+        for port in ports {
+            watch(port, PORT)?;
+        }
+        watch(bell.0.as_fd(), BELL)?;
+        Ok(Self {
+            epoll,
+            bell,
+            events: Vec::with_capacity(EVENTS),
+        })
+    }
+
+    /// Interrupted or not, the caller looks again.
+    pub(crate) fn wait(&mut self, longest: Span) {
+        let nanos = longest.nanos();
+        let timeout = Timespec {
+            tv_sec: (nanos / NANOS_PER_SECOND) as i64,
+            tv_nsec: (nanos % NANOS_PER_SECOND) as _,
+        };
+        self.events.clear();
+        let _ = epoll::wait(
+            &self.epoll,
+            spare_capacity(&mut self.events),
+            Some(&timeout),
+        );
+        if self.events.iter().any(|event| event.data.u64() == BELL) {
+            self.bell.silence();
+        }
+    }
+}
+
+const PORT: u64 = 0;
+const BELL: u64 = 1;
+/// More are reported by the next call; all ports are looked at after each.
+const EVENTS: usize = 16;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;

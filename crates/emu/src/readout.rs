@@ -1,0 +1,230 @@
+//! A link's figures as people read them.
+
+use crate::{DirectionReport, DirectionStatistics, LinkReport};
+use link::{Capacity, LinkConfig};
+use std::fmt::Write;
+
+/// One block for a terminal. The rates are those since `before`, or since the start.
+pub fn live(now: &LinkReport, before: Option<&LinkReport>) -> String {
+    let mut text = String::new();
+    let since = before.map_or(0.0, |before| before.running.secs_f64());
+    let seconds = (now.running.secs_f64() - since).max(1e-9);
+    let _ = writeln!(
+        text,
+        "{}  up {}  late p50 {} p99 {} max {}  {:.1} % of a core on frames",
+        now.name,
+        clock(now.running.secs_f64()),
+        micros(now.lateness.p50_us),
+        micros(now.lateness.p99_us),
+        micros(now.lateness.max_us),
+        now.busy_percent,
+    );
+    let ways = [
+        (&now.a, &now.b, &now.ab, before.map(|before| &before.ab)),
+        (&now.b, &now.a, &now.ba, before.map(|before| &before.ba)),
+    ];
+    for (from, to, way, before) in ways {
+        let seen = &way.statistics;
+        let delivered = before.map_or(0, |before| before.statistics.delivered.bytes);
+        let rate = (seen.delivered.bytes.saturating_sub(delivered)) as f64 * 8.0 / 1e6 / seconds;
+        let _ = writeln!(
+            text,
+            "{from} → {to}  {rate:.1} Mbit/s  {} frames  queue {} p95 {}  lost {} full {} early {}{}",
+            seen.delivered.frames,
+            kilobytes(seen.queued.bytes as f64),
+            kilobytes(seen.queue_bytes.p95),
+            seen.dropped_loss.frames,
+            seen.dropped_overflow.frames,
+            seen.dropped_early.frames,
+            marked(seen),
+        );
+    }
+    for problem in &now.problems {
+        let _ = writeln!(text, "{RED}NOT VALID: {problem}{PLAIN}");
+    }
+    text
+}
+
+/// All figures of a link, one column a direction.
+pub fn table(report: &LinkReport) -> String {
+    let mut text = String::new();
+    let heads = [
+        format!("{} → {}", report.a, report.b),
+        format!("{} → {}", report.b, report.a),
+    ];
+    let ways = [&report.ab, &report.ba];
+    let _ = writeln!(
+        text,
+        "link {}, {}",
+        report.name,
+        clock(report.running.secs_f64())
+    );
+    let mut row = |what: &str, [ab, ba]: [String; 2]| {
+        // Padding counts characters, and an arrow is one.
+        let _ = writeln!(
+            text,
+            "{what:<18}  {ab:<w$}  {ba}",
+            w = heads[0].chars().count().max(24)
+        );
+    };
+    row("", heads.clone());
+    let each = |show: &dyn Fn(&DirectionReport) -> String| ways.map(show);
+    row("rate", each(&|way| capacity(&way.config)));
+    row(
+        "delay, jitter",
+        each(&|way| format!("{}, {}", way.config.delay, way.config.jitter)),
+    );
+    row("loss", each(&|way| way.config.loss.to_string()));
+    row("queue", each(&|way| way.config.queue.to_string()));
+    row(
+        "arrived",
+        each(&|way| frames(way.statistics.arrived.frames, way.statistics.arrived.bytes)),
+    );
+    row(
+        "delivered",
+        each(&|way| {
+            frames(
+                way.statistics.delivered.frames,
+                way.statistics.delivered.bytes,
+            )
+        }),
+    );
+    row(
+        "mean Mbit/s",
+        each(&|way| {
+            let seconds = report.running.secs_f64().max(1e-9);
+            format!(
+                "{:.2}",
+                way.statistics.delivered.bytes as f64 * 8.0 / 1e6 / seconds
+            )
+        }),
+    );
+    row("dropped", each(&|way| way.statistics.dropped().to_string()));
+    row(
+        "  queue full",
+        each(&|way| way.statistics.dropped_overflow.frames.to_string()),
+    );
+    row(
+        "  queue early",
+        each(&|way| way.statistics.dropped_early.frames.to_string()),
+    );
+    row(
+        "  lost",
+        each(&|way| {
+            let seen = &way.statistics;
+            let departed = seen.dropped_loss.frames + seen.delivered.frames + seen.in_flight;
+            let share = seen.dropped_loss.frames as f64 / (departed as f64).max(1.0) * 100.0;
+            format!("{} ({share:.3} %)", seen.dropped_loss.frames)
+        }),
+    );
+    row(
+        "marked",
+        each(&|way| way.statistics.marked.frames.to_string()),
+    );
+    row(
+        "duplicated",
+        each(&|way| way.statistics.duplicated.frames.to_string()),
+    );
+    row(
+        "corrupted",
+        each(&|way| way.statistics.corrupted.frames.to_string()),
+    );
+    row(
+        "reordered",
+        each(&|way| way.statistics.reordered.frames.to_string()),
+    );
+    row(
+        "still inside",
+        each(&|way| (way.statistics.queued.frames + way.statistics.in_flight).to_string()),
+    );
+    row(
+        "queue p50",
+        each(&|way| kilobytes(way.statistics.queue_bytes.p50)),
+    );
+    row(
+        "      p95",
+        each(&|way| kilobytes(way.statistics.queue_bytes.p95)),
+    );
+    row(
+        "      p99",
+        each(&|way| kilobytes(way.statistics.queue_bytes.p99)),
+    );
+    row(
+        "      max",
+        each(&|way| kilobytes(way.statistics.queue_bytes.max)),
+    );
+    row(
+        "waited p99",
+        each(&|way| micros(way.statistics.sojourn_us.p99)),
+    );
+    row(
+        "lost outside model",
+        each(&|way| way.statistics.lost_outside_model.to_string()),
+    );
+    let late = &report.lateness;
+    let _ = writeln!(
+        text,
+        "lateness of the emulation: p50 {}, p99 {}, max {} over {} frames{}; {:.1} % of a core on frames",
+        micros(late.p50_us),
+        micros(late.p99_us),
+        micros(late.max_us),
+        late.frames,
+        if report.real_time {
+            ""
+        } else {
+            ", without real-time scheduling"
+        },
+        report.busy_percent,
+    );
+    for problem in &report.problems {
+        let _ = writeln!(text, "NOT VALID: {problem}");
+    }
+    text
+}
+
+fn capacity(config: &LinkConfig) -> String {
+    match (&config.rate, config.rate.mean_rate()) {
+        (Capacity::Trace(trace), Some(mean)) => {
+            format!(
+                "trace of {} (mean {:.2} Mbit/s)",
+                trace.length(),
+                mean.mbit_per_second()
+            )
+        }
+        (rate, _) => rate.to_string(),
+    }
+}
+
+fn marked(seen: &DirectionStatistics) -> String {
+    match seen.marked.frames {
+        0 => String::new(),
+        marked => format!(" marked {marked}"),
+    }
+}
+
+fn frames(frames: u64, bytes: u64) -> String {
+    format!("{frames} ({:.1} MB)", bytes as f64 / 1e6)
+}
+
+fn kilobytes(bytes: f64) -> String {
+    format!("{:.1} kB", bytes / 1e3)
+}
+
+fn micros(micros: f64) -> String {
+    if micros < 1e4 {
+        format!("{micros:.0} us")
+    } else {
+        format!("{:.1} ms", micros / 1e3)
+    }
+}
+
+fn clock(seconds: f64) -> String {
+    if seconds < 60.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds as u64;
+    format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+}
+
+const RED: &str = "\x1b[31m";
+const PLAIN: &str = "\x1b[0m";

@@ -1,0 +1,119 @@
+use crate::{DirectionStatistics, EmulatorStatistics, Lateness};
+use link::LinkConfig;
+use serde::{Deserialize, Serialize};
+use units::Span;
+
+/// One running or ended link, as `--json` prints it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LinkReport {
+    pub name: String,
+    pub pid: u32,
+    pub a: String,
+    pub b: String,
+    pub running: Span,
+    /// False if the emulation itself spoiled what was measured; `problems` says how.
+    pub valid: bool,
+    pub problems: Vec<String>,
+    pub notes: Vec<String>,
+    pub real_time: bool,
+    /// The share of a core spent on frames.
+    pub busy_percent: f64,
+    pub lateness: LatenessSummary,
+    pub ab: DirectionReport,
+    pub ba: DirectionReport,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DirectionReport {
+    pub config: LinkConfig,
+    pub statistics: DirectionStatistics,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct LatenessSummary {
+    pub frames: u64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+}
+
+/// What of a link does not come from its emulator.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    pub(crate) name: String,
+    pub(crate) ends: [String; 2],
+    pub(crate) notes: Vec<String>,
+}
+
+impl LinkReport {
+    pub(crate) fn new(
+        identity: &Identity,
+        configs: [LinkConfig; 2],
+        mut seen: EmulatorStatistics,
+    ) -> Option<Self> {
+        let cable = (!seen.cables.is_empty()).then(|| seen.cables.swap_remove(0))?;
+        let lateness = LatenessSummary::of(&seen.lateness);
+        let [a, b] = identity.ends.clone();
+        let [ab, ba] = configs;
+        let problems = problems(&lateness, &cable.forward, &cable.backward);
+        Some(Self {
+            name: identity.name.clone(),
+            pid: std::process::id(),
+            a,
+            b,
+            running: seen.running,
+            valid: problems.is_empty(),
+            problems,
+            notes: identity.notes.clone(),
+            real_time: seen.real_time,
+            busy_percent: seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0,
+            lateness,
+            ab: DirectionReport {
+                config: ab,
+                statistics: cable.forward,
+            },
+            ba: DirectionReport {
+                config: ba,
+                statistics: cable.backward,
+            },
+        })
+    }
+}
+
+impl LatenessSummary {
+    pub(crate) fn of(lateness: &Lateness) -> Self {
+        Self {
+            frames: lateness.frames(),
+            p50_us: lateness.quantile(0.5).micros_f64(),
+            p99_us: lateness.quantile(0.99).micros_f64(),
+            max_us: lateness.max().micros_f64(),
+        }
+    }
+}
+
+fn problems(
+    lateness: &LatenessSummary,
+    ab: &DirectionStatistics,
+    ba: &DirectionStatistics,
+) -> Vec<String> {
+    let lost = [("a to b", ab), ("b to a", ba)]
+        .into_iter()
+        .filter_map(|(way, statistics)| {
+            let lost = statistics.lost_outside_model;
+            (lost > 0).then(|| {
+                format!(
+                    "{lost} frames from {way} were lost at the ports, which the model did not order"
+                )
+            })
+        });
+    let late = (lateness.p99_us > LATENESS_BOUND.micros_f64()).then(|| {
+        format!(
+            "frames left {:.0} us late at p99, more than {LATENESS_BOUND}: was the machine busy with something else?",
+            lateness.p99_us
+        )
+    });
+    lost.chain(late).collect()
+}
+
+/// What is later changes what a sender sees of a path of some milliseconds.
+const LATENESS_BOUND: Span = Span::from_millis(1);

@@ -1,0 +1,141 @@
+use crate::ends::Ends;
+use crate::report::Identity;
+use crate::{
+    Cable, Direction, EmuError, Emulator, Endpoint, Handle, LinkReport, Scheduling, Settings,
+    UsageError,
+};
+use host::{Address, Privilege};
+use link::LinkConfig;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use units::Span;
+
+/// A link to be set up, checked as far as can be without touching anything.
+#[derive(Debug, Clone)]
+pub struct LinkPlan {
+    /// The first free of `link0`, `link1`, … if `None`.
+    pub name: Option<String>,
+    pub ends: [Endpoint; 2],
+    /// For ends that are made.
+    pub addresses: [Vec<Address>; 2],
+    pub mtu: u32,
+    /// From a to b.
+    pub forward: LinkConfig,
+    pub backward: LinkConfig,
+    /// Until it is stopped if `None`.
+    pub duration: Option<Span>,
+    pub scheduling: Scheduling,
+}
+
+/// A link between two ends that carries packets. Dropping it takes down all that was made for it.
+#[derive(Debug)]
+pub struct RunningLink {
+    emulator: Emulator,
+    inspector: Inspector,
+    /// Behind the emulator: its ports close before their interfaces go.
+    _ends: Ends,
+}
+
+/// To look at a running link and to change it, from any thread.
+#[derive(Debug, Clone)]
+pub struct Inspector {
+    handle: Handle,
+    identity: Arc<Identity>,
+    configs: Arc<Mutex<[LinkConfig; 2]>>,
+}
+
+impl RunningLink {
+    /// `name` is the one claimed for it.
+    pub fn start(name: &str, plan: LinkPlan, privilege: Privilege) -> Result<Self, EmuError> {
+        let (mut ends, [a, b]) = Ends::attach(&plan, privilege)?;
+        let identity = Identity {
+            name: name.to_owned(),
+            ends: plan.ends.map(|end| end.to_string()),
+            notes: std::mem::take(&mut ends.notes),
+        };
+        let configs = [plan.forward.clone(), plan.backward.clone()];
+        let cable = Cable {
+            name: name.to_owned(),
+            a,
+            b,
+            forward: plan.forward,
+            backward: plan.backward,
+        };
+        let emulator = Emulator::start(vec![cable], plan.scheduling)?;
+        let inspector = Inspector {
+            handle: emulator.handle(),
+            identity: Arc::new(identity),
+            configs: Arc::new(Mutex::new(configs)),
+        };
+        Ok(Self {
+            emulator,
+            inspector,
+            _ends: ends,
+        })
+    }
+
+    pub fn inspector(&self) -> Inspector {
+        self.inspector.clone()
+    }
+
+    /// What was made, and what to beware of.
+    pub fn notes(&self) -> &[String] {
+        &self.inspector.identity.notes
+    }
+
+    /// If not, [`finish`](Self::finish) says why.
+    pub fn is_running(&self) -> bool {
+        self.emulator.is_running()
+    }
+
+    /// Takes it down and tells what it saw, queues over time included.
+    pub fn finish(self) -> Result<LinkReport, EmuError> {
+        let seen = self.emulator.finish()?;
+        self.inspector.report(seen)
+    }
+}
+
+impl Inspector {
+    /// The figures so far.
+    pub fn look(&self) -> Result<LinkReport, EmuError> {
+        self.report(self.handle.statistics()?)
+    }
+
+    /// Changes both directions or one. What does not validate changes nothing.
+    pub fn change(&self, both: &Settings, ab: &Settings, ba: &Settings) -> Result<(), EmuError> {
+        if [both, ab, ba]
+            .iter()
+            .any(|settings| settings.seed.is_some())
+        {
+            return Err(UsageError::value(
+                "seed",
+                "cannot change while the link runs: its random streams have begun",
+            )
+            .into());
+        }
+        // Held throughout: of two that change at once, one comes first in everything.
+        let mut configs = self.configs();
+        let wanted = [
+            ab.or(both).applied_to(&configs[0])?,
+            ba.or(both).applied_to(&configs[1])?,
+        ];
+        for (direction, config) in [Direction::Forward, Direction::Backward]
+            .into_iter()
+            .zip(&wanted)
+        {
+            if configs[direction.index()] != *config {
+                self.handle.change(0, direction, config.clone())?;
+                configs[direction.index()] = config.clone();
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, seen: crate::EmulatorStatistics) -> Result<LinkReport, EmuError> {
+        LinkReport::new(&self.identity, self.configs().clone(), seen).ok_or(EmuError::Ended)
+    }
+
+    /// Each is replaced as a whole, so a panic elsewhere cannot leave one half written.
+    fn configs(&self) -> MutexGuard<'_, [LinkConfig; 2]> {
+        self.configs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,263 @@
+use crate::UsageError;
+use link::{Capacity, Jitter, LinkConfig, Loss, Overhead, QueueConfig, Reorder, Trace};
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+use std::sync::Arc;
+use units::{Share, Span};
+
+/// What of a direction is asked to be otherwise; what is `None` stays.
+///
+/// People write it as `KEY=VALUE`, programs as a JSON object.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Capacity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay: Option<Span>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Jitter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Loss>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reorder: Option<Reorder>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duplicate: Option<Share>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrupt: Option<Share>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<QueueConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Settings {
+    /// Every key that [`set`](Self::set) takes.
+    pub const KEYS: [&str; 12] = [
+        "rate",
+        "trace",
+        "delay",
+        "rtt",
+        "jitter",
+        "loss",
+        "reorder",
+        "duplicate",
+        "corrupt",
+        "queue",
+        "overhead",
+        "seed",
+    ];
+
+    /// Reads one setting. `trace` names a file, which is read here and now, so that whoever gets the
+    /// settings needs no access to it; `rtt` is twice the delay.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), UsageError> {
+        match key {
+            "rate" => {
+                self.one_capacity(key)?;
+                self.rate = Some(read(key, value)?);
+            }
+            "trace" => {
+                self.one_capacity(key)?;
+                self.rate = Some(read_trace(value)?);
+            }
+            "delay" => {
+                self.one_delay(key)?;
+                self.delay = Some(read(key, value)?);
+            }
+            "rtt" => {
+                self.one_delay(key)?;
+                self.delay = Some(read::<Span>(key, value)? / 2);
+            }
+            "jitter" => self.jitter = Some(read(key, value)?),
+            "loss" => self.loss = Some(read(key, value)?),
+            "reorder" => self.reorder = Some(read(key, value)?),
+            "duplicate" => self.duplicate = Some(read(key, value)?),
+            "corrupt" => self.corrupt = Some(read(key, value)?),
+            "queue" => self.queue = Some(read(key, value)?),
+            "overhead" => self.overhead = Some(read(key, value)?),
+            "seed" => {
+                let problem = |_| {
+                    UsageError::value(
+                        key,
+                        format!("`{value}` is not a whole number from 0 to {}", u64::MAX),
+                    )
+                };
+                self.seed = Some(value.trim().parse().map_err(problem)?);
+            }
+            _ => return Err(UsageError::unknown_key(key, &Self::KEYS)),
+        }
+        Ok(())
+    }
+
+    /// Reads `KEY=VALUE`.
+    pub fn set_pair(&mut self, pair: &str) -> Result<(), UsageError> {
+        let (key, value) = pair.split_once('=').ok_or_else(|| UsageError::NotAPair {
+            text: pair.to_owned(),
+        })?;
+        self.set(key.trim(), value.trim())
+    }
+
+    /// One direction's own settings before those of both.
+    pub fn or(&self, both: &Self) -> Self {
+        Self {
+            rate: self.rate.clone().or_else(|| both.rate.clone()),
+            delay: self.delay.or(both.delay),
+            jitter: self.jitter.or(both.jitter),
+            loss: self.loss.clone().or_else(|| both.loss.clone()),
+            reorder: self.reorder.or(both.reorder),
+            duplicate: self.duplicate.or(both.duplicate),
+            corrupt: self.corrupt.or(both.corrupt),
+            queue: self.queue.or(both.queue),
+            overhead: self.overhead.or(both.overhead),
+            seed: self.seed.or(both.seed),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// `config` with these settings.
+    pub fn applied_to(&self, config: &LinkConfig) -> Result<LinkConfig, UsageError> {
+        let config = LinkConfig {
+            rate: self.rate.clone().unwrap_or_else(|| config.rate.clone()),
+            delay: self.delay.unwrap_or(config.delay),
+            jitter: self.jitter.unwrap_or(config.jitter),
+            loss: self.loss.clone().unwrap_or_else(|| config.loss.clone()),
+            reorder: self.reorder.unwrap_or(config.reorder),
+            duplicate: self.duplicate.unwrap_or(config.duplicate),
+            corrupt: self.corrupt.unwrap_or(config.corrupt),
+            queue: self.queue.unwrap_or(config.queue),
+            overhead: self.overhead.unwrap_or(config.overhead),
+            seed: self.seed.unwrap_or(config.seed),
+        };
+        config
+            .validate()
+            .map_err(|error| UsageError::Wrong(error.to_string()))?;
+        Ok(config)
+    }
+
+    fn one_capacity(&self, key: &str) -> Result<(), UsageError> {
+        let problem = "`rate` and `trace` exclude each other, and each may be given once";
+        self.rate
+            .is_none()
+            .then_some(())
+            .ok_or_else(|| UsageError::value(key, problem))
+    }
+
+    fn one_delay(&self, key: &str) -> Result<(), UsageError> {
+        let problem = "`delay` and `rtt` exclude each other, and each may be given once";
+        self.delay
+            .is_none()
+            .then_some(())
+            .ok_or_else(|| UsageError::value(key, problem))
+    }
+}
+
+fn read<T: FromStr>(key: &str, value: &str) -> Result<T, UsageError>
+where
+    T::Err: std::fmt::Display,
+{
+    value
+        .parse()
+        .map_err(|error: T::Err| UsageError::value(key, error))
+}
+
+fn read_trace(path: &str) -> Result<Capacity, UsageError> {
+    let unreadable = |source| UsageError::Unreadable {
+        file: path.to_owned(),
+        source,
+    };
+    let length = std::fs::metadata(path).map_err(unreadable)?.len();
+    if length > LARGEST_TRACE {
+        let problem = format!(
+            "{path} has {length} bytes; a trace of at most {LARGEST_TRACE} can be replayed"
+        );
+        return Err(UsageError::value("trace", problem));
+    }
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let trace = Trace::parse(&text)
+        .map_err(|error| UsageError::value("trace", format!("{path}: {error}")))?;
+    Ok(Capacity::Trace(Arc::new(trace)))
+}
+
+/// A quarter of what the control socket takes as one message, and some hours of a fast link.
+const LARGEST_TRACE: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn settings(pairs: &[&str]) -> Result<Settings, UsageError> {
+        let mut settings = Settings::default();
+        pairs.iter().try_for_each(|pair| settings.set_pair(pair))?;
+        Ok(settings)
+    }
+
+    fn message(pairs: &[&str]) -> String {
+        settings(pairs).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_direction_comes_before_both() {
+        let both = settings(&[
+            "rate=600mbit",
+            "rtt=20ms",
+            "loss=1%",
+            "queue=droptail:256KiB",
+        ])
+        .unwrap();
+        let one = settings(&["rate=10mbit", "loss=none"]).unwrap();
+        let config = one.or(&both).applied_to(&LinkConfig::default()).unwrap();
+        assert_eq!(config.rate.to_string(), "10mbit");
+        assert_eq!(config.delay, Span::from_millis(10));
+        assert_eq!(config.loss, Loss::NONE);
+        assert_eq!(config.queue.to_string(), "droptail:256KiB");
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_was_meant() {
+        assert!(message(&["rate=0"]).contains("rate is 0"));
+        assert!(message(&["rate=600"]).contains("has no unit"));
+        assert!(message(&["loss=140%"]).contains("out of range"));
+        assert!(message(&["queue=dropptail:3p"]).contains("did you mean `droptail`?"));
+        assert!(message(&["los=1%"]).contains("no setting `los`, did you mean `loss`?"));
+        assert!(message(&["loss"]).contains("not KEY=VALUE"));
+        assert!(message(&["delay=1ms", "rtt=2ms"]).contains("exclude each other"));
+        assert!(message(&["trace=/no/such/file"]).contains("cannot read /no/such/file"));
+        assert!(message(&["seed=-1"]).contains("whole number"));
+    }
+
+    #[test]
+    fn every_key_is_known() {
+        for key in Settings::KEYS {
+            let result = Settings::default().set(key, "?");
+            assert!(
+                !matches!(result, Err(UsageError::UnknownKey { .. })),
+                "{key}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
+            let _ = Settings::default().set_pair(&text);
+        }
+
+        #[test]
+        fn what_was_read_survives_the_wire(
+            rate in 1u64..10_000, delay in 0u64..10_000, loss in 0u32..=100, packets in 1u64..1000, seed: u64,
+        ) {
+            let settings = settings(&[
+                &format!("rate={rate}mbit"), &format!("delay={delay}us"), &format!("loss={loss}%"),
+                &format!("queue=headdrop:{packets}p"), &format!("seed={seed}"),
+            ]).unwrap();
+            let text = serde_json::to_string(&settings).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+/// What is wrong with what was asked. Nothing has been done by then.
+#[derive(Debug, thiserror::Error)]
+pub enum UsageError {
+    #[error("`{text}` {problem}")]
+    Endpoint { text: String, problem: String },
+    #[error("there is no setting `{key}`{hint}; there are {known}")]
+    UnknownKey {
+        key: String,
+        hint: String,
+        known: String,
+    },
+    #[error("{key}: {problem}")]
+    Value { key: String, problem: String },
+    #[error("`{text}` is not KEY=VALUE, for example loss=1%")]
+    NotAPair { text: String },
+    #[error("{file}:{line}: {problem}")]
+    File {
+        file: String,
+        line: usize,
+        problem: String,
+    },
+    #[error("cannot read {file}: {source}")]
+    Unreadable {
+        file: String,
+        source: std::io::Error,
+    },
+    #[error("{0}")]
+    Wrong(String),
+}
+
+impl UsageError {
+    pub(crate) fn value(key: &str, problem: impl std::fmt::Display) -> Self {
+        Self::Value {
+            key: key.to_owned(),
+            problem: problem.to_string(),
+        }
+    }
+
+    pub(crate) fn unknown_key(key: &str, known: &[&str]) -> Self {
+        Self::UnknownKey {
+            key: key.to_owned(),
+            hint: nearest(key, known.iter().copied()),
+            known: known.join(", "),
+        }
+    }
+}
+
+/// `, did you mean `x`?`, or nothing if no candidate is near.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 3)
+        .min()
+        .map(|(_, candidate)| format!(", did you mean `{candidate}`?"))
+        .unwrap_or_default()
+}

@@ -1,0 +1,427 @@
+use crate::exit::Ending;
+use crate::signals::cancel_on_signals;
+use clap::{ArgAction, Args, Subcommand};
+use emu::control::{Client, Directory, Server};
+use emu::{EmuError, LinkOptions, LinkReport, RunningLink, Settings};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Lay a link between two interfaces, and carry packets until Ctrl-C
+    #[command(after_help = UP_EXAMPLES)]
+    Up(Box<Up>),
+    /// Change a running link: KEY=VALUE for both directions, --ab and --ba for one
+    #[command(after_help = SET_EXAMPLES)]
+    Set(Set),
+    /// Show a running link's settings and figures; all links without a name
+    Show(Show),
+    /// List the links that are up
+    List {
+        /// One JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// End a running link and take down what was made for it
+    Down { name: String },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Side a: NAMESPACE:INTERFACE, INTERFACE, pid:PID:INTERFACE or tap:NAME. An interface that does
+    /// not exist is made, as the outer end of a veth pair
+    #[arg(long, value_name = "END")]
+    a: Option<String>,
+    /// Side b, likewise
+    #[arg(long, value_name = "END")]
+    b: Option<String>,
+    /// An address for side a, if it is made; may be repeated
+    #[arg(long, value_name = "IP/PREFIX")]
+    address_a: Vec<String>,
+    /// An address for side b, if it is made; may be repeated
+    #[arg(long, value_name = "IP/PREFIX")]
+    address_b: Vec<String>,
+    /// The MTU of interfaces that are made [default: 1500]
+    #[arg(long, value_name = "BYTES")]
+    mtu: Option<String>,
+    /// What other commands call the link [default: the first free of link0, link1, …]
+    #[arg(long)]
+    name: Option<String>,
+    /// End after this time, for example 30s
+    #[arg(long, value_name = "TIME")]
+    duration: Option<String>,
+    /// A TOML file with these flags' names as keys, and tables [ab] and [ba]; flags come first
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print one JSON document at the end, with the queues' traces, instead of the table
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    both: Both,
+    /// A setting from a to b alone, for example --ab loss=1%; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    ab: Vec<String>,
+    /// A setting from b to a alone; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    ba: Vec<String>,
+    /// The CPU for the emulation; leave the others to what is measured
+    #[arg(long, value_name = "N", help_heading = "Emulation")]
+    cpu: Option<String>,
+    /// Do not ask for real-time scheduling
+    #[arg(long, action = ArgAction::SetTrue, help_heading = "Emulation")]
+    no_real_time: bool,
+    /// How long before a deadline to spin instead of sleep
+    #[arg(long, value_name = "TIME", help_heading = "Emulation")]
+    spin: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Both directions")]
+struct Both {
+    /// How fast, counted from the MAC addresses on [default: unlimited]
+    #[arg(long)]
+    rate: Option<String>,
+    /// A recorded capacity instead: a file with a time in milliseconds a line, one for each 1504 bytes
+    #[arg(long, value_name = "FILE")]
+    trace: Option<String>,
+    /// How long each way takes, for example 10ms
+    #[arg(long, value_name = "TIME")]
+    delay: Option<String>,
+    /// Twice the delay: half of it each way
+    #[arg(long, value_name = "TIME")]
+    rtt: Option<String>,
+    /// How the delay varies: 1ms, or 1ms,normal; with ,reorder packets may overtake
+    #[arg(long)]
+    jitter: Option<String>,
+    /// Share of packets lost: 1%, gilbert:p=1%,r=30%,h=0%,k=100%, or trace:00100
+    #[arg(long)]
+    loss: Option<String>,
+    /// Share of packets held back, and how long: 1%,5ms
+    #[arg(long, value_name = "SHARE,TIME")]
+    reorder: Option<String>,
+    /// Share of packets that arrive twice
+    #[arg(long, value_name = "SHARE")]
+    duplicate: Option<String>,
+    /// Share of packets of which one bit is flipped
+    #[arg(long, value_name = "SHARE")]
+    corrupt: Option<String>,
+    /// What waits and what is dropped: droptail:256KiB, headdrop, red, codel, fq_codel or pie
+    #[arg(long)]
+    queue: Option<String>,
+    /// Bytes each frame takes beyond its own: ethernet (+24), ip (-14) or a number
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    overhead: Option<String>,
+    /// Equal seeds give equal decisions; from b to a it is one more [default: 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    name: String,
+    /// For both directions, for example loss=1%
+    #[arg(value_name = "KEY=VALUE")]
+    both: Vec<String>,
+    /// From a to b alone
+    #[arg(long, value_name = "KEY=VALUE")]
+    ab: Vec<String>,
+    /// From b to a alone
+    #[arg(long, value_name = "KEY=VALUE")]
+    ba: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    name: Option<String>,
+    /// One JSON document; with --watch one a second, each on its line
+    #[arg(long)]
+    json: bool,
+    /// Every second, until Ctrl-C or the link's end
+    #[arg(long, requires = "name")]
+    watch: bool,
+}
+
+pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
+    match verb {
+        Verb::Up(arguments) => up(&arguments),
+        Verb::Set(arguments) => set(&arguments),
+        Verb::Show(Show {
+            name: Some(name),
+            json,
+            watch: true,
+        }) => watch(&name, json),
+        Verb::Show(Show {
+            name: Some(name),
+            json,
+            ..
+        }) => show(&[name], json, false),
+        Verb::Show(Show {
+            name: None, json, ..
+        }) => show(&Directory::of_user().names()?, json, true),
+        Verb::List { json } => list(json),
+        Verb::Down { name } => {
+            Client::connect(&Directory::of_user(), &name)?.down()?;
+            Ok(Ending::Fine)
+        }
+    }
+}
+
+fn up(arguments: &Up) -> anyhow::Result<Ending> {
+    let plan = arguments.options()?.plan()?;
+    let directory = Directory::of_user();
+    directory.prepare()?;
+    let claim = directory.claim(plan.name.as_deref())?;
+    // Before anything starts a thread: becoming root of a user namespace needs that.
+    let privilege = host::acquire()?;
+    if let Some(sentence) = privilege.degradation() {
+        eprintln!("note: {sentence}");
+    }
+    let cancel = cancel_on_signals()?;
+    let end = plan
+        .duration
+        .map(|duration| Instant::now() + duration.as_duration());
+    let link = RunningLink::start(claim.name(), plan, privilege)?;
+    let inspector = link.inspector();
+    let server = Server::start(claim, inspector.clone())?;
+    for note in link.notes() {
+        eprintln!("note: {note}");
+    }
+    eprintln!(
+        "link {} is up; Ctrl-C or `weir link down {0}` ends it",
+        server.name()
+    );
+    let mut view = View::new(!arguments.json);
+    let over = || end.is_some_and(|end| Instant::now() >= end);
+    while !cancel.is_cancelled() && !over() && !server.down_requested() && link.is_running() {
+        if view.is_due() {
+            view.show(inspector.look()?);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    view.clear();
+    let report = link.finish()?;
+    if arguments.json {
+        print(&serde_json::to_string_pretty(&report)?);
+    } else {
+        print(&emu::table(&report));
+    }
+    Ok(if report.valid {
+        Ending::Fine
+    } else {
+        Ending::Failed
+    })
+}
+
+impl Up {
+    fn options(&self) -> Result<LinkOptions, EmuError> {
+        let mut options = LinkOptions::default();
+        let both = &self.both;
+        let single = [
+            ("a", &self.a),
+            ("b", &self.b),
+            ("mtu", &self.mtu),
+            ("name", &self.name),
+            ("duration", &self.duration),
+            ("cpu", &self.cpu),
+            ("spin", &self.spin),
+            ("rate", &both.rate),
+            ("trace", &both.trace),
+            ("delay", &both.delay),
+            ("rtt", &both.rtt),
+            ("jitter", &both.jitter),
+            ("loss", &both.loss),
+            ("reorder", &both.reorder),
+            ("duplicate", &both.duplicate),
+            ("corrupt", &both.corrupt),
+            ("queue", &both.queue),
+            ("overhead", &both.overhead),
+            ("seed", &both.seed),
+        ];
+        for (key, value) in single {
+            if let Some(value) = value {
+                options.set(key, value)?;
+            }
+        }
+        for (key, values) in [
+            ("address-a", &self.address_a),
+            ("address-b", &self.address_b),
+        ] {
+            values
+                .iter()
+                .try_for_each(|value| options.set(key, value))?;
+        }
+        if self.no_real_time {
+            options.set("no-real-time", "true")?;
+        }
+        self.ab.iter().try_for_each(|pair| options.set_ab(pair))?;
+        self.ba.iter().try_for_each(|pair| options.set_ba(pair))?;
+        match &self.config {
+            Some(file) => Ok(options.or_file(file)?),
+            None => Ok(options),
+        }
+    }
+}
+
+fn set(arguments: &Set) -> anyhow::Result<Ending> {
+    let read = |pairs: &[String]| -> Result<Settings, EmuError> {
+        let mut settings = Settings::default();
+        pairs.iter().try_for_each(|pair| settings.set_pair(pair))?;
+        Ok(settings)
+    };
+    let (both, ab, ba) = (
+        read(&arguments.both)?,
+        read(&arguments.ab)?,
+        read(&arguments.ba)?,
+    );
+    if [&both, &ab, &ba].iter().all(|settings| settings.is_empty()) {
+        let problem = "nothing to change: name settings, for example loss=1% or --ab rate=20mbit";
+        return Err(EmuError::Refused(problem.to_owned()).into());
+    }
+    Client::connect(&Directory::of_user(), &arguments.name)?.set(both, ab, ba)?;
+    Ok(Ending::Fine)
+}
+
+/// `all`: of every link there is, of which one may end meanwhile.
+fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
+    let directory = Directory::of_user();
+    let mut reports = Vec::new();
+    for name in names {
+        match Client::connect(&directory, name).and_then(|mut client| client.show()) {
+            Err(EmuError::NoSuchLink { .. } | EmuError::Ended) if all => {}
+            report => reports.push(report?),
+        }
+    }
+    match (json, all, &reports[..]) {
+        (true, false, [report]) => print(&serde_json::to_string_pretty(report)?),
+        (true, ..) => print(&serde_json::to_string_pretty(&reports)?),
+        (false, _, []) => eprintln!("no link is up"),
+        (false, ..) => reports.iter().for_each(|report| print(&emu::table(report))),
+    }
+    Ok(Ending::Fine)
+}
+
+fn watch(name: &str, json: bool) -> anyhow::Result<Ending> {
+    let mut client = Client::connect(&Directory::of_user(), name)?;
+    let cancel = cancel_on_signals()?;
+    let mut view = View::new(true);
+    while !cancel.is_cancelled() {
+        if view.is_due() {
+            match client.show() {
+                Ok(report) if json => {
+                    print(&serde_json::to_string(&report)?);
+                    view.wait();
+                }
+                Ok(report) if view.live => view.show(report),
+                Ok(report) => {
+                    print(&emu::live(&report, view.before.as_ref()));
+                    view.before = Some(report);
+                    view.wait();
+                }
+                // Its end is how a watch ends.
+                Err(_) => break,
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(Ending::Fine)
+}
+
+fn list(json: bool) -> anyhow::Result<Ending> {
+    let directory = Directory::of_user();
+    let names = directory.names()?;
+    if json {
+        print(&serde_json::to_string_pretty(&names)?);
+        return Ok(Ending::Fine);
+    }
+    if names.is_empty() {
+        eprintln!("no link is up");
+    }
+    for name in names {
+        if let Ok(report) = Client::connect(&directory, &name).and_then(|mut client| client.show())
+        {
+            print(&format!(
+                "{name:<16} {} - {}  (process {})\n",
+                report.a, report.b, report.pid
+            ));
+        }
+    }
+    Ok(Ending::Fine)
+}
+
+/// One block on the terminal, drawn over itself once a second.
+struct View {
+    live: bool,
+    lines: usize,
+    due: Instant,
+    before: Option<LinkReport>,
+}
+
+impl View {
+    fn new(wanted: bool) -> Self {
+        let live = wanted && std::io::stdout().is_terminal();
+        Self {
+            live,
+            lines: 0,
+            due: Instant::now(),
+            before: None,
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        Instant::now() >= self.due && (self.live || self.before.is_none())
+    }
+
+    fn wait(&mut self) {
+        self.due += Duration::from_secs(1);
+    }
+
+    fn show(&mut self, report: LinkReport) {
+        self.wait();
+        if self.live {
+            self.clear();
+            let text = emu::live(&report, self.before.as_ref());
+            self.lines = text.lines().count();
+            print(&text);
+        }
+        self.before = Some(report);
+    }
+
+    fn clear(&mut self) {
+        if self.lines > 0 {
+            // Up, and all below away (ECMA-48: CPL, ED).
+            print(&format!("\x1b[{}F\x1b[J", self.lines));
+            self.lines = 0;
+        }
+    }
+}
+
+/// Whoever read may have gone; the link's end must not depend on that.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let end = if text.ends_with(['\n', 'J']) {
+        ""
+    } else {
+        "\n"
+    };
+    let _ = write!(out, "{text}{end}").and_then(|()| out.flush());
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const UP_EXAMPLES: &str = "\
+Examples:
+  Two namespaces, 600 Mbit/s, 20 ms round trip, 1 % loss:
+    ip netns add left; ip netns add right
+    weir link up --a left:eth0 --address-a 10.0.0.1/24 --b right:eth0 --address-b 10.0.0.2/24 \\
+      --rate 600mbit --delay 10ms --loss 1% --queue droptail:256KiB --seed 7
+    ip netns exec left ping 10.0.0.2          # from another terminal
+
+  A slow way up and a fast way down, with CoDel in the slow one:
+    weir link up --a left:eth0 --b right:eth0 --rtt 30ms --ab rate=20mbit --ab queue=codel --ba rate=100mbit
+
+  Between two interfaces of this machine, for half a minute, for a program:
+    weir link up --a eth1 --b eth2 --delay 5ms --duration 30s --json";
+const SET_EXAMPLES: &str = "\
+Examples:
+  weir link set link0 loss=1% delay=20ms
+  weir link set link0 --ab rate=20mbit --ba queue=codel:ecn";
