@@ -58,7 +58,7 @@ pub(crate) fn as_run_toml(
     run.insert("environment".to_owned(), environment.into());
     let mut sysctls = toml::Table::new();
     for (name, value) in &lab.sysctl {
-        sysctls.insert(name.clone(), value.as_str().into());
+        sysctls.insert(name.get_ref().clone(), value.as_str().into());
     }
     run.insert("host_sysctl".to_owned(), sysctls.into());
     run.to_string()

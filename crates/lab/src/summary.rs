@@ -6,6 +6,7 @@ use crate::plan::{Plan, PlannedCell};
 use crate::stats::{self, Direction};
 use indexmap::IndexMap;
 use report::{Axes, Cell, Comparison, Metric, Ratio, Reference, Results, Sample, Samples, Series, View};
+use toml::Spanned;
 use units::Share;
 
 pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Results {
@@ -13,7 +14,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.title = lab.title.clone();
     results.question = lab.question.clone();
     results.view = lab.view.as_ref().map(|view| View {
-        metric: view.metric.clone(),
+        metric: view.metric.get_ref().clone(),
         rows: view.rows.as_ref().map(|rows| rows.get_ref().clone()),
     });
     results.reference = lab.reference.iter().map(reference).collect();
@@ -136,6 +137,13 @@ fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Op
             };
             cell.metrics.insert(name.to_owned(), metric);
         }
+        // Of what a lab is about every outlier is told; of the rest it would be noise.
+        let told = matches!(direction(name), Some(Direction::HigherIsBetter));
+        if let Some(warning) = stats::summary(&values).ok().and_then(|all| all.warning())
+            && told
+        {
+            cell.warnings.push(format!("{name}: {warning}"));
+        }
     }
     (cell, flaw)
 }
@@ -174,7 +182,7 @@ fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Comparis
     let threshold =
         compare.threshold.as_ref().map_or_else(stats::default_threshold, |share| *share.get_ref());
     let mut comparisons = Vec::new();
-    for metric in &compare.metrics {
+    for metric in compare.metrics.iter().map(Spanned::get_ref) {
         let Some(direction) = direction(metric) else { continue };
         for cell in plan.cells.iter().filter(|cell| cell.system != *baseline) {
             let value = |system: &str, block: u32| {

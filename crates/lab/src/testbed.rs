@@ -66,7 +66,7 @@ impl Testbed {
         for host in hosts.values() {
             host.namespace.run(|| {
                 lab.sysctl.iter().try_for_each(|(name, value)| {
-                    host::write_sysctl(&Sysctl { name: name.clone(), value: value.clone() })
+                    host::write_sysctl(&Sysctl { name: name.get_ref().clone(), value: value.clone() })
                 })
             })?;
         }

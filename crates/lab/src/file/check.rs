@@ -7,6 +7,7 @@ use crate::plan;
 use std::collections::HashSet;
 use std::ops::Range;
 use toml::Spanned;
+use units::Span;
 
 /// What a command line of an external system may name.
 pub(crate) const COMMAND_WORDS: [&str; 3] = ["client", "server", "port"];
@@ -22,11 +23,12 @@ impl LabFile {
         }
         self.check_forms()?;
         self.check_mentions()?;
+        self.check_settings()?;
         // Every combination, so that a value that fails does so now and not in the tenth minute.
         for axes in plan::combinations(self) {
             self.links_at(&axes)?;
         }
-        Ok(())
+        self.check_use_of_axes()
     }
 
     fn check_names(&self) -> Result<(), FileError> {
@@ -36,6 +38,14 @@ impl LabFile {
                 self.name.span(),
                 "a lab's name is made of letters, digits and `-`: it names the run's directory",
             );
+        }
+        let systems = self.system.iter().map(|system| &system.get_ref().name);
+        for name in self.hosts.iter().chain(systems) {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
+            if !name.get_ref().chars().all(plain) {
+                let message = "a name is made of letters, digits and `-`, `_`, `.`, `+`";
+                return self.refuse(name.span(), message);
+            }
         }
         self.unique("host", self.hosts.iter())?;
         self.unique("system", self.system.iter().map(|system| &system.get_ref().name))?;
@@ -64,12 +74,20 @@ impl LabFile {
     }
 
     fn check_hosts(&self) -> Result<(), FileError> {
+        let mut joined = HashSet::new();
         for link in &self.link {
             let [a, b] = link.get_ref().between.get_ref();
             self.known_host(a)?;
             self.known_host(b)?;
             if a.get_ref() == b.get_ref() {
                 return self.refuse(b.span(), format!("a link from `{}` to itself", a.get_ref()));
+            }
+            let mut pair = [a.get_ref(), b.get_ref()];
+            pair.sort();
+            if !joined.insert(pair) {
+                let [a, b] = pair;
+                let message = format!("a second link between `{a}` and `{b}`: remove one");
+                return self.refuse(link.get_ref().between.span(), message);
             }
         }
         for host in &self.hosts {
@@ -108,11 +126,34 @@ impl LabFile {
     }
 
     fn check_axes(&self) -> Result<(), FileError> {
+        let mut cells = 1_usize;
         for (axis, values) in &self.axes {
             if values.get_ref().is_empty() {
                 return self.refuse(values.span(), format!("axis `{axis}` has no values"));
             }
-            self.unique(&format!("value of axis `{axis}`"), values.get_ref().iter())?;
+            let mut seen = HashSet::new();
+            if let Some(twice) = values.get_ref().iter().find(|value| !seen.insert(value.get_ref())) {
+                let message = format!("axis `{axis}` has the value `{}` twice", twice.get_ref());
+                return self.refuse(twice.span(), message);
+            }
+            cells = cells.saturating_mul(values.get_ref().len());
+            if cells > MOST_PLACES {
+                let message = format!("with axis `{axis}` there are {cells} combinations of values; {MOST_PLACES} are the most");
+                return self.refuse(values.span(), message);
+            }
+        }
+        Ok(())
+    }
+
+    /// A sweep over values that change nothing would be a table of the same.
+    fn check_use_of_axes(&self) -> Result<(), FileError> {
+        for (axis, values) in &self.axes {
+            if !self.mentions(&format!("{{{axis}}}")) {
+                let message = format!(
+                    "nothing depends on axis `{axis}`: write `{{{axis}}}` where its value belongs, or remove it"
+                );
+                return self.refuse(values.span(), message);
+            }
         }
         Ok(())
     }
@@ -125,6 +166,10 @@ impl LabFile {
             return self.refuse(workload.streams.span(), "`streams` is from 1 to 128");
         }
         let (from, to) = (workload.from.get_ref(), workload.to.get_ref());
+        if from == to {
+            return self.refuse(workload.to.span(), format!("a workload from `{from}` to itself"));
+        }
+        self.check_omit(workload.omit.as_ref())?;
         let joined = self.link.iter().any(|link| {
             let [a, b] = link.get_ref().between.get_ref();
             (a.get_ref(), b.get_ref()) == (from, to) || (b.get_ref(), a.get_ref()) == (from, to)
@@ -145,6 +190,15 @@ impl LabFile {
                 place,
                 format!("system `{name}`: `kind = \"link\"` and the workload `link-accuracy` belong together"),
             );
+        }
+        if let Some(congestion) = &system.congestion {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            let name = congestion.get_ref();
+            // TCP_CA_NAME_MAX of include/net/tcp.h, with its end.
+            if !(1..16).contains(&name.len()) || !name.chars().all(plain) {
+                let message = "an algorithm's name is from 1 to 15 letters, digits, `-` and `_`";
+                return self.refuse(congestion.span(), message);
+            }
         }
         match system.kind {
             SystemKind::Tcp if system.congestion.is_none() => self.refuse(
@@ -169,8 +223,22 @@ impl LabFile {
             if let Err(message) = fill(command.get_ref(), &known, value_of) {
                 return self.refuse(command.span(), message);
             }
-            if command.get_ref().trim().is_empty() {
+            if crate::workload::command_words(command.get_ref()).is_empty() {
                 return self.refuse(command.span(), "an empty command line");
+            }
+            if let Some(quote) = crate::workload::open_quote(command.get_ref()) {
+                return self.refuse(command.span(), format!("the quote {quote} is opened and never closed"));
+            }
+        }
+        // An axis may stand for any part of it; what that comes to is seen in its cells.
+        if let Some(connect) = &system.connect
+            && !self.axes.keys().any(|axis| connect.get_ref().contains(&format!("{{{axis}}}")))
+        {
+            let sample = |name: &str| Some(if name == "port" { "1" } else { "127.0.0.1" }.to_owned());
+            let place = fill(connect.get_ref(), &COMMAND_WORDS, sample).unwrap_or_default();
+            if place.parse::<std::net::SocketAddr>().is_err() {
+                let message = format!("`{}` is no address and port: 127.0.0.1:6500 is one", connect.get_ref());
+                return self.refuse(connect.span(), message);
             }
         }
         Ok(())
@@ -195,9 +263,17 @@ impl LabFile {
             if form.duration.get_ref().nanos() < 100_000_000 {
                 return self.refuse(form.duration.span(), "`duration` is at least 100ms");
             }
+            if *form.duration.get_ref() > LONGEST_TURN {
+                return self.refuse(form.duration.span(), "`duration` is at most a day: 86400s");
+            }
+            self.check_omit(form.omit.as_ref())?;
             for (axis, values) in form.cells.iter().flatten() {
                 let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
                 self.known("axis", axis, &axes)?;
+                if values.is_empty() {
+                    let message = format!("no value of `{}`: no cell is left", axis.get_ref());
+                    return self.refuse(axis.span(), message);
+                }
                 for value in values {
                     self.known_value(axis.get_ref(), value)?;
                 }
@@ -216,7 +292,12 @@ impl LabFile {
             .get(axis)
             .map(|values| values.get_ref().iter().map(|v| v.get_ref().as_str()).collect())
             .unwrap_or_default();
-        self.known(&format!("value on axis `{axis}`"), value, &values)
+        if values.contains(&value.get_ref().as_str()) {
+            return Ok(());
+        }
+        let (value, place) = (value.get_ref(), value.span());
+        let message = format!("axis `{axis}` has no value `{value}`; it has {}", values.join(", "));
+        self.refuse(place, message)
     }
 
     /// Names that comparisons, the view and reference rows use must exist.
@@ -225,6 +306,10 @@ impl LabFile {
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
         if let Some(compare) = &self.compare {
             self.known("system", &compare.baseline, &systems)?;
+            compare.metrics.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+        }
+        if let Some(view) = &self.view {
+            self.known("metric", &view.metric, METRICS)?;
         }
         if let Some(rows) = self.view.as_ref().and_then(|view| view.rows.as_ref()) {
             self.known("axis", rows, &axes)?;
@@ -241,7 +326,93 @@ impl LabFile {
         Ok(())
     }
 
+    fn check_omit(&self, omit: Option<&Spanned<Span>>) -> Result<(), FileError> {
+        match omit {
+            Some(omit) if *omit.get_ref() > LONGEST_OMISSION => {
+                self.refuse(omit.span(), "`omit` is at most 600s")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A host's own settings are those of its network; all others are the whole machine's.
+    fn check_settings(&self) -> Result<(), FileError> {
+        for name in self.sysctl.keys() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            let text = name.get_ref();
+            let own = text.strip_prefix("net.").is_some_and(|rest| rest.chars().all(plain));
+            if !own || text.contains("..") {
+                let message = format!("`{text}` is no setting of a host's own: those begin with `net.`");
+                return self.refuse(name.span(), message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a link or a command of the file contains `text`, in whatever setting.
+    fn mentions(&self, text: &str) -> bool {
+        let in_links = self.link.iter().any(|link| {
+            let link = link.get_ref();
+            let own = [
+                &link.rate, &link.trace, &link.rtt, &link.delay, &link.jitter, &link.loss,
+                &link.reorder, &link.duplicate, &link.corrupt, &link.queue, &link.overhead,
+            ];
+            let ways = [&link.forward, &link.backward].into_iter().flat_map(|way| {
+                [
+                    &way.rate, &way.trace, &way.delay, &way.jitter, &way.loss, &way.reorder,
+                    &way.duplicate, &way.corrupt, &way.queue, &way.overhead,
+                ]
+            });
+            own.into_iter().chain(ways).flatten().any(|setting| setting.get_ref().contains(text))
+        });
+        in_links
+            || self.systems().any(|system| {
+                [&system.client, &system.server, &system.connect]
+                    .into_iter()
+                    .flatten()
+                    .any(|command| command.get_ref().contains(text))
+            })
+    }
+
     fn refuse(&self, place: Range<usize>, message: impl Into<String>) -> Result<(), FileError> {
         Err(self.source.error(place, message))
     }
 }
+
+/// As many places as a person may ask for without knowing: each is seconds, for every system.
+const MOST_PLACES: usize = 10_000;
+/// iperf3 takes no longer ones (MAX_TIME and MAX_OMIT_TIME of its iperf.h).
+const LONGEST_TURN: Span = Span::from_secs(86_400);
+const LONGEST_OMISSION: Span = Span::from_secs(600);
+/// What the workloads of a lab measure.
+const METRICS: &[&str] = &[
+    "goodput_mbit_s",
+    "sender_mbit_s",
+    "jain",
+    "retransmit_percent",
+    "rtt_us.p50",
+    "rtt_us.p99",
+    "idle_percent",
+    "cpu_percent.client",
+    "cpu_percent.server",
+    "cpu_percent.system",
+    "cpu_percent.ksoftirqd",
+    "cpu_softirq_percent",
+    "cpu_seconds_per_gbit.client",
+    "cpu_seconds_per_gbit.server",
+    "queue_kbyte.p50",
+    "queue_kbyte.p95",
+    "queue_kbyte.p99",
+    "queue_kbyte.max",
+    "rate_mbit_s",
+    "rate_error_percent",
+    "delay_error_us.p50",
+    "delay_error_us.p99",
+    "loss_percent",
+    "loss_in_interval",
+    "pps",
+    "lateness_us.p50",
+    "lateness_us.p99",
+    "lateness_us.max",
+    "emulator_busy_percent",
+];

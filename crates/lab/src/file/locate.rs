@@ -8,8 +8,8 @@ use std::sync::Arc;
 pub enum FileError {
     #[error("{file}:{line}: {message}")]
     At { file: String, line: usize, message: String },
-    #[error("cannot read {file}: {source}")]
-    Unreadable { file: String, source: std::io::Error },
+    #[error("cannot read {file}: {reason}")]
+    Unreadable { file: String, reason: std::io::Error },
 }
 
 /// The text of a lab file and what to call it.
@@ -37,16 +37,21 @@ impl Source {
     pub(super) fn malformed(&self, error: &toml::de::Error) -> FileError {
         let place = error.span().unwrap_or(0..0);
         let message = error.message().trim();
-        self.error(place, spelling_of(message).unwrap_or_else(|| message.replace('\n', ", ")))
+        let better = spelling_of(message).or_else(|| in_words(message));
+        self.error(place, better.unwrap_or_else(|| message.replace('\n', ", ")))
     }
 }
 
-/// ` (did you mean `x`?)`, or nothing if no candidate is near.
+/// ` (did you mean `x`?)`, or nothing if no candidate is near: few letters differ, or the word is its
+/// beginning.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     candidates
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len().max(word.len()) / 3)
+        .filter(|(distance, candidate)| {
+            let begins = word.len() > 2 && candidate.starts_with(word);
+            begins || *distance <= 1 + candidate.len().max(word.len()) / 3
+        })
         .min()
         .map(|(_, candidate)| format!(" (did you mean `{candidate}`?)"))
         .unwrap_or_default()
@@ -64,6 +69,26 @@ fn spelling_of(message: &str) -> Option<String> {
         return Some(format!("unknown {what} `{word}`: one of {} is meant here", known.join(", ")));
     }
     Some(format!("unknown {what} `{word}`{hint}"))
+}
+
+/// serde speaks of its own types; a person wrote TOML.
+fn in_words(message: &str) -> Option<String> {
+    if let Some(key) = message.strip_prefix("missing field ") {
+        return Some(format!("{key} is missing here"));
+    }
+    let rest = ["invalid type: ", "invalid value: "]
+        .iter()
+        .find_map(|start| message.strip_prefix(start))?;
+    let (found, expected) = rest.rsplit_once(", expected ")?;
+    let expected = match expected {
+        "a string" => "a text in quotes",
+        "a sequence" => "a list in brackets",
+        "a boolean" => "true or false",
+        "u32" | "u64" => "a whole number, 0 or above,",
+        "f64" => "a number",
+        other => other,
+    };
+    Some(format!("{found} stands where {expected} belongs"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use super::locate::{FileError, Source};
 use indexmap::IndexMap;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use toml::Spanned;
@@ -25,7 +26,7 @@ pub struct LabFile {
     pub system: Vec<Spanned<SystemSpec>>,
     /// Kernel settings of every host, read back after they are set.
     #[serde(default)]
-    pub sysctl: IndexMap<String, String>,
+    pub sysctl: IndexMap<Spanned<String>, String>,
     #[serde(default)]
     pub form: IndexMap<Spanned<String>, FormSpec>,
     #[serde(default)]
@@ -45,6 +46,7 @@ pub struct LabFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
+    #[serde(deserialize_with = "two_hosts")]
     pub between: Spanned<[Spanned<String>; 2]>,
     #[serde(default)]
     pub mtu: Option<Spanned<u32>>,
@@ -153,7 +155,7 @@ pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
 #[serde(deny_unknown_fields)]
 pub struct CompareSpec {
     pub baseline: Spanned<String>,
-    pub metrics: Vec<String>,
+    pub metrics: Vec<Spanned<String>>,
     /// Differences smaller than this do not matter in practice.
     pub threshold: Option<Spanned<Share>>,
 }
@@ -161,7 +163,7 @@ pub struct CompareSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewSpec {
-    pub metric: String,
+    pub metric: Spanned<String>,
     pub rows: Option<Spanned<String>>,
 }
 
@@ -182,9 +184,28 @@ pub struct ReferenceSpec {
 
 impl LabFile {
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| FileError::Unreadable { file: path.display().to_string(), source })?;
-        Self::parse(&path.display().to_string(), &text)
+        let file = path.display().to_string();
+        let unreadable = |reason| FileError::Unreadable { file: file.clone(), reason };
+        let mut bytes = Vec::new();
+        // A device or another's huge file is no lab, and must not fill the memory.
+        let opened = std::fs::File::open(path).map_err(unreadable)?;
+        opened.take(LONGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let at = |line, message: &str| FileError::At {
+            file: file.clone(),
+            line,
+            message: message.to_owned(),
+        };
+        if bytes.len() as u64 > LONGEST {
+            return Err(at(1, "longer than 1 MiB: this is no lab file"));
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse(&file, &text),
+            Err(error) => {
+                let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                let line = 1 + sound.iter().filter(|byte| **byte == b'\n').count();
+                Err(at(line, "not text in UTF-8: this is no lab file"))
+            }
+        }
     }
 
     /// `file` is what messages call it.
@@ -219,3 +240,18 @@ impl SystemSpec {
 fn one() -> Spanned<u32> {
     Spanned::new(0..0, 1)
 }
+
+/// An array type alone would take the first two of three.
+fn two_hosts<'de, D>(deserializer: D) -> Result<Spanned<[Spanned<String>; 2]>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let hosts = Spanned::<Vec<Spanned<String>>>::deserialize(deserializer)?;
+    let place = hosts.span();
+    match <[Spanned<String>; 2]>::try_from(hosts.into_inner()) {
+        Ok(two) => Ok(Spanned::new(place, two)),
+        Err(_) => Err(serde::de::Error::custom("a link is `between` two hosts")),
+    }
+}
+
+const LONGEST: u64 = 1 << 20;

@@ -12,6 +12,8 @@ use host::Namespace;
 use probe::tcp::{Filter, TcpSocket};
 use report::{Axes, Line, Series, Shape};
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 use units::{Bytes, Span, Time};
 
@@ -183,17 +185,42 @@ impl Transfer<'_> {
         if !testbed.emulator_runs() {
             return Err(Failure::Workload("the emulated link died".to_owned()));
         }
-        match self.pair.as_mut().and_then(|pair| pair.failure()) {
+        match self.pair.as_mut().and_then(|pair| pair.failure(Duration::ZERO)) {
             Some(failure) => Err(failure),
             None => Ok(()),
         }
     }
 
-    /// iperf3 says in its JSON why it gave up; if it printed none, its last words must do.
-    fn early_end(&self, status: std::process::ExitStatus) -> Failure {
+    /// Why the client gave up. What it says itself may be but the consequence of another's end, which
+    /// it can notice first.
+    fn early_end(&mut self, status: ExitStatus) -> Failure {
+        if let Some(cause) = self.pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)) {
+            return cause;
+        }
+        if let Ok(Some(status)) = self.server.wait(CAUSE_WITHIN)
+            && status.signal().is_some()
+        {
+            return self.server.early_end(status);
+        }
         match self.output() {
-            Err(said) if said.starts_with("iperf3: ") => Failure::Workload(said),
+            Err(said) if said.starts_with("iperf3: ") => {
+                Failure::Workload(said + &self.algorithms())
+            }
             _ => self.program.early_end(status),
+        }
+    }
+
+    /// What could have been asked for, where the kernel refused what was.
+    fn algorithms(&self) -> String {
+        let Some(wanted) = self.turn.system.congestion.as_ref().map(|name| name.get_ref()) else {
+            return String::new();
+        };
+        match host::read_sysctl("net.ipv4.tcp_available_congestion_control") {
+            Some(known) if !known.split(' ').any(|name| name == wanted) => {
+                let known = known.replace(' ', ", ");
+                format!(" ({wanted} was asked for; this kernel has {known})")
+            }
+            _ => String::new(),
         }
     }
 
@@ -317,6 +344,7 @@ const LOOK_EVERY: Span = Span::from_millis(100);
 const LAST_LOOK: Span = Span::from_millis(60);
 /// The exchange of results passes a lossy path as well, and each loss there costs a timeout.
 const AFTERMATH: Span = Span::from_secs(30);
+const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 const BEGUN_WITHIN: Span = Span::from_secs(20);
 const CONTROL_AT_MOST: Bytes = Bytes::new(4_096);
 

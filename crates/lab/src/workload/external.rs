@@ -73,15 +73,18 @@ impl Pair {
             })?;
             pair.connect = Some(address);
             let inside = testbed.namespace(from)?;
-            await_listener(&inside, address.port(), &mut pair.client, turn)?;
+            if let Err(failure) = await_listener(&inside, address.port(), &mut pair.client, turn) {
+                return Err(pair.failure(Duration::ZERO).unwrap_or(failure));
+            }
         }
         Ok(Some(pair))
     }
 
-    /// Whether one of them ended, which ends the measurement too.
-    pub(super) fn failure(&mut self) -> Option<Failure> {
+    /// Whether one of them ended or does so within `patience`, which ends the measurement too.
+    pub(super) fn failure(&mut self, patience: Duration) -> Option<Failure> {
+        // The near one often ends because the far one did.
         for program in [&mut self.server, &mut self.client] {
-            if let Ok(Some(status)) = program.wait(Duration::ZERO) {
+            if let Ok(Some(status)) = program.wait(patience) {
                 return Some(program.early_end(status));
             }
         }
@@ -116,6 +119,15 @@ pub(super) fn await_listener(
 
 /// A command line's words: blanks separate, single and double quotes keep together.
 pub(crate) fn words(line: &str) -> Vec<String> {
+    split(line).0
+}
+
+/// The quote that `line` opens and never closes.
+pub(crate) fn open_quote(line: &str) -> Option<char> {
+    split(line).1
+}
+
+fn split(line: &str) -> (Vec<String>, Option<char>) {
     let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
     for c in line.chars() {
         match (c, quote) {
@@ -137,7 +149,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     if begun {
         words.push(word);
     }
-    words
+    (words, quote)
 }
 
 const READY_WITHIN: Duration = Duration::from_secs(10);
@@ -150,11 +162,12 @@ mod tests {
     fn quotes_keep_words_together() {
         assert_eq!(words("a  'b c' d\"e f\" ''"), ["a", "b c", "de f", ""]);
         assert!(words("  ").is_empty());
+        assert_eq!(open_quote("a 'b"), Some('\''));
     }
 
     #[test]
     fn programs_are_found_in_path_and_by_path() {
         assert!(is_installed("sh") && is_installed("/bin/sh"));
-        assert!(!is_installed("no-such-program-here") && !is_installed("/etc/hostname"));
+        assert!(!is_installed("no-such-program-here") && !is_installed("/proc/version"));
     }
 }

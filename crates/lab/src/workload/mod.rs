@@ -9,7 +9,7 @@ mod stream;
 mod udp;
 
 pub(crate) use external::words as command_words;
-pub(crate) use external::{is_installed, missing_programs};
+pub(crate) use external::{is_installed, missing_programs, open_quote};
 pub(crate) use stream::Stream;
 
 use crate::file::{LabFile, SystemSpec, WorkloadKind};
