@@ -44,10 +44,12 @@ impl Breath {
         due
     }
 
-    /// The thread slept anyway: that was a breath, and the time it took is no stall.
-    pub(crate) fn slept(&mut self, until: Time) {
+    /// The thread slept anyway: that is no stall, and if it was long enough it was a breath.
+    pub(crate) fn slept(&mut self, length: Span, until: Time) {
         self.looked = until;
-        self.last = until;
+        if length >= LENGTH {
+            self.last = until;
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The emulator's thread.
 
+use crate::breath::{self, Breath};
 use crate::clock;
 use crate::emulator::Ask;
 use crate::frame::Carried;
@@ -26,6 +27,7 @@ pub(crate) struct Engine {
     start: Time,
     worked: Span,
     lateness: Lateness,
+    breath: Breath,
     /// Frames on their way from a port into the model, and from the model to a port.
     received: Vec<Frame>,
     due: Vec<Frame>,
@@ -87,6 +89,7 @@ impl Engine {
             start,
             worked: Span::ZERO,
             lateness: Lateness::new(),
+            breath: Breath::new(start, real_time),
             received: Vec::with_capacity(RECEIVE_LIMIT),
             due: Vec::with_capacity(SEND_LIMIT),
         })
@@ -107,7 +110,10 @@ impl Engine {
                 self.worked = self.worked + now.since(begin);
             }
             self.trace(now);
-            if moved == 0 {
+            if self.breath.is_due(now) {
+                self.pause.sleep(breath::LENGTH);
+                self.breath.slept(breath::LENGTH, clock::now());
+            } else if moved == 0 {
                 self.rest(now);
             }
         }
@@ -162,6 +168,7 @@ impl Engine {
             return;
         }
         self.pause.wait(nap);
+        self.breath.slept(nap, clock::now());
     }
 
     fn trace(&mut self, now: Time) {

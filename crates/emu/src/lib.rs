@@ -10,6 +10,7 @@
 //! [`Endpoint`]s attached to or made, one cable, and a [`control::Server`] through which other
 //! commands look at it and change it.
 
+mod breath;
 mod cable;
 pub mod clock;
 pub mod control;

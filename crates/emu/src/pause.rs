@@ -75,6 +75,16 @@ impl Pause {
             self.bell.silence();
         }
     }
+
+    /// Whatever comes in meanwhile.
+    pub(crate) fn sleep(&self, length: Span) {
+        let nanos = length.nanos();
+        let request = Timespec {
+            tv_sec: (nanos / NANOS_PER_SECOND) as i64,
+            tv_nsec: (nanos % NANOS_PER_SECOND) as _,
+        };
+        let _ = rustix::thread::nanosleep(&request);
+    }
 }
 
 const PORT: u64 = 0;
