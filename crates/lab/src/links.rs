@@ -1,14 +1,17 @@
 //! What the emulated links of a cell tell about it.
 
+use crate::file::LabFile;
 use crate::outcome::{Flaw, Measurement};
-use crate::workload::Turn;
+
 use emu::{EmulatorStatistics, TracePoint};
 use report::{Axes, Line, Series, Shape};
 use units::{Span, Time};
 
 /// Judges whether the emulation kept its promises, and records the queue the system built.
 pub(crate) fn account(
-    turn: &Turn<'_>,
+    lab: &LabFile,
+    system: &str,
+    axes: &Axes,
     window: &std::ops::Range<Time>,
     started: Time,
     seen: &EmulatorStatistics,
@@ -32,7 +35,7 @@ pub(crate) fn account(
     }
     let Some(first) = seen.cables.first() else { return };
     // From whoever sends: the queue in front of the bottleneck.
-    let sending = turn.lab.workload.get_ref().from.get_ref();
+    let sending = lab.workload.get_ref().from.get_ref();
     let way = if first.name.starts_with(&format!("{sending}-")) { &first.forward } else { &first.backward };
     let points = way.trace.as_ref().map_or(&[][..], emu::QueueTrace::points);
     let inside: Vec<f64> = points
@@ -43,8 +46,8 @@ pub(crate) fn account(
     result.record_quantiles("queue_kbyte", "kB", &inside, &["p50", "p95", "p99", "max"]);
     result.series.push(Series {
         name: "queue".to_owned(),
-        system: turn.system.name().to_owned(),
-        axes: Axes::clone(turn.axes),
+        system: system.to_owned(),
+        axes: Axes::clone(axes),
         repeat: 0,
         block: 0,
         valid: true,

@@ -26,6 +26,9 @@ pub struct Measurement {
     pub metrics: IndexMap<String, Value>,
     #[serde(default)]
     pub series: Vec<Series>,
+    /// The algorithm of the measured connections, as the kernel told while they ran.
+    #[serde(default)]
+    pub congestion_control: Option<String>,
     /// Why the figures are not to be believed; empty if they are.
     #[serde(default)]
     pub invalid: Vec<Flaw>,

@@ -37,12 +37,8 @@ impl RunDirectory {
             let text = format!("holds something else (`{name}`): name another folder with --out");
             return Err(wrong(text));
         }
-        for (name, new, text) in [(RUN, NEW_RUN, run), (LAB, NEW_LAB, lab)] {
-            let new = path.join(new);
-            fs::write(&new, text)
-                .and_then(|()| fs::rename(&new, path.join(name)))
-                .map_err(|e| wrong(format!("cannot write {name}: {e}")))?;
-        }
+        put(path, RUN, NEW_RUN, run)?;
+        put(path, LAB, NEW_LAB, lab)?;
         Ok(Self { path: path.to_owned(), journal: journal(path)?, _lock: lock })
     }
 
@@ -73,6 +69,11 @@ impl RunDirectory {
         let mut journal = journal(path)?;
         let finished = finished(&mut journal).map_err(&wrong)?;
         Ok((Self { path: path.to_owned(), journal, _lock: lock }, finished))
+    }
+
+    /// Replaces `run.toml`, once more is known than at the start.
+    pub(crate) fn describe(&self, run: &str) -> Result<(), LabError> {
+        put(&self.path, RUN, NEW_RUN, run)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -121,6 +122,17 @@ fn line(outcome: &Outcome) -> Result<String, LabError> {
 fn journal(path: &Path) -> Result<File, LabError> {
     File::options().create(true).read(true).append(true).open(path.join(JOURNAL)).map_err(|e| {
         LabError::RunDirectory { path: path.to_owned(), reason: format!("cannot write {JOURNAL}: {e}") }
+    })
+}
+
+/// Whoever reads `name` sees all of it or nothing.
+fn put(folder: &Path, name: &str, new: &str, text: &str) -> Result<(), LabError> {
+    let new = folder.join(new);
+    fs::write(&new, text).and_then(|()| fs::rename(&new, folder.join(name))).map_err(|e| {
+        LabError::RunDirectory {
+            path: folder.to_owned(),
+            reason: format!("cannot write {name}: {e}"),
+        }
     })
 }
 

@@ -56,7 +56,7 @@ pub fn run(
         .map(|system| system.name().to_owned())
         .collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
-    let facts = environment::describe(lab, request.privilege);
+    let mut facts = environment::describe(lab, request.privilege);
     let begun = Instant::now();
     let started = utc_now();
     let (mut directory, mut outcomes) = if request.resume {
@@ -110,6 +110,14 @@ pub fn run(
         progress.done(number, &outcome);
         outcomes.push(outcome);
     }
+    let read = summary::algorithms(&outcomes);
+    if !read.is_empty() {
+        let read: serde_json::Map<_, _> =
+            read.into_iter().map(|(system, name)| (system, name.into())).collect();
+        facts.insert("congestion_control_read_back".to_owned(), read.into());
+    }
+    let form = request.form.word();
+    directory.describe(&environment::as_run_toml(lab, form, &request.command, &started, &facts))?;
     let mut results = summary::results(lab, &plan, &outcomes);
     results.environment = facts;
     results.command = request.command.clone();

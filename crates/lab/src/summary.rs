@@ -41,6 +41,21 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results
 }
 
+/// Which algorithm each system's measured connections ran, as read back from them.
+pub(crate) fn algorithms(outcomes: &[Outcome]) -> IndexMap<String, String> {
+    let mut read: IndexMap<String, Vec<&str>> = IndexMap::new();
+    for outcome in outcomes {
+        let Some(found) = figures(outcome).and_then(|m| m.congestion_control.as_deref()) else {
+            continue;
+        };
+        let known = read.entry(outcome.system.clone()).or_default();
+        if !known.contains(&found) {
+            known.push(found);
+        }
+    }
+    read.into_iter().map(|(system, found)| (system, found.join(", "))).collect()
+}
+
 /// Every figure of every turn, and the curves.
 pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Series>) {
     let mut samples = Samples::new(lab.name());

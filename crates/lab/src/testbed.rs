@@ -16,6 +16,8 @@ pub(crate) struct CpuPlan {
     /// The emulator's own; `None` on a machine with a single CPU, where it has to share.
     pub emulator: Option<usize>,
     pub workload: Vec<usize>,
+    /// Whether the kernel grants the emulator real-time scheduling.
+    pub real_time: bool,
 }
 
 /// One cell's network, alive as long as this value.
@@ -40,7 +42,8 @@ impl CpuPlan {
     pub(crate) fn of_this_machine() -> Self {
         let mut cpus = host::online_cpus();
         let emulator = if cpus.len() > 1 { cpus.pop() } else { None };
-        Self { emulator, workload: cpus }
+        let tried = std::thread::scope(|scope| scope.spawn(host::real_time).join());
+        Self { emulator, workload: cpus, real_time: matches!(tried, Ok(Ok(()))) }
     }
 }
 

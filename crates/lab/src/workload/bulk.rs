@@ -92,6 +92,11 @@ impl Transfer<'_> {
         after.account(&before, turn.cpus, goodput, &mut result);
         self.read_sockets(&window, &mut result);
         result.series = self.series(begun);
+        result.congestion_control = self
+            .seen
+            .last()
+            .and_then(|look| look.sockets.first())
+            .and_then(|socket| socket.congestion_control.clone());
         Ok(Windowed { window, result })
     }
 

@@ -15,7 +15,7 @@ pub(crate) use stream::Stream;
 use crate::file::{LabFile, SystemSpec, WorkloadKind};
 use crate::outcome::Measurement;
 use crate::testbed::{CpuPlan, Testbed};
-use crate::{Cancel, Failure};
+use crate::{Cancel, Failure, links};
 use report::Axes;
 use units::Span;
 
@@ -35,12 +35,12 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     /// Builds the cell's network, measures, and takes the network down.
     pub(crate) fn measure(&self) -> Result<Measurement, Failure> {
-        let links = self
+        let cables = self
             .lab
             .links_at(self.axes)
             .map_err(|error| Failure::Workload(error.to_string()))?;
-        let expected = links.first().map(|link| link.forward.config.clone());
-        let testbed = Testbed::build(self.lab, links, self.seed, self.cpus)?;
+        let expected = cables.first().map(|cable| cable.forward.config.clone());
+        let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
         let measured = match (self.lab.workload.get_ref().kind, expected) {
             (WorkloadKind::Bulk, _) => bulk::measure(self, &testbed),
             (WorkloadKind::LinkAccuracy, Some(expected)) => {
@@ -59,9 +59,10 @@ impl Turn<'_> {
             (_, Err(cause)) if died => Err(cause),
             (Err(failure), _) => Err(failure),
             (Ok(_), Err(cause)) => Err(cause),
-            (Ok(mut windowed), Ok(seen)) => {
-                crate::links::account(self, &windowed.window, started, &seen, &mut windowed.result);
-                Ok(windowed.result)
+            (Ok(Windowed { window, mut result }), Ok(seen)) => {
+                let system = self.system.name();
+                links::account(self.lab, system, self.axes, &window, started, &seen, &mut result);
+                Ok(result)
             }
         }
     }
