@@ -1,0 +1,25 @@
+# Sourced by the scripts beside it: puts a Rust that is new enough first in PATH, if there is one.
+# A machine may have several: a distribution's old one, its newer one in a folder of its own, rustup's.
+
+# What cargo installs is found too.
+export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+
+oldest_rust=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+
+# True if version $1 is at least $2.
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -1)" = "$2" ]; }
+
+rust_version() { rustc --version 2>/dev/null | awk '{print $2}'; }
+
+rust_will_do() { command -v cargo >/dev/null 2>&1 && at_least "$(rust_version)" "$oldest_rust"; }
+
+find_rust() {
+  local original=$PATH folder
+  for folder in "" "${CARGO_HOME:-$HOME/.cargo}/bin" /usr/bin $(printf '%s\n' /usr/lib/rust-*/bin | sort -Vr); do
+    PATH=${folder:+$folder:}$original
+    hash -r
+    rust_will_do && return
+  done
+  PATH=$original
+  return 1
+}
