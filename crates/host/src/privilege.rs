@@ -1,7 +1,9 @@
 use crate::HostError;
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, getgid, getuid};
 use std::fs;
+use std::time::Duration;
 
 /// With what rights the program builds its networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,25 +36,54 @@ pub fn acquire() -> Result<Privilege, HostError> {
         return Ok(Privilege::Root);
     }
     let (uid, gid) = (getuid(), getgid());
-    let doing = "building networks";
     let denied = |_: std::io::Error| HostError::NotPermitted {
-        doing: doing.to_owned(),
+        doing: "building networks".to_owned(),
     };
-    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)
-        .map_err(|errno| denied(errno.into()))?;
+    become_root_of_a_namespace().map_err(denied)?;
     // An unprivileged process may map its group only after giving up setgroups(2).
     fs::write("/proc/self/setgroups", "deny").map_err(denied)?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1")).map_err(denied)?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1")).map_err(denied)?;
+    // AppArmor grants such a namespace and then forbids everything in it.
+    crate::wiring::bring_up_here("lo")?;
     Ok(Privilege::UserNamespace)
 }
 
-/// Root in a container may lack CAP_SYS_ADMIN; only trying tells.
-fn can_make_networks() -> bool {
-    std::thread::scope(|scope| {
-        scope
-            .spawn(|| unshare(CloneFlags::CLONE_NEWNET).is_ok())
-            .join()
-            .unwrap_or(false)
-    })
+fn become_root_of_a_namespace() -> std::io::Result<()> {
+    let mut tries = 0;
+    loop {
+        match unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET) {
+            // A joined thread counts as one until the kernel is through with it.
+            Err(Errno::EINVAL) if tries < 1000 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            other => return Ok(other?),
+        }
+    }
 }
+
+/// Root in a container may lack any of what this needs, or be forbidden it; only trying tells the latter.
+fn can_make_networks() -> bool {
+    has_capabilities()
+        && std::thread::scope(|scope| {
+            scope
+                .spawn(|| unshare(CloneFlags::CLONE_NEWNET).is_ok())
+                .join()
+                .unwrap_or(false)
+        })
+}
+
+/// Namespaces, interfaces in them, and packet sockets on those.
+fn has_capabilities() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    // Without /proc the attempt itself must tell.
+    effective.is_none_or(|mask| NEEDED.iter().all(|bit| mask & (1 << bit) != 0))
+}
+
+/// CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN of include/uapi/linux/capability.h.
+const NEEDED: [u32; 3] = [12, 13, 21];

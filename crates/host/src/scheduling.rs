@@ -34,10 +34,11 @@ pub fn real_time() -> Result<(), HostError> {
     if failed == 0 {
         Ok(())
     } else {
-        Err(HostError::io(
-            "asking for SCHED_FIFO",
-            std::io::Error::last_os_error(),
-        ))
+        // User namespaces, which other missing rights can be had in, do not help here.
+        Err(HostError::Io {
+            doing: "asking for SCHED_FIFO".to_owned(),
+            source: std::io::Error::last_os_error(),
+        })
     }
 }
 

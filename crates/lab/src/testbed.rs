@@ -73,7 +73,11 @@ impl Testbed {
                 })
             })?;
         }
-        let scheduling = Scheduling { cpu: cpus.emulator, ..alone_or_sharing(cpus) };
+        let scheduling = Scheduling {
+            cpu: cpus.emulator,
+            real_time: cpus.real_time,
+            ..alone_or_sharing(cpus)
+        };
         let emulator = Emulator::start(cables, scheduling)?;
         Ok(Self { hosts, emulator, started: probe::clock::now(), _wires: wires })
     }
