@@ -221,15 +221,15 @@ fn a_program_that_is_not_installed_is_left_out_only_if_that_is_allowed() {
 #[test]
 fn an_algorithm_the_kernel_has_not_is_failed_and_no_other_takes_its_place() {
     let Some(world) = World::new() else { return };
-    let vegas = CUBIC.replace("\"cubic\"", "\"no-such-algorithm\"");
+    let vegas = CUBIC.replace("\"cubic\"", "\"nosuch\"");
     world.write("failures.toml", lab(LINK, 1, &(vegas + CUBIC)));
     let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let results = world.results("run");
     assert_failed(
         &results,
-        "no-such-algorithm",
-        &["no-such-algorithm", "this kernel has", "cubic"],
+        "nosuch",
+        &["nosuch", "this kernel has", "cubic"],
     );
     assert_measured(&results, "cubic", 20.0);
     assert!(!world.read("run/journal.jsonl").contains("\"bbr\""));

@@ -1,0 +1,127 @@
+//! Without root a lab runs in a user namespace and says so; where that is forbidden it says what is
+//! missing and creates nothing.
+
+mod support;
+
+use std::process::Command;
+use support::{World, is_installed};
+
+const NOBODY: &[&str] = &["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+const SMOKE: &[&str] = &["lab", "run", "link-accuracy", "--smoke", "--out", "run"];
+
+/// A world that somebody without any rights may write in, and the program where he may read it.
+fn world() -> Option<World> {
+    let world = World::quiet()?;
+    if !["setpriv", "unshare"]
+        .iter()
+        .all(|program| is_installed(program))
+    {
+        eprintln!("SKIPPED: setpriv and unshare are needed");
+        return None;
+    }
+    std::fs::copy(env!("CARGO_BIN_EXE_weir"), world.path("weir")).unwrap();
+    for folder in [world.home().to_owned(), world.path("tmp")] {
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(folder, all).unwrap();
+    }
+    Some(world)
+}
+
+fn setpriv(options: &[&str], words: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(options).args(words);
+    command
+}
+
+#[test]
+fn without_root_it_runs_and_says_what_is_missing() {
+    let Some(world) = world() else { return };
+    let mut tried = setpriv(NOBODY, &["unshare", "--user", "--net", "true"]);
+    if !tried.output().unwrap().status.success() {
+        eprintln!("SKIPPED: this kernel gives user namespaces to root alone");
+        return;
+    }
+    let said = world
+        .start_command(setpriv(NOBODY, &[&["./weir"], SMOKE].concat()))
+        .end();
+    assert!(world.path("run/results.json").exists(), "{said:?}");
+    assert!(
+        said.stderr
+            .contains("running without root, in a user namespace"),
+        "{said:?}"
+    );
+    // Once, and not again for every cell.
+    assert_eq!(said.stderr.matches("real-time").count(), 1, "{said:?}");
+    let results = world.results("run");
+    assert_eq!(results["environment"]["privilege"], "user namespace");
+    assert!(
+        results["warnings"]
+            .to_string()
+            .contains("running without root"),
+        "{results}"
+    );
+    assert_eq!(
+        results["cells"][0]["failed"],
+        serde_json::Value::Null,
+        "{results}"
+    );
+    assert!(world.read("run/report.md").contains("running without root"));
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn where_user_namespaces_are_forbidden_one_sentence_says_so() {
+    let Some(world) = world() else { return };
+    // Forbidden inside a user namespace only, not on the machine.
+    let line = format!(
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all ./weir {}",
+        SMOKE.join(" ")
+    );
+    let nested = setpriv(
+        NOBODY,
+        &["unshare", "--user", "--map-root-user", "sh", "-c", &line],
+    );
+    let said = world.start_command(nested).end();
+    if said.stderr.contains("unshare") {
+        eprintln!("SKIPPED: this kernel gives user namespaces to root alone");
+        return;
+    }
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert_eq!(said.stderr.lines().count(), 1, "{said:?}");
+    assert!(
+        said.stderr
+            .contains("needs privileges that are missing here: run as root"),
+        "{said:?}"
+    );
+    assert!(
+        !world.path("run").exists() && !world.path("runs").exists(),
+        "{said:?}"
+    );
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// As in a container: root in name, without some of what root has.
+#[test]
+fn root_without_a_capability_uses_a_user_namespace_too() {
+    let Some(world) = world() else { return };
+    for missing in ["-net_raw", "-net_admin", "-sys_admin"] {
+        let said = world
+            .start_command(setpriv(
+                &["--bounding-set", missing],
+                &[&["./weir"], SMOKE].concat(),
+            ))
+            .end();
+        assert!(
+            said.stderr.contains("in a user namespace"),
+            "{missing}: {said:?}"
+        );
+        let results = world.results("run");
+        assert_eq!(
+            results["cells"][0]["failed"],
+            serde_json::Value::Null,
+            "{missing}: {results}"
+        );
+        std::fs::remove_dir_all(world.path("run")).unwrap();
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
