@@ -44,7 +44,7 @@ impl Confined {
         // The parent-death signal follows the thread that forked, not the process: this thread
         // lives exactly as long as the program.
         let keeper = std::thread::Builder::new()
-            .name(format!("keeper of {name}"))
+            .name(format!("keeper of {}", name.replace('\0', "")))
             .spawn(move || match fork_into(&inside, program) {
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -156,13 +156,21 @@ fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Ch
         .stderr(program.stderr)
         // Ctrl-C goes to the foreground group; the lab decides how its programs end.
         .process_group(0);
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed; prctl is one.
+    // As /proc counts, which may have been mounted in another process namespace than ours.
+    let parent = std::fs::read_link("/proc/self")
+        .ok()
+        .and_then(|pid| pid.to_str()?.parse().ok());
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl, and what
+    // `parent_is` does, which is open, read and close on a buffer of its own.
     unsafe {
-        command.pre_exec(|| {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
-                Ok(())
-            } else {
-                Err(io::Error::last_os_error())
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // Whoever died before that call sends no signal any more.
+            match parent_is(parent) {
+                true => Ok(()),
+                false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
             }
         });
     }
@@ -170,4 +178,48 @@ fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Ch
         io::ErrorKind::NotFound => HostError::NoSuchProgram { program: name },
         _ => HostError::io(format!("starting {name}"), source),
     })
+}
+
+/// Whether the calling process still has this parent. In a process namespace of its own getppid(2) is
+/// always 0; /proc, mounted outside, knows better. Where there is no /proc, it is believed.
+fn parent_is(expected: Option<u32>) -> bool {
+    let mut buffer = [0_u8; 512];
+    // SAFETY: the path ends in NUL, the buffer outlives the read, and only its length is written.
+    let length = unsafe {
+        let file = libc::open(
+            c"/proc/self/stat".as_ptr(),
+            libc::O_RDONLY | libc::O_CLOEXEC,
+        );
+        if file < 0 {
+            return true;
+        }
+        let length = libc::read(file, buffer.as_mut_ptr().cast(), buffer.len());
+        libc::close(file);
+        length
+    };
+    let text = &buffer[..usize::try_from(length).unwrap_or(0)];
+    match (parent_of(text), expected) {
+        (Some(parent), Some(expected)) => parent == expected,
+        _ => true,
+    }
+}
+
+/// The fourth field of /proc/PID/stat; the second is in brackets and may hold anything.
+fn parent_of(stat: &[u8]) -> Option<u32> {
+    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(2);
+    std::str::from_utf8(fields.next()?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parent_is_read_behind_any_name() {
+        assert_eq!(parent_of(b"12 (a ) b) S 34 56 7"), Some(34));
+        assert_eq!(parent_of(b""), None);
+        let own = std::fs::read("/proc/self/stat").unwrap();
+        assert_eq!(parent_of(&own), Some(std::os::unix::process::parent_id()));
+    }
 }

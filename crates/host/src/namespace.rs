@@ -107,7 +107,7 @@ fn on_thread<T: Send>(
 ) -> Result<T, HostError> {
     std::thread::scope(|scope| {
         let worker = std::thread::Builder::new()
-            .name(format!("in {name}"))
+            .name(format!("in {}", name.replace('\0', "")))
             .spawn_scoped(scope, work)
             .map_err(|e| HostError::io("starting a thread", e))?;
         match worker.join() {

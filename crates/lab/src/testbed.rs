@@ -215,3 +215,74 @@ fn alone_or_sharing(cpus: &CpuPlan) -> Scheduling {
 }
 
 const IPV6_SWITCH: &str = "net.ipv6.conf.default.disable_ipv6";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use host::{Confined, Program};
+    use std::fs::File;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    /// A panic anywhere in a turn unwinds through its network and its programs.
+    #[test]
+    fn a_panic_takes_network_and_programs_down() {
+        let lab = LabFile::parse("panic.toml", LAB).unwrap();
+        let links = || lab.links_at(&report::Axes::new()).unwrap();
+        let cpus = CpuPlan::of_this_machine();
+        let build = || Testbed::build(&lab, links(), 1, &cpus);
+        match build() {
+            Ok(testbed) => drop(testbed),
+            Err(Failure::Host(error @ HostError::NotPermitted { .. })) => {
+                eprintln!("SKIPPED: {error}");
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        let mut daemon = 0;
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let testbed = build().unwrap();
+            let null = || File::options().write(true).open("/dev/null").unwrap();
+            let program = Program {
+                argv: ["sh", "-c", "setsid sleep 1000 & wait"].map(str::to_owned).into(),
+                environment: Vec::new(),
+                stdout: null(),
+                stderr: null(),
+                cpus: Vec::new(),
+            };
+            let shell = Confined::start(&testbed.namespace("near").unwrap(), program).unwrap();
+            let children = format!("/proc/{0}/task/{0}/children", shell.pid());
+            while daemon == 0 {
+                let text = std::fs::read_to_string(&children).unwrap();
+                daemon = text.trim().parse().unwrap_or(0);
+                std::thread::yield_now();
+            }
+            let tid = testbed.emulator_tid();
+            assert!(is_alive(&format!("/proc/{daemon}")) && is_alive(&format!("/proc/self/task/{tid}")));
+            std::panic::panic_any(tid);
+        }));
+        let tid = *unwound.unwrap_err().downcast::<u32>().unwrap();
+        assert!(!is_alive(&format!("/proc/{daemon}")), "the daemon lives on");
+        assert!(!is_alive(&format!("/proc/self/task/{tid}")), "the emulated link lives on");
+    }
+
+    fn is_alive(process: &str) -> bool {
+        std::path::Path::new(process).exists()
+    }
+
+    const LAB: &str = r#"
+name = "panic"
+hosts = ["near", "far"]
+[[link]]
+between = ["near", "far"]
+[workload]
+kind = "bulk"
+from = "near"
+to = "far"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "1s"
+"#;
+}
