@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 pub(crate) struct RunDirectory {
     path: PathBuf,
     journal: File,
+    /// Where the programs of the run put temporary files: what a kill leaves of them is inside the run
+    /// it belongs to, and gone when that is continued.
+    programs: PathBuf,
     /// Held locked while the run goes on: a second run in the same place would mix the two.
     _lock: File,
 }
@@ -29,7 +32,7 @@ impl RunDirectory {
         }
         // Without a journal these are of a run that was killed before it began. A lab.toml alone is
         // somebody's own.
-        let begun = [LAB, RUN, NEW_LAB, NEW_RUN];
+        let begun = [LAB, RUN, NEW_LAB, NEW_RUN, PROGRAMS];
         let ours = names.iter().all(|name| begun.iter().any(|known| name == known))
             && (names.iter().any(|name| name == RUN) || !names.iter().any(|name| name == LAB));
         if let (false, Some(name)) = (ours, names.first()) {
@@ -39,7 +42,7 @@ impl RunDirectory {
         }
         put(path, RUN, NEW_RUN, run)?;
         put(path, LAB, NEW_LAB, lab)?;
-        Ok(Self { path: path.to_owned(), journal: journal(path)?, _lock: lock })
+        Ok(Self { path: path.to_owned(), journal: journal(path)?, programs: room(path)?, _lock: lock })
     }
 
     /// The run at `path`, to be continued, and what of it is finished. A line cut short by a crash is
@@ -68,7 +71,7 @@ impl RunDirectory {
         let lock = lock(path)?;
         let mut journal = journal(path)?;
         let finished = finished(&mut journal).map_err(&wrong)?;
-        Ok((Self { path: path.to_owned(), journal, _lock: lock }, finished))
+        Ok((Self { path: path.to_owned(), journal, programs: room(path)?, _lock: lock }, finished))
     }
 
     /// Replaces `run.toml`, once more is known than at the start.
@@ -78,6 +81,10 @@ impl RunDirectory {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(crate) fn programs(&self) -> &Path {
+        &self.programs
     }
 
     /// Writes a finished turn through to the disk before the next one begins.
@@ -91,6 +98,27 @@ impl RunDirectory {
                 reason: format!("cannot write {JOURNAL}: {e}"),
             })
     }
+}
+
+impl Drop for RunDirectory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.programs);
+    }
+}
+
+/// Empty, by its whole path: a program may go elsewhere.
+fn room(path: &Path) -> Result<PathBuf, LabError> {
+    let wrong = |e: std::io::Error| LabError::RunDirectory {
+        path: path.to_owned(),
+        reason: format!("cannot make room for temporary files: {e}"),
+    };
+    let room = std::path::absolute(path.join(PROGRAMS)).map_err(wrong)?;
+    match fs::remove_dir_all(&room) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(wrong(e)),
+        _ => {}
+    }
+    fs::create_dir(&room).map_err(wrong)?;
+    Ok(room)
 }
 
 /// The journal's turns; what follows the last whole line is cut off.
@@ -150,6 +178,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
 }
 
 const JOURNAL: &str = "journal.jsonl";
+const PROGRAMS: &str = ".programs";
 const LAB: &str = "lab.toml";
 const RUN: &str = "run.toml";
 const NEW_LAB: &str = ".lab.toml.new";

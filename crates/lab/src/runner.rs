@@ -98,6 +98,7 @@ pub fn run(
             omit: plan.omit,
             seed: seed_of(lab, cell, turn.block),
             cpus: &cpus,
+            programs: directory.programs(),
             cancel,
         })?;
         let outcome = Outcome {

@@ -27,8 +27,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), iperf3::PORT),
         _ => direct,
     };
-    let cpus = &turn.cpus.workload;
-    let mut server = Started::new(&server_host, iperf3::server_argv(everywhere), cpus)?;
+    let mut server = Started::new(&server_host, iperf3::server_argv(everywhere), turn)?;
     await_listener(&server_host, iperf3::PORT, &mut server, turn)?;
     let mut pair = Pair::start(turn, testbed)?;
     let target = pair.as_ref().and_then(|pair| pair.connect).unwrap_or(direct);
@@ -40,7 +39,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         streams: *workload.streams.get_ref(),
         congestion,
     };
-    let program = Started::new(&client_host, client.argv(), cpus)?;
+    let program = Started::new(&client_host, client.argv(), turn)?;
     let roles = match &pair {
         Some(pair) => Roles {
             client: vec![pair.client.pid()],

@@ -62,7 +62,7 @@ impl Pair {
         };
         let begin = |host: &str, command: &str| -> Result<Started, Failure> {
             let argv = words(&fill(command)?);
-            Started::new(&testbed.namespace(host)?, argv, &turn.cpus.workload)
+            Started::new(&testbed.namespace(host)?, argv, turn)
         };
         let server = begin(to, server.get_ref())?;
         let mut pair = Self { server, client: begin(from, client.get_ref())?, connect: None };

@@ -29,6 +29,8 @@ pub(crate) struct Turn<'a> {
     pub omit: Span,
     pub seed: u64,
     pub cpus: &'a CpuPlan,
+    /// For the programs' own temporary files.
+    pub programs: &'a std::path::Path,
     pub cancel: &'a Cancel,
 }
 

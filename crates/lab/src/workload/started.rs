@@ -1,5 +1,6 @@
 //! A program of the workload or of the system under test, and what it says.
 
+use super::Turn;
 use crate::Failure;
 use host::{Confined, HostError, Namespace, Program};
 use std::fs::File;
@@ -21,7 +22,7 @@ impl Started {
     pub(super) fn new(
         inside: &Namespace,
         argv: Vec<String>,
-        cpus: &[usize],
+        turn: &Turn<'_>,
     ) -> Result<Self, Failure> {
         let create = || {
             let file = tempfile::tempfile()?;
@@ -36,7 +37,10 @@ impl Started {
         };
         let (stdout, out) = create().map_err(wrong)?;
         let (stderr, err) = create().map_err(wrong)?;
-        let environment = Vec::new();
+        // A program killed between making such a file and taking its name away would leave it.
+        let room = turn.programs.display().to_string();
+        let environment = vec![("TMPDIR".to_owned(), room)];
+        let cpus = turn.cpus.workload.clone();
         let program = Program {
             argv,
             environment,
