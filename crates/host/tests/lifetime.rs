@@ -1,4 +1,5 @@
 //! What is built goes away, however its builder ends.
+#![allow(clippy::unwrap_used)]
 
 use host::{Address, Confined, HostError, Namespace, Program, add_address, connect};
 use std::fs::File;

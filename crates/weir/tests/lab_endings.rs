@@ -1,4 +1,5 @@
 //! However a lab ends, nothing of it stays: no process, no interface, no queue, no file.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! What cannot be measured is a failed cell with its reason: never a number, never another algorithm in
 //! the place of the one asked for; and the cells beside it go on.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! Nonsense in a lab file: every message names file and line, says what to do, and offers the right
 //! spelling where one is near. Nothing is created, and the exit status is 2.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! Without root a lab runs in a user namespace and says so; where that is forbidden it says what is
 //! missing and creates nothing.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

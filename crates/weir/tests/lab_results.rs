@@ -1,4 +1,5 @@
 //! What a finished run leaves for people and programs to read, and that two runs at once do not meet.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 

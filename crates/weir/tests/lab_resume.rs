@@ -1,4 +1,5 @@
 //! What a killed run had finished is kept to the letter, and only the rest is measured.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -84,6 +85,7 @@ fn a_killed_run_goes_on_where_it_was() {
     assert_eq!(turns.len(), 8, "a turn was measured twice");
     let results = world.results(&run);
     assert_eq!(results["cells"].as_array().unwrap().len(), 4);
+    assert!(!world.path(&run).join(".programs").exists(), "temporary files of programs stay");
     // Nothing is left to continue, in this form.
     let said = world.weir(&["lab", "run", "steps.toml", "--resume"]);
     assert_eq!(said.status.code(), Some(2), "{said:?}");
