@@ -9,6 +9,7 @@ pub mod builtin;
 mod cancel;
 pub mod check;
 pub mod compare;
+mod date;
 mod environment;
 mod error;
 pub mod file;

@@ -6,11 +6,11 @@ use crate::plan::{Plan, PlannedCell, seed_of};
 use crate::run_directory::RunDirectory;
 use crate::testbed::CpuPlan;
 use crate::workload::{Turn, is_installed, missing_programs};
-use crate::{Cancel, LabError, environment, summary};
+use crate::{Cancel, LabError, date, environment, summary};
 use host::Privilege;
 use report::{Form, Results};
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use units::Span;
 
 /// What is to be run, and where its traces go.
@@ -58,7 +58,7 @@ pub fn run(
     let plan = Plan::new(lab, request.form, &names, request.repeats);
     let mut facts = environment::describe(lab, request.privilege);
     let begun = Instant::now();
-    let started = utc_now();
+    let started = date::now();
     let (mut directory, mut outcomes) = if request.resume {
         RunDirectory::resume(&request.directory, &lab.text(), request.form.word())?
     } else {
@@ -200,46 +200,4 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
     Ok((systems, notes))
 }
 
-/// As in RFC 3339, to the second.
-fn utc_now() -> String {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    rfc3339(seconds)
-}
-
-/// Days to a civil date: Howard Hinnant's `civil_from_days`.
-pub(crate) fn rfc3339(seconds: u64) -> String {
-    let (days, clock) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
 const RETRIES: usize = 2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_civil() {
-        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
-        assert_eq!(rfc3339(951_782_399), "2000-02-28T23:59:59Z");
-        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(rfc3339(1_795_230_000), "2026-11-21T03:00:00Z");
-    }
-}

@@ -3,7 +3,6 @@
 use crate::LabError;
 use report::{Form, Results, Samples};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A finished run, read back.
 #[derive(Debug)]
@@ -16,8 +15,7 @@ pub struct Run {
 
 /// A directory for a new run: `runs/quic-tun-quick-20261121-030000`.
 pub fn fresh(folder: &Path, lab: &str, form: Form) -> PathBuf {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let stamp: String = crate::runner::rfc3339(seconds)
+    let stamp: String = crate::date::now()
         .chars()
         .filter_map(|c| match c {
             'T' => Some('-'),
