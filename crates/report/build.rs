@@ -1,10 +1,12 @@
 //! Takes the page's script and style from where `npm run build` puts them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs};
 
 fn main() {
-    let dist = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web/dist");
+    // Asked now, not when this was compiled: the checkout may have moved since.
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let dist = here.join("../../web/dist");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
     for name in [
         "report.js",

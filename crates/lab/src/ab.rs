@@ -104,7 +104,7 @@ fn alternate(
     let mut observations = Vec::new();
     while let Some(state) = decider.next_state() {
         if cancel.is_cancelled() {
-            return Err(LabError::Interrupted);
+            return Err(LabError::Interrupted { directory: None });
         }
         let value = measure(state).map_err(|failure| not_measured(&failure))?;
         decider
@@ -208,7 +208,7 @@ fn last_number(text: &str) -> Option<f64> {
 
 fn not_measured(failure: &Failure) -> LabError {
     match failure {
-        Failure::Interrupted => LabError::Interrupted,
+        Failure::Interrupted => LabError::Interrupted { directory: None },
         failure => LabError::NotMeasured { reason: failure.to_string() },
     }
 }

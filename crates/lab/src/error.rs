@@ -4,7 +4,7 @@ use host::HostError;
 use port::PortError;
 use probe::ProbeError;
 use report::ReportError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a lab cannot run at all. What goes wrong in one cell is that cell's
 /// [`Failure`](crate::Failure) and the others go on.
@@ -28,8 +28,11 @@ pub enum LabError {
     Usage(String),
     #[error("nothing was decided: {reason}")]
     NotMeasured { reason: String },
-    #[error("interrupted; what is finished is kept")]
-    Interrupted,
+    #[error("interrupted{}", kept(.directory.as_deref()))]
+    Interrupted {
+        /// Where what is finished is kept.
+        directory: Option<PathBuf>,
+    },
 }
 
 /// Why one cell has no figures. It becomes the cell's `failed`.
@@ -52,5 +55,12 @@ pub enum Failure {
 impl Failure {
     pub(crate) fn io(doing: &str, error: &std::io::Error) -> Self {
         Self::Workload(format!("{doing}: {error}"))
+    }
+}
+
+fn kept(directory: Option<&Path>) -> String {
+    match directory {
+        Some(directory) => format!("; what is finished is kept in {}", directory.display()),
+        None => String::new(),
     }
 }

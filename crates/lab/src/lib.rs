@@ -31,4 +31,4 @@ pub use file::{FileError, LabFile};
 pub(crate) use file::nearest;
 pub use outcome::{Flaw, Measurement, Outcome, Value, Verdict};
 pub use plan::{Plan, PlannedCell};
-pub use runner::{Finished, Progress, Request, run};
+pub use runner::{Finished, Place, Progress, Request, run};

@@ -19,6 +19,29 @@ pub(crate) struct RunDirectory {
 }
 
 impl RunDirectory {
+    /// A directory that nobody had before; `name` is asked again while somebody was faster.
+    pub(crate) fn create_new(
+        name: impl Fn() -> PathBuf,
+        lab: &str,
+        run: &str,
+    ) -> Result<Self, LabError> {
+        loop {
+            let path = name();
+            let made = match path.parent() {
+                Some(folder) => fs::create_dir_all(folder).and_then(|()| fs::create_dir(&path)),
+                None => fs::create_dir(&path),
+            };
+            match made {
+                Ok(()) => return Self::create(&path, lab, run),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(e) => {
+                    let reason = format!("cannot be created: {e}");
+                    return Err(LabError::RunDirectory { path, reason });
+                }
+            }
+        }
+    }
+
     /// A new directory; one that holds something already is refused.
     pub(crate) fn create(path: &Path, lab: &str, run: &str) -> Result<Self, LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };

@@ -6,7 +6,7 @@ use crate::plan::{Plan, PlannedCell, seed_of};
 use crate::run_directory::RunDirectory;
 use crate::testbed::CpuPlan;
 use crate::workload::{Turn, is_installed, missing_programs};
-use crate::{Cancel, LabError, date, environment, summary};
+use crate::{Cancel, LabError, date, environment, runs, summary};
 use host::Privilege;
 use report::{Form, Results};
 use std::path::PathBuf;
@@ -18,14 +18,24 @@ use units::Span;
 pub struct Request {
     pub lab: LabFile,
     pub form: Form,
-    pub directory: PathBuf,
-    pub resume: bool,
+    pub place: Place,
     /// Only these systems; all of the file if empty.
     pub systems: Vec<String>,
     pub repeats: Option<u32>,
     /// How a person would ask for the same again.
     pub command: String,
     pub privilege: Privilege,
+}
+
+/// Where a run is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In a new directory inside this one, named by lab, form and time.
+    Inside(PathBuf),
+    /// In this one, which must be new or empty.
+    At(PathBuf),
+    /// In the one where it was begun.
+    Resume(PathBuf),
 }
 
 /// A run that came to its end.
@@ -59,15 +69,16 @@ pub fn run(
     let mut facts = environment::describe(lab, request.privilege);
     let begun = Instant::now();
     let started = date::now();
-    let (mut directory, mut outcomes) = if request.resume {
-        RunDirectory::resume(&request.directory, &lab.text(), request.form.word())?
-    } else {
-        let run =
-            environment::as_run_toml(lab, request.form.word(), &request.command, &started, &facts);
-        (
-            RunDirectory::create(&request.directory, &lab.text(), &run)?,
-            Vec::new(),
-        )
+    let form = request.form.word();
+    let text = lab.text();
+    let description = environment::as_run_toml(lab, form, &request.command, &started, &facts);
+    let (mut directory, mut outcomes) = match &request.place {
+        Place::Resume(path) => RunDirectory::resume(path, &text, form)?,
+        Place::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
+        Place::Inside(folder) => {
+            let name = || runs::fresh(folder, lab.name(), request.form);
+            (RunDirectory::create_new(name, &text, &description)?, Vec::new())
+        }
     };
     outcomes.retain(|outcome| plan.turns.iter().any(|turn| plan.is_turn_of(turn, outcome)));
     let cpus = CpuPlan::of_this_machine();
@@ -100,7 +111,11 @@ pub fn run(
             cpus: &cpus,
             programs: directory.programs(),
             cancel,
-        })?;
+        });
+        let Some(verdict) = verdict else {
+            let directory = Some(directory.path().to_owned());
+            return Err(LabError::Interrupted { directory });
+        };
         let outcome = Outcome {
             system: cell.system.clone(),
             axes: cell.axes.clone(),
@@ -117,7 +132,6 @@ pub fn run(
             read.into_iter().map(|(system, name)| (system, name.into())).collect();
         facts.insert("congestion_control_read_back".to_owned(), read.into());
     }
-    let form = request.form.word();
     directory.describe(&environment::as_run_toml(lab, form, &request.command, &started, &facts))?;
     let mut results = summary::results(lab, &plan, &outcomes);
     results.environment = facts;
@@ -137,22 +151,22 @@ pub fn run(
 }
 
 /// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
-/// repeated depends on the emulator's own clock, never on the figure.
-fn measured(turn: &Turn<'_>) -> Result<Verdict, LabError> {
+/// repeated depends on the emulator's own clock, never on the figure. `None` if it was interrupted.
+fn measured(turn: &Turn<'_>) -> Option<Verdict> {
     let mut attempts = 0;
     let mut retried = Vec::new();
     loop {
         match turn.measure() {
             Ok(mut measurement) if measurement.invalid.is_empty() || attempts == RETRIES => {
                 measurement.retried = retried;
-                return Ok(Verdict::Measured(measurement));
+                return Some(Verdict::Measured(measurement));
             }
             Ok(measurement) => {
                 attempts += 1;
                 retried.extend(measurement.invalid);
             }
-            Err(_) if turn.cancel.is_cancelled() => return Err(LabError::Interrupted),
-            Err(failure) => return Ok(Verdict::Failed(failure.to_string())),
+            Err(_) if turn.cancel.is_cancelled() => return None,
+            Err(failure) => return Some(Verdict::Failed(failure.to_string())),
         }
     }
 }

@@ -133,6 +133,10 @@ fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Op
         false => None,
     };
     cell.valid = flaw.is_none();
+    if !believable.is_empty() && believable.len() < measured.len() {
+        let (left_out, of) = (measured.len() - believable.len(), turns.len());
+        cell.warnings.push(format!("{left_out} of {of} repeats were not valid and are left out"));
+    }
     let used = if believable.is_empty() { &measured } else { &believable };
     cell.cpu_limited = used.iter().any(|measured| measured.cpu_limited);
     cell.warnings.extend(

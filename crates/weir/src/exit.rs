@@ -1,3 +1,4 @@
+use crate::output;
 use emu::{EmuError, UsageError};
 use lab::LabError;
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("weir: {error:#}");
+            output::note(format_args!("weir: {error:#}"));
             ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
         }
     }

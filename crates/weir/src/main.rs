@@ -1,6 +1,7 @@
 //! The `weir` command: arguments in, exit status out. What it does is in the crates below.
 
 mod exit;
+mod output;
 mod progress;
 mod signals;
 mod verbs;

@@ -1,3 +1,4 @@
+use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::{Outcome, Plan, PlannedCell, Progress, Verdict};
 use std::io::IsTerminal;
@@ -32,12 +33,13 @@ impl Progress for Bar {
         self.0.set_position(finished as u64);
         self.0.reset_eta();
         self.0.enable_steady_tick(Duration::from_millis(500));
-        self.note(&format!(
-            "{} cells, {} times each: about {}",
-            plan.cells.len(),
-            plan.repeats,
-            report::number::duration(estimate.as_secs_f64())
-        ));
+        let cells = counted(plan.cells.len(), "cell");
+        let times = match plan.repeats {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        let estimate = report::number::duration(estimate.as_secs_f64());
+        self.note(&format!("{cells}, each {times}: about {estimate}"));
     }
 
     fn turn(&mut self, _number: usize, cell: &PlannedCell) {
@@ -54,9 +56,13 @@ impl Progress for Bar {
 
     fn note(&mut self, text: &str) {
         if self.0.is_hidden() {
-            eprintln!("{text}");
+            output::note(text);
         } else {
             self.0.println(text);
         }
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }

@@ -1,4 +1,5 @@
 use crate::exit::Ending;
+use crate::output;
 use crate::signals::cancel_on_signals;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -79,7 +80,7 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     if matches!(contest, Contest::Systems { .. })
         && let Some(sentence) = host::acquire()?.degradation()
     {
-        eprintln!("note: {sentence}");
+        output::note(format_args!("note: {sentence}"));
     }
     let cancel = cancel_on_signals()?;
     let bar = ProgressBar::new(plan.turns() as u64);
@@ -90,9 +91,9 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     bar.finish_and_clear();
     let answer = answer?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        output::print(serde_json::to_string_pretty(&answer)? + "\n")?;
     } else {
-        print(&answer);
+        output::print(rendered(&answer))?;
     }
     let met = arguments.expect.is_none_or(|wanted| wanted.is_met(answer.decision.verdict));
     Ok(if met { Ending::Fine } else { Ending::Failed })
@@ -124,12 +125,17 @@ fn contest(arguments: &Ab) -> Result<Contest, LabError> {
     })
 }
 
-fn print(answer: &Answer) {
-    println!("{} against {}", answer.change, answer.base);
-    println!("{}", answer.decision);
+fn rendered(answer: &Answer) -> String {
     let (base, change) = (answer.decision.base_median, answer.decision.change_median);
     let shown = report::number::format;
-    println!("medians: {} without, {} with the change", shown(base), shown(change));
+    format!(
+        "{} against {}\n{}\nmedians: {} without, {} with the change\n",
+        answer.change,
+        answer.base,
+        answer.decision,
+        shown(base),
+        shown(change)
+    )
 }
 
 fn read<T>(flag: &str, text: &str) -> Result<T, LabError>

@@ -1,8 +1,9 @@
 use crate::exit::Ending;
+use crate::output;
 use crate::progress::Bar;
 use crate::signals::cancel_on_signals;
 use clap::{Args, Subcommand};
-use lab::{Finished, LabError, LabFile, Request, builtin, runs};
+use lab::{Finished, LabError, LabFile, Place, Request, builtin, runs};
 use report::{Form, Results};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Run(arguments) => run_lab(&arguments),
         Verb::List => list(),
         Verb::Show { lab } => {
-            print!("{}", builtin::open(&lab)?.text());
+            output::print(builtin::open(&lab)?.text())?;
             Ok(Ending::Fine)
         }
         Verb::Compare(arguments) => compare(&arguments),
@@ -104,19 +105,18 @@ fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
         (_, true) => Form::Smoke,
         _ => Form::Full,
     };
-    let directory = directory(arguments, &lab, form)?;
+    let place = place(arguments, &lab, form)?;
     // Before anything starts a thread: becoming root of a user namespace needs that.
     let privilege = host::acquire()?;
     if let Some(sentence) = privilege.degradation() {
-        eprintln!("note: {sentence}");
+        output::note(format_args!("note: {sentence}"));
     }
     let cancel = cancel_on_signals()?;
     let mut bar = Bar::new();
     let request = Request {
         lab,
         form,
-        directory: directory.clone(),
-        resume: arguments.resume.is_some(),
+        place,
         systems: arguments.systems.clone(),
         repeats: arguments.repeats,
         command: command_line(),
@@ -125,33 +125,61 @@ fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
     let outcome = lab::run(request, &cancel, &mut bar);
     bar.finish();
     let Finished { results, directory } = outcome.inspect_err(|error| {
-        if matches!(error, LabError::Interrupted) {
-            eprintln!("to continue: weir lab run {} {}--resume {}", arguments.lab, form_flag(form), directory.display());
+        if let LabError::Interrupted { directory: Some(directory) } = error {
+            output::note(format_args!("to continue: {}", continuation(arguments, directory)));
         }
     })?;
     if arguments.json {
-        print!("{}", results.to_json()?);
+        output::print(results.to_json()?)?;
     } else {
-        print!("{}", report::terminal::render(&results, width(), std::io::stdout().is_terminal()));
-        println!("\nreport: {}", absolute(&directory.join("report.html")).display());
+        let colour = std::io::stdout().is_terminal();
+        let table = report::terminal::render(&results, width(), colour);
+        let report = absolute(&directory.join("report.html"));
+        output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
     }
     let failed = results.cells.iter().any(|cell| cell.failed.is_some());
     Ok(if failed || !results.valid { Ending::Failed } else { Ending::Fine })
 }
 
-fn directory(arguments: &Run, lab: &LabFile, form: Form) -> Result<PathBuf, LabError> {
-    match (&arguments.out, &arguments.resume) {
-        (Some(out), _) => Ok(out.clone()),
-        (None, Some(Some(run))) => Ok(run.clone()),
-        (None, Some(None)) => runs::latest_unfinished(Path::new(RUNS), lab.name(), form),
-        (None, None) => Ok(runs::fresh(Path::new(RUNS), lab.name(), form)),
+fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> {
+    Ok(match (&arguments.out, &arguments.resume) {
+        (Some(out), _) => Place::At(out.clone()),
+        (None, Some(Some(run))) => Place::Resume(run.clone()),
+        (None, Some(None)) => {
+            Place::Resume(runs::latest_unfinished(Path::new(RUNS), lab.name(), form)?)
+        }
+        (None, None) => Place::Inside(PathBuf::from(RUNS)),
+    })
+}
+
+/// The command line that goes on where this one was interrupted.
+fn continuation(arguments: &Run, directory: &Path) -> String {
+    let mut words = vec!["weir lab run".to_owned(), quoted(&arguments.lab)];
+    let flags = [("--quick", arguments.quick), ("--smoke", arguments.smoke), ("--json", arguments.json)];
+    words.extend(flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).to_owned()));
+    if !arguments.systems.is_empty() {
+        words.push(format!("--systems {}", quoted(&arguments.systems.join(","))));
+    }
+    if let Some(repeats) = arguments.repeats {
+        words.push(format!("--repeats {repeats}"));
+    }
+    words.push(format!("--resume {}", quoted(&directory.to_string_lossy())));
+    words.join(" ")
+}
+
+/// As a shell reads it back as one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=+:@%".contains(c);
+    match word.chars().all(plain) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
     }
 }
 
 fn list() -> anyhow::Result<Ending> {
     for builtin in builtin::BUILTIN {
         let lab = builtin::open(builtin.name)?;
-        println!("{:<16} {}", builtin.name, lab.question);
+        output::print(format_args!("{:<16} {}\n", builtin.name, lab.question))?;
     }
     Ok(Ending::Fine)
 }
@@ -161,9 +189,9 @@ fn compare(arguments: &Compare) -> anyhow::Result<Ending> {
     let threshold = arguments.threshold.parse().map_err(|e| LabError::Usage(format!("--threshold: {e}")))?;
     let compared = lab::compare::runs(&before, &after, &arguments.metrics, threshold)?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&compared)?);
+        output::print(serde_json::to_string_pretty(&compared)? + "\n")?;
     } else {
-        print!("{}", compared.render());
+        output::print(compared.render())?;
     }
     Ok(Ending::Fine)
 }
@@ -177,9 +205,9 @@ fn check(arguments: &Check) -> anyhow::Result<Ending> {
         .collect::<Result<Vec<_>, _>>()?;
     let checked = lab::check::check(&results, &bounds, arguments.allow_invalid)?;
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&checked)?);
+        output::print(serde_json::to_string_pretty(&checked)? + "\n")?;
     } else {
-        print!("{}", checked.render());
+        output::print(checked.render())?;
     }
     Ok(if checked.holds() { Ending::Fine } else { Ending::Failed })
 }
@@ -187,13 +215,6 @@ fn check(arguments: &Check) -> anyhow::Result<Ending> {
 fn command_line() -> String {
     let words: Vec<String> = std::env::args().skip(1).collect();
     format!("weir {}", words.join(" "))
-}
-
-fn form_flag(form: Form) -> String {
-    match form {
-        Form::Full | Form::Other => String::new(),
-        form => format!("--{} ", form.word()),
-    }
 }
 
 fn absolute(path: &Path) -> PathBuf {
