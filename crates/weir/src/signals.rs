@@ -9,8 +9,9 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     let cancel = Cancel::default();
     let ignored = ignored_signals();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // As nohup(1) and a shell's background jobs leave it: such a signal is not meant for us.
-        if ignored & (1 << (signal - 1)) != 0 {
+        // As nohup(1) leaves it. SIGINT is heard all the same: a script's background jobs start with it
+        // ignored, and whoever sends it to one means it.
+        if signal == SIGHUP && ignored & (1 << (signal - 1)) != 0 {
             continue;
         }
         // Registered first, so that it sees the flag as it was before this signal.
