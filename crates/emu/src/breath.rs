@@ -4,10 +4,11 @@
 //! every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12; before, RT
 //! throttling, sched_rt_runtime_us). For a link that is 50 ms of lateness. The kernel does not intervene
 //! where those tasks get as much in smaller pieces, so after a stall the emulator takes a breath of 100 µs
-//! every millisecond for a while. On a CPU that nobody else wants it never has to.
+//! every half millisecond for a while. Two emulators on one CPU take turns by the same means, each late by
+//! half a millisecond at most. On a CPU that nobody else wants it never has to.
 //!
-//! Measured with a spinning ordinary task beside it: without breaths gaps of 50 to 86 ms, a tenth of all
-//! time; with them none above 0.4 ms.
+//! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without breaths
+//! 8 of 14 cells were up to 45 ms late at p99, with them none passed 1 ms.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::{Span, Time};
@@ -55,7 +56,7 @@ impl Breath {
 
 /// How long others are let in.
 pub(crate) const LENGTH: Span = Span::from_micros(100);
-const EVERY: Span = Span::from_millis(1);
+const EVERY: Span = Span::from_micros(400);
 /// Longer than any round of the loop takes, shorter than the kernel's interventions.
 const STALL: Span = Span::from_millis(5);
 const CROWDED_FOR: Span = Span::from_secs(20);
@@ -80,7 +81,7 @@ mod tests {
         assert_eq!(quiet, 0);
         assert!(round(&mut breath, Span::from_millis(50)));
         let crowded = (0..10_000).filter(|_| round(&mut breath, Span::from_micros(10))).count();
-        assert!((90..=110).contains(&crowded), "{crowded} breaths in 100 ms");
+        assert!((240..=260).contains(&crowded), "{crowded} breaths in 100 ms");
         let later = (0..30_000).filter(|_| round(&mut breath, Span::from_millis(1))).count();
         assert!((19_000..=20_000).contains(&later), "{later} breaths in 30 s");
     }

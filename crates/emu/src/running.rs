@@ -82,6 +82,11 @@ impl RunningLink {
         &self.inspector.identity.notes
     }
 
+    /// The emulator's thread, to tell its CPU time from others'.
+    pub fn tid(&self) -> u32 {
+        self.emulator.tid()
+    }
+
     /// If not, [`finish`](Self::finish) says why.
     pub fn is_running(&self) -> bool {
         self.emulator.is_running()

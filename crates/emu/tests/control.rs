@@ -1,0 +1,210 @@
+//! The control socket serves its friends and survives all others.
+
+mod support;
+
+use emu::control::{Client, Directory, Server};
+use emu::{EmuError, LinkOptions, RunningLink, Settings};
+use host::{HostError, Namespace, Privilege};
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use tempfile::TempDir;
+
+struct Bed {
+    server: Server,
+    link: RunningLink,
+    directory: Directory,
+    path: TempDir,
+    _hosts: [Namespace; 2],
+}
+
+fn bed() -> Option<Bed> {
+    let create = |name| match Namespace::create(name) {
+        Ok(namespace) => Some(namespace),
+        Err(error @ HostError::NotPermitted { .. }) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let hosts = [create("a")?, create("b")?];
+    let end = |host: &Namespace| {
+        format!("/proc/{}/fd/{}:eth0", std::process::id(), host.as_fd().as_raw_fd())
+    };
+    let mut options = LinkOptions::default();
+    for (key, value) in [
+        ("a", end(&hosts[0]).as_str()),
+        ("b", &end(&hosts[1])),
+        ("rate", "10mbit"),
+        ("no-real-time", "true"),
+        ("spin", "0us"),
+    ] {
+        options.set(key, value).unwrap();
+    }
+    let path = private();
+    let directory = Directory::at(path.path());
+    directory.prepare().unwrap();
+    let claim = directory.claim(Some("wan")).unwrap();
+    let link = RunningLink::start("wan", options.plan().unwrap(), Privilege::Root).unwrap();
+    let server = Server::start(claim, link.inspector()).unwrap();
+    Some(Bed { server, link, directory, path, _hosts: hosts })
+}
+
+/// A folder nobody else may enter, as the one of the sockets must be.
+fn private() -> TempDir {
+    let mode = Permissions::from_mode(0o700);
+    tempfile::Builder::new().permissions(mode).tempdir().unwrap()
+}
+
+impl Bed {
+    fn client(&self) -> Client {
+        Client::connect(&self.directory, "wan").unwrap()
+    }
+
+    fn raw(&self) -> UnixStream {
+        UnixStream::connect(self.path.path().join("wan.sock")).unwrap()
+    }
+
+    fn rate(&self) -> String {
+        self.client().show().unwrap().ab.config.rate.to_string()
+    }
+}
+
+fn settings(pairs: &[&str]) -> Settings {
+    let mut settings = Settings::default();
+    pairs.iter().for_each(|pair| settings.set_pair(pair).unwrap());
+    settings
+}
+
+#[test]
+fn shows_changes_and_ends() {
+    let Some(bed) = bed() else { return };
+    let mut client = bed.client();
+    client.set(settings(&["delay=3ms"]), settings(&["rate=20mbit"]), settings(&["loss=1%"])).unwrap();
+    let report = client.show().unwrap();
+    assert_eq!((report.name.as_str(), report.pid, report.valid), ("wan", std::process::id(), true));
+    let said = |config: &link::LinkConfig| format!("{} {} {}", config.rate, config.delay, config.loss);
+    assert_eq!(said(&report.ab.config), "20mbit 3ms none");
+    assert_eq!(said(&report.ba.config), "10mbit 3ms 1%");
+
+    let refused = client.set(settings(&["seed=3", "rate=1mbit"]), settings(&[]), settings(&[]));
+    assert!(matches!(&refused, Err(EmuError::Refused(why)) if why.contains("seed")), "{refused:?}");
+    assert_eq!(bed.rate(), "20mbit");
+
+    assert_eq!(bed.directory.names().unwrap(), ["wan"]);
+    let down = std::thread::spawn(move || client.down());
+    support::until("the wish arrives", || bed.server.down_requested());
+    bed.link.finish().unwrap();
+    drop(bed.server);
+    down.join().unwrap().unwrap();
+    assert!(bed.directory.names().unwrap().is_empty());
+    assert_eq!(std::fs::read_dir(bed.path.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn garbage_is_answered_or_cut_off_and_hurts_nobody() {
+    let Some(bed) = bed() else { return };
+    for garbage in [
+        "\n",
+        "hello\n",
+        "{\"do\":\"dance\"}\n",
+        "{\"do\":\"set\",\"both\":{\"los\":\"1%\"}}\n",
+        "{\"do\":\"set\",\"both\":{\"loss\":\"140%\"}}\n",
+        "{\"do\":\"set\",\"both\":{\"rate\":\"0mbit\"},\"ba\":{\"rate\":\"5mbit\"}}\n",
+        "{\"do\":\"set\",\"ab\":[[[[[[[[[[[[\n",
+    ] {
+        let mut stream = bed.raw();
+        stream.write_all(garbage.as_bytes()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        assert!(answer.starts_with("{\"error\":"), "{garbage}: {answer}");
+    }
+    let deep = "[".repeat(1 << 20);
+    let mut stream = bed.raw();
+    writeln!(stream, "{deep}").unwrap();
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).unwrap();
+    assert!(answer.starts_with("{\"error\":"), "{answer}");
+
+    let mut stream = bed.raw();
+    stream.write_all(&[0xff, 0xfe, 0, b'\n']).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("UTF-8"), "{answer}");
+
+    // A line without end is cut off at its bound, not stored.
+    let mut stream = bed.raw();
+    let chunk = vec![b'x'; 1 << 16];
+    let written = (0..1024).take_while(|_| stream.write_all(&chunk).is_ok()).count();
+    assert!(written < 1024, "64 MiB of one line were taken");
+
+    assert_eq!(bed.rate(), "10mbit");
+}
+
+#[test]
+fn those_who_leave_and_those_who_stay_silent_do_not_keep_others_out() {
+    let Some(bed) = bed() else { return };
+    for _ in 0..200 {
+        let mut stream = bed.raw();
+        stream.write_all(b"{\"do\":").unwrap();
+    }
+    // More silent ones than are served at once: others are told, and served once there is room.
+    let silent: Vec<UnixStream> = (0..32).map(|_| bed.raw()).collect();
+    drop(silent);
+    support::until("there is room again", || {
+        Client::connect(&bed.directory, "wan").and_then(|mut client| client.show()).is_ok()
+    });
+    // Whoever asks and does not wait for the answer.
+    for _ in 0..50 {
+        bed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n").unwrap();
+    }
+    support::until("there is room again", || {
+        Client::connect(&bed.directory, "wan").and_then(|mut client| client.show()).is_ok()
+    });
+}
+
+#[test]
+fn a_name_is_taken_once_and_dead_ones_are_free() {
+    let path = private();
+    let directory = Directory::at(path.path());
+    directory.prepare().unwrap();
+    // What kill -9 leaves: a socket that nobody listens to.
+    drop(UnixListener::bind(path.path().join("wan.sock")).unwrap());
+    drop(UnixListener::bind(path.path().join("old.sock")).unwrap());
+    let claim = directory.claim(Some("wan")).unwrap();
+    let refused = directory.claim(Some("wan"));
+    assert!(matches!(refused, Err(EmuError::NameTaken { .. })), "{refused:?}");
+    assert_eq!(directory.names().unwrap(), ["wan"]);
+    assert!(!path.path().join("old.sock").exists());
+    let (first, second) = (directory.claim(None).unwrap(), directory.claim(None).unwrap());
+    assert_eq!((first.name(), second.name()), ("link0", "link1"));
+    drop(claim);
+    directory.claim(Some("wan")).unwrap();
+    let missing = Client::connect(&directory, "link2").unwrap_err().to_string();
+    assert!(missing.contains("did you mean `link"), "{missing}");
+    assert!(directory.claim(Some("../x")).is_err());
+}
+
+#[test]
+fn of_many_that_want_one_name_one_gets_it() {
+    let path = private();
+    let directory = Directory::at(path.path());
+    drop(UnixListener::bind(path.path().join("wan.sock")).unwrap());
+    let claims: Vec<_> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..16).map(|_| scope.spawn(|| directory.claim(Some("wan")))).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(claims.iter().filter(|claim| claim.is_ok()).count(), 1);
+}
+
+#[test]
+fn a_directory_of_others_is_not_trusted() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = private();
+    std::fs::set_permissions(path.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let error = Directory::at(path.path()).prepare().unwrap_err().to_string();
+    assert!(error.contains("nobody else may enter"), "{error}");
+    assert!(Directory::at("/dev/null").prepare().is_err());
+}

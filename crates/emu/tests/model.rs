@@ -1,0 +1,157 @@
+//! The model over real packets decides as it does alone.
+
+mod support;
+
+use emu::{Cable, Direction, EmuError, Emulator};
+use port::{Port, PortError, pair};
+use std::collections::BTreeSet;
+use support::*;
+
+const LOSSES: [&str; 2] = ["loss=5%", "loss=gilbert:p=2%,r=30%,h=10%"];
+
+#[test]
+fn equal_seeds_give_equal_drops_in_the_model_alone_and_over_packets() {
+    const COUNT: u32 = 2000;
+    for loss in LOSSES {
+        let config = config(&[loss, "seed=7", "rate=100mbit", "delay=1ms"]);
+        let alone = model_alone(&config, COUNT);
+        assert!(alone.len() < COUNT as usize);
+        for _ in 0..2 {
+            let Some(bed) = bed(&config, &Default::default()) else { return };
+            let (mut a, mut b) = (bed.port(0), bed.port(1));
+            let handle = bed.emulator.handle();
+            send_paced(&mut a, &handle, 0..COUNT);
+            assert_eq!(receive(&mut b, alone.len()), alone, "{loss}");
+            drained(&handle);
+            let seen = forward(&handle);
+            assert_eq!(seen.dropped_loss.frames, u64::from(COUNT) - alone.len() as u64);
+            assert_eq!((seen.dropped_overflow.frames, seen.lost_outside_model), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn other_seeds_give_other_drops() {
+    let with = |seed: &str| model_alone(&config(&["loss=5%", seed]), 2000);
+    assert_ne!(with("seed=7"), with("seed=8"));
+}
+
+/// The same without a kernel between, for machines where no networks can be made.
+#[test]
+fn equal_seeds_give_equal_drops_over_ports_in_memory() {
+    for loss in LOSSES {
+        let config = config(&[loss, "seed=7", "rate=100mbit"]);
+        let alone = model_alone(&config, 2000);
+        let (mut outer_a, inner_a) = pair().unwrap();
+        let (mut outer_b, inner_b) = pair().unwrap();
+        let cable = Cable {
+            name: "memory".to_owned(),
+            a: Box::new(inner_a),
+            b: Box::new(inner_b),
+            forward: config,
+            backward: Default::default(),
+        };
+        let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
+        send_paced(&mut outer_a, &emulator.handle(), 0..2000);
+        assert_eq!(receive(&mut outer_b, alone.len()), alone, "{loss}");
+    }
+}
+
+#[test]
+fn every_frame_is_accounted_for() {
+    const COUNT: u32 = 4000;
+    let config = config(&[
+        "rate=20mbit", "queue=droptail:20KB", "loss=3%", "duplicate=5%", "reorder=2%,3ms", "delay=2ms", "seed=3",
+    ]);
+    let Some(bed) = bed(&config, &Default::default()) else { return };
+    let (mut a, mut b) = (bed.port(0), bed.port(1));
+    let handle = bed.emulator.handle();
+    let mut frames = Vec::new();
+    // Far faster than the link: its queue overflows.
+    for few in (0..COUNT).collect::<Vec<_>>().chunks(64) {
+        let few: Vec<_> = few.iter().map(|&number| numbered(number)).collect();
+        assert_eq!(a.send(&few).unwrap().dropped, 0);
+    }
+    until("all frames are in the link", || forward(&handle).arrived.frames == u64::from(COUNT));
+    // In the middle of it as at its end.
+    for _ in 0..50 {
+        let seen = forward(&handle);
+        assert_eq!(
+            seen.arrived.frames + seen.duplicated.frames,
+            seen.delivered.frames + seen.dropped() + seen.queued.frames + seen.in_flight
+        );
+    }
+    drained(&handle);
+    let delivered = forward(&handle).delivered.frames;
+    let mut came = Vec::new();
+    until("what was delivered is received", || {
+        b.receive(&mut frames, 256).unwrap();
+        came.extend(numbers(&frames));
+        frames.clear();
+        came.len() as u64 >= delivered
+    });
+    let end = bed.emulator.finish().unwrap().cables.swap_remove(0).forward;
+    assert_eq!(end.arrived.frames, u64::from(COUNT));
+    assert_eq!(end.arrived.frames + end.duplicated.frames, end.delivered.frames + end.dropped());
+    assert_eq!(came.len() as u64, end.delivered.frames);
+    let distinct: BTreeSet<_> = came.iter().collect();
+    assert!(end.dropped_overflow.frames > 0 && end.dropped_loss.frames > 0);
+    assert!(end.duplicated.frames > 0 && end.reordered.frames > 0);
+    assert!(distinct.len() < came.len(), "no duplicate came");
+    assert!(!came.is_sorted(), "nothing came out of order");
+    assert_eq!(end.lost_outside_model, 0);
+    assert!(end.trace.is_some_and(|trace| !trace.points().is_empty()));
+}
+
+#[test]
+fn a_change_takes_effect_and_loses_nothing() {
+    let cut = config(&["loss=100%"]);
+    let Some(bed) = bed(&cut, &Default::default()) else { return };
+    let (mut a, mut b) = (bed.port(0), bed.port(1));
+    let handle = bed.emulator.handle();
+    send_paced(&mut a, &handle, 0..100);
+    drained(&handle);
+    assert_eq!(forward(&handle).dropped_loss.frames, 100);
+
+    handle.change(0, Direction::Forward, config(&["delay=300ms"])).unwrap();
+    send_paced(&mut a, &handle, 100..200);
+    handle.change(0, Direction::Forward, config(&["rate=50mbit", "queue=codel"])).unwrap();
+    send_paced(&mut a, &handle, 200..300);
+    // Those under way keep their time, and those behind do not overtake them.
+    assert_eq!(receive(&mut b, 200), (100..300).collect::<Vec<_>>());
+    let seen = forward(&handle);
+    assert_eq!((seen.dropped(), seen.delivered.frames), (100, 200));
+}
+
+#[test]
+fn what_does_not_validate_or_exist_changes_nothing() {
+    let Some(bed) = bed(&config(&["rate=10mbit"]), &Default::default()) else { return };
+    let handle = bed.emulator.handle();
+    let nothing = link::LinkConfig {
+        rate: link::Capacity::Fixed(units::Rate::from_bits_per_second(0)),
+        ..Default::default()
+    };
+    let refused = handle.change(0, Direction::Forward, nothing).unwrap_err();
+    assert!(refused.to_string().contains("rate is 0"), "{refused}");
+    let refused = handle.change(1, Direction::Forward, Default::default());
+    assert!(matches!(refused, Err(EmuError::NoSuchCable(1))));
+    let mut a = bed.port(0);
+    send_paced(&mut a, &handle, 0..10);
+    drop(bed.emulator);
+    assert!(matches!(handle.statistics(), Err(EmuError::Ended)));
+}
+
+#[test]
+fn an_interface_that_vanishes_ends_the_link_with_its_name() {
+    for side in [0, 1] {
+        let Some(bed) = bed(&Default::default(), &Default::default()) else { return };
+        host::remove_interface(&bed.hosts[side], "eth0").unwrap();
+        until("the emulator notices", || !bed.emulator.is_running());
+        match bed.emulator.finish() {
+            Err(EmuError::Port { side: named, source: PortError::InterfaceDown { name }, .. }) => {
+                assert_eq!((named, name.as_str()), [('a', "a"), ('b', "b")][side]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
