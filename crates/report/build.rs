@@ -8,12 +8,7 @@ fn main() {
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let dist = here.join("../../web/dist");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    for name in [
-        "report.js",
-        "report.css",
-        "report.js.hash",
-        "report.css.hash",
-    ] {
+    for name in ["report.js", "report.css", "report.js.hash", "report.css.hash"] {
         let from = dist.join(name);
         println!("cargo::rerun-if-changed={}", from.display());
         if let Err(error) = fs::copy(&from, out.join(name)) {

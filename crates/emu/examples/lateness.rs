@@ -33,7 +33,9 @@ fn main() -> Result<(), Failure> {
             rows.push(measure(&rate, &delay, &load, seconds, settings)?);
         }
     }
-    println!("{rate} {delay} {load}: medians of {rounds} runs of {seconds} s, worst max; microseconds");
+    println!(
+        "{rate} {delay} {load}: medians of {rounds} runs of {seconds} s, worst max; microseconds"
+    );
     for (rows, (name, _)) in seen.iter().zip(ways) {
         let median = |of: fn(&Row) -> f64| {
             let mut values: Vec<f64> = rows.iter().map(of).collect();
@@ -124,8 +126,7 @@ fn measure(
     let before = cpu_seconds(link.tid())?;
     let begun = std::time::Instant::now();
     Confined::start(&left, program(&client)?)?.wait(patience)?;
-    let cpu_percent =
-        (cpu_seconds(link.tid())? - before) / begun.elapsed().as_secs_f64() * 100.0;
+    let cpu_percent = (cpu_seconds(link.tid())? - before) / begun.elapsed().as_secs_f64() * 100.0;
     let report = link.finish()?;
     Ok(Row {
         late: report.lateness,

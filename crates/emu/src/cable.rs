@@ -14,9 +14,7 @@ pub struct Cable {
 
 impl std::fmt::Debug for Cable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cable")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Cable").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -21,11 +21,7 @@ pub struct Scheduling {
 
 impl Default for Scheduling {
     fn default() -> Self {
-        Self {
-            cpu: None,
-            real_time: true,
-            spin: Span::from_micros(60),
-        }
+        Self { cpu: None, real_time: true, spin: Span::from_micros(60) }
     }
 }
 
@@ -65,12 +61,8 @@ impl Emulator {
         let stop = Arc::new(AtomicBool::new(false));
         let bell = Bell::new()?;
         let (asks, asked) = mpsc::channel();
-        let handle = Handle {
-            asks,
-            bell: bell.clone(),
-            stop: Arc::clone(&stop),
-            cables: cables.len(),
-        };
+        let handle =
+            Handle { asks, bell: bell.clone(), stop: Arc::clone(&stop), cables: cables.len() };
         let (begun, begin) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("emulated link".to_owned())
@@ -83,11 +75,7 @@ impl Emulator {
             })
             .map_err(EmuError::Thread)?;
         match begin.recv() {
-            Ok(Ok(tid)) => Ok(Self {
-                handle,
-                thread: Some(thread),
-                tid,
-            }),
+            Ok(Ok(tid)) => Ok(Self { handle, thread: Some(thread), tid }),
             Ok(Err(())) | Err(_) => Err(match join(thread) {
                 Err(error) => error,
                 Ok(_) => EmuError::Died("it never began".to_owned()),
@@ -106,9 +94,7 @@ impl Emulator {
 
     /// Whether the thread still serves its cables; if not, [`finish`](Self::finish) says why.
     pub fn is_running(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// Stops and tells what happened.
@@ -133,12 +119,7 @@ impl Handle {
             return Err(EmuError::NoSuchCable(cable));
         }
         let config = Box::new(config);
-        self.ask(|answer| Ask::Change {
-            cable,
-            direction,
-            config,
-            answer,
-        })?
+        self.ask(|answer| Ask::Change { cable, direction, config, answer })?
     }
 
     /// What happened so far, without the queues' traces: those are for the end.

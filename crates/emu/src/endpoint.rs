@@ -29,10 +29,7 @@ pub enum EndpointKind {
 impl std::str::FromStr for Endpoint {
     type Err = UsageError;
     fn from_str(text: &str) -> Result<Self, UsageError> {
-        let refuse = |problem: String| UsageError::Endpoint {
-            text: text.to_owned(),
-            problem,
-        };
+        let refuse = |problem: String| UsageError::Endpoint { text: text.to_owned(), problem };
         let (before, interface) = match text.rsplit_once(':') {
             Some((before, interface)) => (Some(before), interface),
             None => (None, text),
@@ -49,11 +46,7 @@ impl std::str::FromStr for Endpoint {
         if let Some(namespace) = namespace {
             check_namespace(namespace).map_err(refuse)?;
         }
-        Ok(Self {
-            namespace: namespace.map(str::to_owned),
-            kind,
-            interface: interface.to_owned(),
-        })
+        Ok(Self { namespace: namespace.map(str::to_owned), kind, interface: interface.to_owned() })
     }
 }
 
@@ -106,19 +99,15 @@ fn check_namespace(name: &str) -> Result<(), String> {
     if let Some(pid) = name.strip_prefix("pid:") {
         return match pid.parse::<u32>() {
             Ok(1..) => Ok(()),
-            _ => Err(format!(
-                "has {pid:?} where a process number belongs: write pid:123:eth0"
-            )),
+            _ => Err(format!("has {pid:?} where a process number belongs: write pid:123:eth0")),
         };
     }
     if name.contains('/') {
         return Ok(());
     }
     match name {
-        "" => Err(
-            "has nothing before the `:`: write NAMESPACE:INTERFACE, or the interface alone"
-                .to_owned(),
-        ),
+        "" => Err("has nothing before the `:`: write NAMESPACE:INTERFACE, or the interface alone"
+            .to_owned()),
         "." | ".." => Err("does not name a namespace".to_owned()),
         "pid" => Err("names no process: write pid:123:eth0".to_owned()),
         _ if name.contains(|c: char| c == ':' || c.is_whitespace() || c.is_control()) => {
@@ -139,11 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn parsed(text: &str) -> (Option<String>, EndpointKind, String) {
-        let Endpoint {
-            namespace,
-            kind,
-            interface,
-        } = text.parse().unwrap();
+        let Endpoint { namespace, kind, interface } = text.parse().unwrap();
         (namespace, kind, interface)
     }
 
@@ -154,12 +139,7 @@ mod tests {
             ("eth0", None, interface, "eth0"),
             ("left:eth0", Some("left"), interface, "eth0"),
             ("pid:12:eth0", Some("pid:12"), interface, "eth0"),
-            (
-                "/proc/1/ns/net:eth0",
-                Some("/proc/1/ns/net"),
-                interface,
-                "eth0",
-            ),
+            ("/proc/1/ns/net:eth0", Some("/proc/1/ns/net"), interface, "eth0"),
             ("tap:t0", None, tap, "t0"),
             ("left:tap:t0", Some("left"), tap, "t0"),
             ("pid:12:tap:t0", Some("pid:12"), tap, "t0"),

@@ -29,13 +29,8 @@ impl Ends {
         plan: &LinkPlan,
         privilege: Privilege,
     ) -> Result<(Self, [Box<dyn Port>; 2]), EmuError> {
-        let mut ends = Self {
-            notes: Vec::new(),
-            made: Vec::new(),
-            wires: None,
-            own: Vec::new(),
-            privilege,
-        };
+        let mut ends =
+            Self { notes: Vec::new(), made: Vec::new(), wires: None, own: Vec::new(), privilege };
         let [a, b] = &plan.ends;
         let spaces = [ends.namespace(a)?, ends.namespace(b)?];
         let first = ends.port(plan, 0, &spaces[0])?;
@@ -51,10 +46,7 @@ impl Ends {
     }
 
     fn namespace(&mut self, end: &Endpoint) -> Result<Namespace, EmuError> {
-        let failed = |source| EmuError::Host {
-            end: end.to_string(),
-            source,
-        };
+        let failed = |source| EmuError::Host { end: end.to_string(), source };
         let Some(name) = &end.namespace else {
             return Namespace::current().map_err(failed);
         };
@@ -73,14 +65,9 @@ impl Ends {
 
     fn own_namespace(&mut self, end: &Endpoint, name: &str) -> Result<Namespace, EmuError> {
         if name.contains(['/', ':']) {
-            return Err(EmuError::OutOfReach {
-                end: end.to_string(),
-            });
+            return Err(EmuError::OutOfReach { end: end.to_string() });
         }
-        let failed = |source| EmuError::Host {
-            end: end.to_string(),
-            source,
-        };
+        let failed = |source| EmuError::Host { end: end.to_string(), source };
         if !self.own.iter().any(|own| own.name() == name) {
             let own = Namespace::create(name).map_err(failed)?;
             let pid = std::process::id();
@@ -93,9 +80,7 @@ impl Ends {
         }
         match self.own.iter().find(|own| own.name() == name) {
             Some(own) => own.share().map_err(failed),
-            None => Err(EmuError::OutOfReach {
-                end: end.to_string(),
-            }),
+            None => Err(EmuError::OutOfReach { end: end.to_string() }),
         }
     }
 
@@ -107,14 +92,9 @@ impl Ends {
     ) -> Result<Box<dyn Port>, EmuError> {
         let end = &plan.ends[side];
         let name = end.interface.as_str();
-        let failed = |source| EmuError::Host {
-            end: end.to_string(),
-            source,
-        };
+        let failed = |source| EmuError::Host { end: end.to_string(), source };
         if end.kind == EndpointKind::Tap {
-            let port = inside(namespace, &end.to_string(), || {
-                TapPort::create(name, TapKind::Tap)
-            })?;
+            let port = inside(namespace, &end.to_string(), || TapPort::create(name, TapKind::Tap))?;
             host::bring_up(namespace, name).map_err(failed)?;
             self.add_addresses(plan, side, namespace)?;
             self.notes.push(format!("made TAP device {end}"));
@@ -134,9 +114,7 @@ impl Ends {
                      remove the address, or name the inner end of a veth pair"
                 ));
             }
-            return Ok(Box::new(
-                open_port(namespace, name).map_err(|e| at(end, e))?,
-            ));
+            return Ok(Box::new(open_port(namespace, name).map_err(|e| at(end, e))?));
         }
         if self.wires.is_none() {
             self.wires = Some(host::silent_namespace("wires").map_err(failed)?);
@@ -147,24 +125,17 @@ impl Ends {
         let inner = ["a", "b"][side];
         host::connect((namespace, name), (wires, inner), plan.mtu).map_err(failed)?;
         let shared = namespace.share().map_err(failed)?;
-        self.made.push(Made {
-            namespace: shared,
-            interface: name.to_owned(),
-        });
+        self.made.push(Made { namespace: shared, interface: name.to_owned() });
         let port = open_port(wires, inner).map_err(|e| at(end, e))?;
         self.add_addresses(plan, side, namespace)?;
-        let addresses: Vec<String> = plan.addresses[side]
-            .iter()
-            .map(|at| format!("{}/{}", at.ip, at.prefix))
-            .collect();
+        let addresses: Vec<String> =
+            plan.addresses[side].iter().map(|at| format!("{}/{}", at.ip, at.prefix)).collect();
         let with = if addresses.is_empty() {
             String::new()
         } else {
             format!(" with {}", addresses.join(", "))
         };
-        self.notes.push(format!(
-            "made interface {end}{with}; it vanishes with this link"
-        ));
+        self.notes.push(format!("made interface {end}{with}; it vanishes with this link"));
         Ok(Box::new(port))
     }
 
@@ -178,10 +149,7 @@ impl Ends {
         plan.addresses[side]
             .iter()
             .try_for_each(|address| host::add_address(namespace, &end.interface, *address))
-            .map_err(|source| EmuError::Host {
-                end: end.to_string(),
-                source,
-            })
+            .map_err(|source| EmuError::Host { end: end.to_string(), source })
     }
 }
 
@@ -209,27 +177,15 @@ fn inside<T: Send>(
 ) -> Result<T, EmuError> {
     namespace
         .run(|| Ok(open()))
-        .map_err(|source| EmuError::Host {
-            end: end.to_owned(),
-            source,
-        })?
-        .map_err(|source| EmuError::Attach {
-            end: end.to_owned(),
-            source,
-        })
+        .map_err(|source| EmuError::Host { end: end.to_owned(), source })?
+        .map_err(|source| EmuError::Attach { end: end.to_owned(), source })
 }
 
 /// The same failure by the name the user gave to the end.
 fn at(end: &Endpoint, error: EmuError) -> EmuError {
     match error {
-        EmuError::Attach { source, .. } => EmuError::Attach {
-            end: end.to_string(),
-            source,
-        },
-        EmuError::Host { source, .. } => EmuError::Host {
-            end: end.to_string(),
-            source,
-        },
+        EmuError::Attach { source, .. } => EmuError::Attach { end: end.to_string(), source },
+        EmuError::Host { source, .. } => EmuError::Host { end: end.to_string(), source },
         other => other,
     }
 }
@@ -238,8 +194,5 @@ fn known_namespaces() -> Vec<String> {
     let Ok(entries) = std::fs::read_dir("/run/netns") else {
         return Vec::new();
     };
-    entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect()
+    entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }

@@ -10,8 +10,8 @@ use crate::{
     Cable, DirectionStatistics, EmuError, EmulatorStatistics, Lateness, QueueTrace, Scheduling,
     TracePoint,
 };
-use link::Link;
-use port::{Frame, Port};
+use link::{Capacity, Limit, Link, LinkConfig};
+use port::{Frame, FramePool, Port};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -55,15 +55,14 @@ impl Engine {
         asked: Receiver<Ask>,
         bell: Bell,
     ) -> Result<Self, EmuError> {
+        let frames = cables.iter().map(|cable| room(&cable.forward) + room(&cable.backward)).sum();
+        FramePool::prepare(frames);
         let start = clock::now();
         let lines = cables
             .into_iter()
             .map(|cable| Line::new(cable, start))
             .collect::<Result<Vec<_>, EmuError>>()?;
-        let fds = lines
-            .iter()
-            .flat_map(|line| &line.ports)
-            .filter_map(|port| port.fd());
+        let fds = lines.iter().flat_map(|line| &line.ports).filter_map(|port| port.fd());
         let pause = Pause::new(fds, bell)?;
         host::precise_timers();
         if let Some(cpu) = scheduling.cpu
@@ -158,10 +157,7 @@ impl Engine {
     /// Sleeps until something is due soon or comes in; returns at once where spinning is meant.
     fn rest(&mut self, now: Time) {
         let ways = self.lines.iter().flat_map(|line| &line.ways);
-        let next = ways
-            .filter_map(|way| way.link.next_delivery())
-            .min()
-            .unwrap_or(Time::NEVER);
+        let next = ways.filter_map(|way| way.link.next_delivery()).min().unwrap_or(Time::NEVER);
         let nap = next.since(now + self.spin).min(LONGEST_SLEEP);
         if nap == Span::ZERO {
             std::hint::spin_loop();
@@ -193,11 +189,7 @@ impl Engine {
             worked: self.worked,
             real_time: self.real_time,
             lateness: self.lateness.clone(),
-            cables: self
-                .lines
-                .iter_mut()
-                .map(|line| line.statistics(with_trace))
-                .collect(),
+            cables: self.lines.iter_mut().map(|line| line.statistics(with_trace)).collect(),
         }
     }
 
@@ -209,20 +201,12 @@ impl Engine {
                 Ask::Statistics { answer } => {
                     let _ = answer.send(self.statistics(now, false));
                 }
-                Ask::Change {
-                    cable,
-                    direction,
-                    config,
-                    answer,
-                } => {
+                Ask::Change { cable, direction, config, answer } => {
                     let line = &mut self.lines[cable];
                     let result = line.ways[direction.index()]
                         .link
                         .reconfigure(now, &config)
-                        .map_err(|source| EmuError::Link {
-                            cable: line.name.clone(),
-                            source,
-                        });
+                        .map_err(|source| EmuError::Link { cable: line.name.clone(), source });
                     let _ = answer.send(result);
                 }
             }
@@ -233,21 +217,12 @@ impl Engine {
 impl Line {
     fn new(cable: Cable, start: Time) -> Result<Self, EmuError> {
         let way = |config| -> Result<Way, EmuError> {
-            let link = Link::new(config, start).map_err(|source| EmuError::Link {
-                cable: cable.name.clone(),
-                source,
-            })?;
-            Ok(Way {
-                link,
-                trace: QueueTrace::new(start),
-            })
+            let link = Link::new(config, start)
+                .map_err(|source| EmuError::Link { cable: cable.name.clone(), source })?;
+            Ok(Way { link, trace: QueueTrace::new(start) })
         };
         let ways = [way(&cable.forward)?, way(&cable.backward)?];
-        Ok(Self {
-            name: cable.name,
-            ports: [cable.a, cable.b],
-            ways,
-        })
+        Ok(Self { name: cable.name, ports: [cable.a, cable.b], ways })
     }
 
     fn statistics(&mut self, with_trace: bool) -> CableStatistics {
@@ -274,14 +249,27 @@ impl Way {
     }
 }
 
-fn failed(cable: &str, side: usize, source: port::PortError) -> EmuError {
-    EmuError::Port {
-        cable: cable.to_owned(),
-        side: ['a', 'b'][side],
-        source,
-    }
+/// How many full frames may be inside a direction at once: a first touch of memory can take a virtual
+/// machine as long as a hundred frames.
+fn room(config: &LinkConfig) -> usize {
+    let under_way = match &config.rate {
+        Capacity::Fixed(rate) => rate.bytes_in(config.delay).count() / FULL_FRAME,
+        Capacity::Unlimited | Capacity::Trace(_) => 0,
+    };
+    let waiting = match config.queue.limit() {
+        Limit::Bytes(limit) => limit.count() / FULL_FRAME,
+        Limit::Packets(limit) => limit,
+    };
+    (under_way + waiting + SEND_LIMIT as u64).min(MOST_ROOM) as usize
 }
 
+fn failed(cable: &str, side: usize, source: port::PortError) -> EmuError {
+    EmuError::Port { cable: cable.to_owned(), side: ['a', 'b'][side], source }
+}
+
+const FULL_FRAME: u64 = 1_514;
+/// 32 MiB for each direction at 2 KiB a frame.
+const MOST_ROOM: u64 = 16_384;
 const RECEIVE_LIMIT: usize = 256;
 /// At 1 Gbit/s one full frame takes 12 µs: a small bound keeps one direction's burst from making the
 /// other late.

@@ -9,11 +9,7 @@ pub enum EmuError {
     #[error("cable {cable}: {source}")]
     Link { cable: String, source: LinkError },
     #[error("cable {cable}, side {side}: {source}")]
-    Port {
-        cable: String,
-        side: char,
-        source: PortError,
-    },
+    Port { cable: String, side: char, source: PortError },
     #[error("there is no cable {0}")]
     NoSuchCable(usize),
     #[error("the emulator's thread cannot start: {0}")]
@@ -41,10 +37,7 @@ pub enum EmuError {
     #[error("no link is called `{name}`{hint}; `weir link list` shows those that are up")]
     NoSuchLink { name: String, hint: String },
     #[error("{doing}: {source}")]
-    Control {
-        doing: String,
-        source: std::io::Error,
-    },
+    Control { doing: String, source: std::io::Error },
     #[error("{0}")]
     Refused(String),
 }

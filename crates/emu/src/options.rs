@@ -51,16 +51,11 @@ impl LinkOptions {
             "duration" => self.duration = Some(longer_than_nothing(key, value)?),
             "cpu" => self.cpu = Some(number(key, value, 0..=1_023)? as usize),
             "no-real-time" => {
-                self.no_real_time = value
-                    .parse()
-                    .map_err(|_| UsageError::value(key, "write true or false"))?;
+                self.no_real_time =
+                    value.parse().map_err(|_| UsageError::value(key, "write true or false"))?;
             }
             "spin" => {
-                self.spin = Some(
-                    value
-                        .parse()
-                        .map_err(|error| UsageError::value(key, error))?,
-                );
+                self.spin = Some(value.parse().map_err(|error| UsageError::value(key, error))?);
             }
             _ if Settings::KEYS.contains(&key) => self.both.set(key, value)?,
             _ => {
@@ -83,10 +78,8 @@ impl LinkOptions {
     /// What is said here, and for the rest what `file` says.
     pub fn or_file(self, file: &Path) -> Result<Self, UsageError> {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|source| UsageError::Unreadable {
-            file: name.clone(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(file)
+            .map_err(|source| UsageError::Unreadable { file: name.clone(), source })?;
         Ok(self.or(Self::parse(&name, &text)?))
     }
 
@@ -112,17 +105,12 @@ impl LinkOptions {
             let place = key.span().start;
             match (&**key.get_ref(), value.get_ref()) {
                 (way @ ("ab" | "ba"), DeValue::Table(settings)) => {
-                    let one = if way == "ab" {
-                        &mut options.ab
-                    } else {
-                        &mut options.ba
-                    };
+                    let one = if way == "ab" { &mut options.ab } else { &mut options.ba };
                     for (key, value) in settings.iter() {
                         let place = key.span().start;
                         let word =
                             word(value).ok_or_else(|| at(place, not_a_word(key.get_ref())))?;
-                        one.set(key.get_ref(), &word)
-                            .map_err(|e| at(place, e.to_string()))?;
+                        one.set(key.get_ref(), &word).map_err(|e| at(place, e.to_string()))?;
                     }
                 }
                 ("ab" | "ba", _) => {
@@ -136,17 +124,13 @@ impl LinkOptions {
                     for value in several.iter() {
                         let place = value.span().start;
                         let word = word(value).ok_or_else(|| at(place, not_a_word(key)))?;
-                        options
-                            .set(key, &word)
-                            .map_err(|e| at(place, e.to_string()))?;
+                        options.set(key, &word).map_err(|e| at(place, e.to_string()))?;
                     }
                 }
                 (key, _) => {
                     // An unknown key first: its value may be anything.
                     let word = word(value).unwrap_or_default();
-                    options
-                        .set(key, &word)
-                        .map_err(|e| at(place, e.to_string()))?;
+                    options.set(key, &word).map_err(|e| at(place, e.to_string()))?;
                 }
             }
         }
@@ -248,24 +232,15 @@ fn number(key: &str, text: &str, range: std::ops::RangeInclusive<u64>) -> Result
     let problem = || {
         UsageError::value(
             key,
-            format!(
-                "`{text}` is not a whole number from {} to {}",
-                range.start(),
-                range.end()
-            ),
+            format!("`{text}` is not a whole number from {} to {}", range.start(), range.end()),
         )
     };
     let number = text.trim().parse().map_err(|_| problem())?;
-    range
-        .contains(&number)
-        .then_some(number)
-        .ok_or_else(problem)
+    range.contains(&number).then_some(number).ok_or_else(problem)
 }
 
 fn longer_than_nothing(key: &str, text: &str) -> Result<Span, UsageError> {
-    let span: Span = text
-        .parse()
-        .map_err(|error| UsageError::value(key, error))?;
+    let span: Span = text.parse().map_err(|error| UsageError::value(key, error))?;
     if span == Span::ZERO {
         return Err(UsageError::value(
             key,
@@ -302,20 +277,11 @@ loss = "1%"
         let mut flags = LinkOptions::default();
         flags.set("rate", "1gbit").unwrap();
         flags.set("b", "other:eth1").unwrap();
-        let plan = flags
-            .or(LinkOptions::parse("wan.toml", FILE).unwrap())
-            .plan()
-            .unwrap();
+        let plan = flags.or(LinkOptions::parse("wan.toml", FILE).unwrap()).plan().unwrap();
         assert_eq!(plan.name.as_deref(), Some("wan"));
-        assert_eq!(
-            plan.ends.map(|end| end.to_string()),
-            ["left:eth0", "other:eth1"]
-        );
+        assert_eq!(plan.ends.map(|end| end.to_string()), ["left:eth0", "other:eth1"]);
         assert_eq!(plan.addresses[0].len(), 2);
-        assert_eq!(
-            (plan.mtu, plan.forward.seed, plan.backward.seed),
-            (1400, 7, 8)
-        );
+        assert_eq!((plan.mtu, plan.forward.seed, plan.backward.seed), (1400, 7, 8));
         assert_eq!(plan.forward.rate.to_string(), "1gbit");
         assert_eq!(plan.backward.rate.to_string(), "20mbit");
         assert_eq!(plan.forward.delay, Span::from_millis(10));
@@ -326,10 +292,7 @@ loss = "1%"
     fn a_file_is_refused_by_line_and_with_the_nearest_key() {
         let message = |text: &str| LinkOptions::parse("l.toml", text).unwrap_err().to_string();
         assert_eq!(
-            message("rate = \"1mbit\"\n\nlos = \"1%\"")
-                .split(';')
-                .next()
-                .unwrap(),
+            message("rate = \"1mbit\"\n\nlos = \"1%\"").split(';').next().unwrap(),
             "l.toml:3: there is no setting `los`, did you mean `loss`?"
         );
         assert!(
@@ -346,9 +309,7 @@ loss = "1%"
     fn a_link_needs_two_different_sides() {
         let message = |pairs: &[(&str, &str)]| {
             let mut options = LinkOptions::default();
-            pairs
-                .iter()
-                .for_each(|(key, value)| options.set(key, value).unwrap());
+            pairs.iter().for_each(|(key, value)| options.set(key, value).unwrap());
             options.plan().unwrap_err().to_string()
         };
         assert!(message(&[("a", "l:e")]).contains("side b is missing"));
@@ -366,10 +327,7 @@ loss = "1%"
             ("name", "../x"),
             ("name", ""),
         ] {
-            assert!(
-                LinkOptions::default().set(key, value).is_err(),
-                "{key} {value}"
-            );
+            assert!(LinkOptions::default().set(key, value).is_err(), "{key} {value}");
         }
     }
 

@@ -21,9 +21,7 @@ pub(crate) struct Bell(Arc<OwnedFd>);
 impl Bell {
     pub(crate) fn new() -> Result<Self, EmuError> {
         let bell = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC);
-        Ok(Self(Arc::new(
-            bell.map_err(|e| EmuError::Thread(e.into()))?,
-        )))
+        Ok(Self(Arc::new(bell.map_err(|e| EmuError::Thread(e.into()))?)))
     }
 
     /// Fails only where it has rung 2^64 times unheard.
@@ -51,11 +49,7 @@ impl Pause {
             watch(port, PORT)?;
         }
         watch(bell.0.as_fd(), BELL)?;
-        Ok(Self {
-            epoll,
-            bell,
-            events: Vec::with_capacity(EVENTS),
-        })
+        Ok(Self { epoll, bell, events: Vec::with_capacity(EVENTS) })
     }
 
     /// Interrupted or not, the caller looks again.
@@ -66,11 +60,7 @@ impl Pause {
             tv_nsec: (nanos % NANOS_PER_SECOND) as _,
         };
         self.events.clear();
-        let _ = epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut self.events),
-            Some(&timeout),
-        );
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout));
         if self.events.iter().any(|event| event.data.u64() == BELL) {
             self.bell.silence();
         }

@@ -48,32 +48,17 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>) -> String {
 /// All figures of a link, one column a direction.
 pub fn table(report: &LinkReport) -> String {
     let mut text = String::new();
-    let heads = [
-        format!("{} → {}", report.a, report.b),
-        format!("{} → {}", report.b, report.a),
-    ];
+    let heads = [format!("{} → {}", report.a, report.b), format!("{} → {}", report.b, report.a)];
     let ways = [&report.ab, &report.ba];
-    let _ = writeln!(
-        text,
-        "link {}, {}",
-        report.name,
-        clock(report.running.secs_f64())
-    );
+    let _ = writeln!(text, "link {}, {}", report.name, clock(report.running.secs_f64()));
     let mut row = |what: &str, [ab, ba]: [String; 2]| {
         // Padding counts characters, and an arrow is one.
-        let _ = writeln!(
-            text,
-            "{what:<18}  {ab:<w$}  {ba}",
-            w = heads[0].chars().count().max(24)
-        );
+        let _ = writeln!(text, "{what:<18}  {ab:<w$}  {ba}", w = heads[0].chars().count().max(24));
     };
     row("", heads.clone());
     let each = |show: &dyn Fn(&DirectionReport) -> String| ways.map(show);
     row("rate", each(&|way| capacity(&way.config)));
-    row(
-        "delay, jitter",
-        each(&|way| format!("{}, {}", way.config.delay, way.config.jitter)),
-    );
+    row("delay, jitter", each(&|way| format!("{}, {}", way.config.delay, way.config.jitter)));
     row("loss", each(&|way| way.config.loss.to_string()));
     row("queue", each(&|way| way.config.queue.to_string()));
     row(
@@ -82,32 +67,18 @@ pub fn table(report: &LinkReport) -> String {
     );
     row(
         "delivered",
-        each(&|way| {
-            frames(
-                way.statistics.delivered.frames,
-                way.statistics.delivered.bytes,
-            )
-        }),
+        each(&|way| frames(way.statistics.delivered.frames, way.statistics.delivered.bytes)),
     );
     row(
         "mean Mbit/s",
         each(&|way| {
             let seconds = report.running.secs_f64().max(1e-9);
-            format!(
-                "{:.2}",
-                way.statistics.delivered.bytes as f64 * 8.0 / 1e6 / seconds
-            )
+            format!("{:.2}", way.statistics.delivered.bytes as f64 * 8.0 / 1e6 / seconds)
         }),
     );
     row("dropped", each(&|way| way.statistics.dropped().to_string()));
-    row(
-        "  queue full",
-        each(&|way| way.statistics.dropped_overflow.frames.to_string()),
-    );
-    row(
-        "  queue early",
-        each(&|way| way.statistics.dropped_early.frames.to_string()),
-    );
+    row("  queue full", each(&|way| way.statistics.dropped_overflow.frames.to_string()));
+    row("  queue early", each(&|way| way.statistics.dropped_early.frames.to_string()));
     row(
         "  lost",
         each(&|way| {
@@ -117,50 +88,20 @@ pub fn table(report: &LinkReport) -> String {
             format!("{} ({share:.3} %)", seen.dropped_loss.frames)
         }),
     );
-    row(
-        "marked",
-        each(&|way| way.statistics.marked.frames.to_string()),
-    );
-    row(
-        "duplicated",
-        each(&|way| way.statistics.duplicated.frames.to_string()),
-    );
-    row(
-        "corrupted",
-        each(&|way| way.statistics.corrupted.frames.to_string()),
-    );
-    row(
-        "reordered",
-        each(&|way| way.statistics.reordered.frames.to_string()),
-    );
+    row("marked", each(&|way| way.statistics.marked.frames.to_string()));
+    row("duplicated", each(&|way| way.statistics.duplicated.frames.to_string()));
+    row("corrupted", each(&|way| way.statistics.corrupted.frames.to_string()));
+    row("reordered", each(&|way| way.statistics.reordered.frames.to_string()));
     row(
         "still inside",
         each(&|way| (way.statistics.queued.frames + way.statistics.in_flight).to_string()),
     );
-    row(
-        "queue p50",
-        each(&|way| kilobytes(way.statistics.queue_bytes.p50)),
-    );
-    row(
-        "      p95",
-        each(&|way| kilobytes(way.statistics.queue_bytes.p95)),
-    );
-    row(
-        "      p99",
-        each(&|way| kilobytes(way.statistics.queue_bytes.p99)),
-    );
-    row(
-        "      max",
-        each(&|way| kilobytes(way.statistics.queue_bytes.max)),
-    );
-    row(
-        "waited p99",
-        each(&|way| micros(way.statistics.sojourn_us.p99)),
-    );
-    row(
-        "lost outside model",
-        each(&|way| way.statistics.lost_outside_model.to_string()),
-    );
+    row("queue p50", each(&|way| kilobytes(way.statistics.queue_bytes.p50)));
+    row("      p95", each(&|way| kilobytes(way.statistics.queue_bytes.p95)));
+    row("      p99", each(&|way| kilobytes(way.statistics.queue_bytes.p99)));
+    row("      max", each(&|way| kilobytes(way.statistics.queue_bytes.max)));
+    row("waited p99", each(&|way| micros(way.statistics.sojourn_us.p99)));
+    row("lost outside model", each(&|way| way.statistics.lost_outside_model.to_string()));
     let late = &report.lateness;
     let _ = writeln!(
         text,
@@ -169,11 +110,7 @@ pub fn table(report: &LinkReport) -> String {
         micros(late.p99_us),
         micros(late.max_us),
         late.frames,
-        if report.real_time {
-            ""
-        } else {
-            ", without real-time scheduling"
-        },
+        if report.real_time { "" } else { ", without real-time scheduling" },
         report.busy_percent,
     );
     for problem in &report.problems {
@@ -185,11 +122,7 @@ pub fn table(report: &LinkReport) -> String {
 fn capacity(config: &LinkConfig) -> String {
     match (&config.rate, config.rate.mean_rate()) {
         (Capacity::Trace(trace), Some(mean)) => {
-            format!(
-                "trace of {} (mean {:.2} Mbit/s)",
-                trace.length(),
-                mean.mbit_per_second()
-            )
+            format!("trace of {} (mean {:.2} Mbit/s)", trace.length(), mean.mbit_per_second())
         }
         (rate, _) => rate.to_string(),
     }
@@ -211,11 +144,7 @@ fn kilobytes(bytes: f64) -> String {
 }
 
 fn micros(micros: f64) -> String {
-    if micros < 1e4 {
-        format!("{micros:.0} us")
-    } else {
-        format!("{:.1} ms", micros / 1e3)
-    }
+    if micros < 1e4 { format!("{micros:.0} us") } else { format!("{:.1} ms", micros / 1e3) }
 }
 
 fn clock(seconds: f64) -> String {

@@ -68,14 +68,8 @@ impl LinkReport {
             real_time: seen.real_time,
             busy_percent: seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0,
             lateness,
-            ab: DirectionReport {
-                config: ab,
-                statistics: cable.forward,
-            },
-            ba: DirectionReport {
-                config: ba,
-                statistics: cable.backward,
-            },
+            ab: DirectionReport { config: ab, statistics: cable.forward },
+            ba: DirectionReport { config: ba, statistics: cable.backward },
         })
     }
 }
@@ -96,16 +90,14 @@ fn problems(
     ab: &DirectionStatistics,
     ba: &DirectionStatistics,
 ) -> Vec<String> {
-    let lost = [("a to b", ab), ("b to a", ba)]
-        .into_iter()
-        .filter_map(|(way, statistics)| {
-            let lost = statistics.lost_outside_model;
-            (lost > 0).then(|| {
-                format!(
-                    "{lost} frames from {way} were lost at the ports, which the model did not order"
-                )
-            })
-        });
+    let lost = [("a to b", ab), ("b to a", ba)].into_iter().filter_map(|(way, statistics)| {
+        let lost = statistics.lost_outside_model;
+        (lost > 0).then(|| {
+            format!(
+                "{lost} frames from {way} were lost at the ports, which the model did not order"
+            )
+        })
+    });
     let late = (lateness.p99_us > LATENESS_BOUND.micros_f64()).then(|| {
         format!(
             "frames left {:.0} us late at p99, more than {LATENESS_BOUND}: was the machine busy with something else?",

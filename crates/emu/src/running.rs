@@ -53,24 +53,15 @@ impl RunningLink {
             notes: std::mem::take(&mut ends.notes),
         };
         let configs = [plan.forward.clone(), plan.backward.clone()];
-        let cable = Cable {
-            name: name.to_owned(),
-            a,
-            b,
-            forward: plan.forward,
-            backward: plan.backward,
-        };
+        let cable =
+            Cable { name: name.to_owned(), a, b, forward: plan.forward, backward: plan.backward };
         let emulator = Emulator::start(vec![cable], plan.scheduling)?;
         let inspector = Inspector {
             handle: emulator.handle(),
             identity: Arc::new(identity),
             configs: Arc::new(Mutex::new(configs)),
         };
-        Ok(Self {
-            emulator,
-            inspector,
-            _ends: ends,
-        })
+        Ok(Self { emulator, inspector, _ends: ends })
     }
 
     pub fn inspector(&self) -> Inspector {
@@ -107,10 +98,7 @@ impl Inspector {
 
     /// Changes both directions or one. What does not validate changes nothing.
     pub fn change(&self, both: &Settings, ab: &Settings, ba: &Settings) -> Result<(), EmuError> {
-        if [both, ab, ba]
-            .iter()
-            .any(|settings| settings.seed.is_some())
-        {
+        if [both, ab, ba].iter().any(|settings| settings.seed.is_some()) {
             return Err(UsageError::value(
                 "seed",
                 "cannot change while the link runs: its random streams have begun",
@@ -119,13 +107,9 @@ impl Inspector {
         }
         // Held throughout: of two that change at once, one comes first in everything.
         let mut configs = self.configs();
-        let wanted = [
-            ab.or(both).applied_to(&configs[0])?,
-            ba.or(both).applied_to(&configs[1])?,
-        ];
-        for (direction, config) in [Direction::Forward, Direction::Backward]
-            .into_iter()
-            .zip(&wanted)
+        let wanted = [ab.or(both).applied_to(&configs[0])?, ba.or(both).applied_to(&configs[1])?];
+        for (direction, config) in
+            [Direction::Forward, Direction::Backward].into_iter().zip(&wanted)
         {
             if configs[direction.index()] != *config {
                 self.handle.change(0, direction, config.clone())?;

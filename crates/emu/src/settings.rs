@@ -93,9 +93,8 @@ impl Settings {
 
     /// Reads `KEY=VALUE`.
     pub fn set_pair(&mut self, pair: &str) -> Result<(), UsageError> {
-        let (key, value) = pair.split_once('=').ok_or_else(|| UsageError::NotAPair {
-            text: pair.to_owned(),
-        })?;
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| UsageError::NotAPair { text: pair.to_owned() })?;
         self.set(key.trim(), value.trim())
     }
 
@@ -133,26 +132,18 @@ impl Settings {
             overhead: self.overhead.unwrap_or(config.overhead),
             seed: self.seed.unwrap_or(config.seed),
         };
-        config
-            .validate()
-            .map_err(|error| UsageError::Wrong(error.to_string()))?;
+        config.validate().map_err(|error| UsageError::Wrong(error.to_string()))?;
         Ok(config)
     }
 
     fn one_capacity(&self, key: &str) -> Result<(), UsageError> {
         let problem = "`rate` and `trace` exclude each other, and each may be given once";
-        self.rate
-            .is_none()
-            .then_some(())
-            .ok_or_else(|| UsageError::value(key, problem))
+        self.rate.is_none().then_some(()).ok_or_else(|| UsageError::value(key, problem))
     }
 
     fn one_delay(&self, key: &str) -> Result<(), UsageError> {
         let problem = "`delay` and `rtt` exclude each other, and each may be given once";
-        self.delay
-            .is_none()
-            .then_some(())
-            .ok_or_else(|| UsageError::value(key, problem))
+        self.delay.is_none().then_some(()).ok_or_else(|| UsageError::value(key, problem))
     }
 }
 
@@ -160,16 +151,11 @@ fn read<T: FromStr>(key: &str, value: &str) -> Result<T, UsageError>
 where
     T::Err: std::fmt::Display,
 {
-    value
-        .parse()
-        .map_err(|error: T::Err| UsageError::value(key, error))
+    value.parse().map_err(|error: T::Err| UsageError::value(key, error))
 }
 
 fn read_trace(path: &str) -> Result<Capacity, UsageError> {
-    let unreadable = |source| UsageError::Unreadable {
-        file: path.to_owned(),
-        source,
-    };
+    let unreadable = |source| UsageError::Unreadable { file: path.to_owned(), source };
     let length = std::fs::metadata(path).map_err(unreadable)?.len();
     if length > LARGEST_TRACE {
         let problem = format!(
@@ -203,13 +189,8 @@ mod tests {
 
     #[test]
     fn a_direction_comes_before_both() {
-        let both = settings(&[
-            "rate=600mbit",
-            "rtt=20ms",
-            "loss=1%",
-            "queue=droptail:256KiB",
-        ])
-        .unwrap();
+        let both =
+            settings(&["rate=600mbit", "rtt=20ms", "loss=1%", "queue=droptail:256KiB"]).unwrap();
         let one = settings(&["rate=10mbit", "loss=none"]).unwrap();
         let config = one.or(&both).applied_to(&LinkConfig::default()).unwrap();
         assert_eq!(config.rate.to_string(), "10mbit");
@@ -235,10 +216,7 @@ mod tests {
     fn every_key_is_known() {
         for key in Settings::KEYS {
             let result = Settings::default().set(key, "?");
-            assert!(
-                !matches!(result, Err(UsageError::UnknownKey { .. })),
-                "{key}"
-            );
+            assert!(!matches!(result, Err(UsageError::UnknownKey { .. })), "{key}");
         }
     }
 

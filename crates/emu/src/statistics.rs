@@ -72,12 +72,7 @@ impl DirectionStatistics {
         lost_outside_model: u64,
         trace: Option<QueueTrace>,
     ) -> Self {
-        let Drops {
-            overflow,
-            early,
-            loss,
-            ..
-        } = &stats.dropped;
+        let Drops { overflow, early, loss, .. } = &stats.dropped;
         let occupancy = |percent| stats.occupancy.quantile(share(percent)).count() as f64;
         let sojourn = |percent| stats.sojourns.quantile(share(percent)).micros_f64();
         Self {
@@ -90,10 +85,7 @@ impl DirectionStatistics {
             corrupted: frames(&stats.corrupted),
             reordered: frames(&stats.reordered),
             marked: frames(&stats.marked),
-            queued: Frames {
-                frames: queued.0 as u64,
-                bytes: queued.1.count(),
-            },
+            queued: Frames { frames: queued.0 as u64, bytes: queued.1.count() },
             in_flight: in_flight as u64,
             queue_bytes: Quantiles {
                 mean: stats.occupancy.mean(),
@@ -129,8 +121,5 @@ fn share(percent: f64) -> Share {
 }
 
 fn frames(count: &Count) -> Frames {
-    Frames {
-        frames: count.packets,
-        bytes: count.bytes.count(),
-    }
+    Frames { frames: count.packets, bytes: count.bytes.count() }
 }

@@ -26,11 +26,7 @@ pub struct TracePoint {
 
 impl QueueTrace {
     pub(crate) fn new(start: Time) -> Self {
-        Self {
-            every: FINEST,
-            points: Vec::with_capacity(MOST_POINTS),
-            next: start,
-        }
+        Self { every: FINEST, points: Vec::with_capacity(MOST_POINTS), next: start }
     }
 
     pub(crate) fn is_due(&self, now: Time) -> bool {
@@ -72,21 +68,13 @@ mod tests {
                 let at = now.since(Time::ZERO);
                 trace.add(
                     now,
-                    TracePoint {
-                        at,
-                        queue: Bytes::ZERO,
-                        delivered: Bytes::ZERO,
-                        dropped: 0,
-                    },
+                    TracePoint { at, queue: Bytes::ZERO, delivered: Bytes::ZERO, dropped: 0 },
                 );
             }
         }
         assert!(trace.points().len() < MOST_POINTS);
-        let gaps: Vec<u64> = trace
-            .points()
-            .windows(2)
-            .map(|w| (w[1].at - w[0].at).nanos())
-            .collect();
+        let gaps: Vec<u64> =
+            trace.points().windows(2).map(|w| (w[1].at - w[0].at).nanos()).collect();
         let (min, max) = (gaps.iter().min().unwrap(), gaps.iter().max().unwrap());
         assert!(max <= &(min * 2), "{min} {max}");
     }

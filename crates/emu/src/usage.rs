@@ -4,36 +4,22 @@ pub enum UsageError {
     #[error("`{text}` {problem}")]
     Endpoint { text: String, problem: String },
     #[error("there is no setting `{key}`{hint}; there are {known}")]
-    UnknownKey {
-        key: String,
-        hint: String,
-        known: String,
-    },
+    UnknownKey { key: String, hint: String, known: String },
     #[error("{key}: {problem}")]
     Value { key: String, problem: String },
     #[error("`{text}` is not KEY=VALUE, for example loss=1%")]
     NotAPair { text: String },
     #[error("{file}:{line}: {problem}")]
-    File {
-        file: String,
-        line: usize,
-        problem: String,
-    },
+    File { file: String, line: usize, problem: String },
     #[error("cannot read {file}: {source}")]
-    Unreadable {
-        file: String,
-        source: std::io::Error,
-    },
+    Unreadable { file: String, source: std::io::Error },
     #[error("{0}")]
     Wrong(String),
 }
 
 impl UsageError {
     pub(crate) fn value(key: &str, problem: impl std::fmt::Display) -> Self {
-        Self::Value {
-            key: key.to_owned(),
-            problem: problem.to_string(),
-        }
+        Self::Value { key: key.to_owned(), problem: problem.to_string() }
     }
 
     pub(crate) fn unknown_key(key: &str, known: &[&str]) -> Self {

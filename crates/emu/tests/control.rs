@@ -1,4 +1,5 @@
 //! The control socket serves its friends and survives all others.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -10,6 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use tempfile::TempDir;
 
 struct Bed {
@@ -44,7 +46,7 @@ fn bed() -> Option<Bed> {
         options.set(key, value).unwrap();
     }
     let path = private();
-    let directory = Directory::at(path.path());
+    let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
     let claim = directory.claim(Some("wan")).unwrap();
     let link = RunningLink::start("wan", options.plan().unwrap(), Privilege::Root).unwrap();
@@ -64,12 +66,17 @@ impl Bed {
     }
 
     fn raw(&self) -> UnixStream {
-        UnixStream::connect(self.path.path().join("wan.sock")).unwrap()
+        UnixStream::connect(links(&self.path).join("wan.sock")).unwrap()
     }
 
     fn rate(&self) -> String {
         self.client().show().unwrap().ab.config.rate.to_string()
     }
+}
+
+/// A temporary directory is open to all; this one inside is made as the program makes its own.
+fn links(path: &TempDir) -> PathBuf {
+    path.path().join("links")
 }
 
 fn settings(pairs: &[&str]) -> Settings {
@@ -82,10 +89,13 @@ fn settings(pairs: &[&str]) -> Settings {
 fn shows_changes_and_ends() {
     let Some(bed) = bed() else { return };
     let mut client = bed.client();
-    client.set(settings(&["delay=3ms"]), settings(&["rate=20mbit"]), settings(&["loss=1%"])).unwrap();
+    client
+        .set(settings(&["delay=3ms"]), settings(&["rate=20mbit"]), settings(&["loss=1%"]))
+        .unwrap();
     let report = client.show().unwrap();
     assert_eq!((report.name.as_str(), report.pid, report.valid), ("wan", std::process::id(), true));
-    let said = |config: &link::LinkConfig| format!("{} {} {}", config.rate, config.delay, config.loss);
+    let said =
+        |config: &link::LinkConfig| format!("{} {} {}", config.rate, config.delay, config.loss);
     assert_eq!(said(&report.ab.config), "20mbit 3ms none");
     assert_eq!(said(&report.ba.config), "10mbit 3ms 1%");
 
@@ -100,7 +110,7 @@ fn shows_changes_and_ends() {
     drop(bed.server);
     down.join().unwrap().unwrap();
     assert!(bed.directory.names().unwrap().is_empty());
-    assert_eq!(std::fs::read_dir(bed.path.path()).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(links(&bed.path)).unwrap().count(), 0);
 }
 
 #[test]
@@ -168,16 +178,16 @@ fn those_who_leave_and_those_who_stay_silent_do_not_keep_others_out() {
 #[test]
 fn a_name_is_taken_once_and_dead_ones_are_free() {
     let path = private();
-    let directory = Directory::at(path.path());
+    let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
     // What kill -9 leaves: a socket that nobody listens to.
-    drop(UnixListener::bind(path.path().join("wan.sock")).unwrap());
-    drop(UnixListener::bind(path.path().join("old.sock")).unwrap());
+    drop(UnixListener::bind(links(&path).join("wan.sock")).unwrap());
+    drop(UnixListener::bind(links(&path).join("old.sock")).unwrap());
     let claim = directory.claim(Some("wan")).unwrap();
     let refused = directory.claim(Some("wan"));
     assert!(matches!(refused, Err(EmuError::NameTaken { .. })), "{refused:?}");
     assert_eq!(directory.names().unwrap(), ["wan"]);
-    assert!(!path.path().join("old.sock").exists());
+    assert!(!links(&path).join("old.sock").exists());
     let (first, second) = (directory.claim(None).unwrap(), directory.claim(None).unwrap());
     assert_eq!((first.name(), second.name()), ("link0", "link1"));
     drop(claim);
@@ -190,8 +200,9 @@ fn a_name_is_taken_once_and_dead_ones_are_free() {
 #[test]
 fn of_many_that_want_one_name_one_gets_it() {
     let path = private();
-    let directory = Directory::at(path.path());
-    drop(UnixListener::bind(path.path().join("wan.sock")).unwrap());
+    let directory = Directory::at(links(&path));
+    directory.prepare().unwrap();
+    drop(UnixListener::bind(links(&path).join("wan.sock")).unwrap());
     let claims: Vec<_> = std::thread::scope(|scope| {
         let all: Vec<_> = (0..16).map(|_| scope.spawn(|| directory.claim(Some("wan")))).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
@@ -203,7 +214,7 @@ fn of_many_that_want_one_name_one_gets_it() {
 fn a_directory_of_others_is_not_trusted() {
     use std::os::unix::fs::PermissionsExt;
     let path = private();
-    std::fs::set_permissions(path.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();
     let error = Directory::at(path.path()).prepare().unwrap_err().to_string();
     assert!(error.contains("nobody else may enter"), "{error}");
     assert!(Directory::at("/dev/null").prepare().is_err());

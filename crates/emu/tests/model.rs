@@ -1,4 +1,5 @@
 //! The model over real packets decides as it does alone.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -61,7 +62,13 @@ fn equal_seeds_give_equal_drops_over_ports_in_memory() {
 fn every_frame_is_accounted_for() {
     const COUNT: u32 = 4000;
     let config = config(&[
-        "rate=20mbit", "queue=droptail:20KB", "loss=3%", "duplicate=5%", "reorder=2%,3ms", "delay=2ms", "seed=3",
+        "rate=20mbit",
+        "queue=droptail:20KB",
+        "loss=3%",
+        "duplicate=5%",
+        "reorder=2%,3ms",
+        "delay=2ms",
+        "seed=3",
     ]);
     let Some(bed) = bed(&config, &Default::default()) else { return };
     let (mut a, mut b) = (bed.port(0), bed.port(1));
@@ -148,7 +155,9 @@ fn an_interface_that_vanishes_ends_the_link_with_its_name() {
         host::remove_interface(&bed.hosts[side], "eth0").unwrap();
         until("the emulator notices", || !bed.emulator.is_running());
         match bed.emulator.finish() {
-            Err(EmuError::Port { side: named, source: PortError::InterfaceDown { name }, .. }) => {
+            Err(EmuError::Port {
+                side: named, source: PortError::InterfaceDown { name }, ..
+            }) => {
                 assert_eq!((named, name.as_str()), [('a', "a"), ('b', "b")][side]);
             }
             other => panic!("{other:?}"),

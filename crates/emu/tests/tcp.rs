@@ -1,4 +1,5 @@
 //! TCP of the kernel, with its offloads as they are, over a path that treats it badly.
+#![allow(clippy::unwrap_used)]
 
 mod support;
 
@@ -12,8 +13,14 @@ use support::*;
 fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     const LENGTH: usize = 6 << 20;
     let bad = config(&[
-        "rate=400mbit", "delay=500us", "loss=0.5%", "reorder=1%,1ms", "duplicate=0.5%", "corrupt=0.1%",
-        "queue=droptail:256KiB", "seed=11",
+        "rate=400mbit",
+        "delay=500us",
+        "loss=0.5%",
+        "reorder=1%,1ms",
+        "duplicate=0.5%",
+        "corrupt=0.1%",
+        "queue=droptail:256KiB",
+        "seed=11",
     ]);
     let Some(bed) = bed(&bad, &bad) else { return };
     let io = |source| HostError::Io { doing: "the transfer".to_owned(), source };
@@ -38,7 +45,9 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     for _ in 0..LENGTH / chunk.len() {
         for byte in &mut chunk {
             // Not periodic in any frame's length (Knuth's MMIX constants).
-            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            word = word
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             *byte = (word >> 56) as u8;
         }
         hasher.write(&chunk);

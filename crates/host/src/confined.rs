@@ -57,14 +57,7 @@ impl Confined {
             .map_err(|e| HostError::io("starting a thread", e))?;
         let gone = || HostError::io("starting a program", io::Error::other("its keeper died"));
         let (pid, handle) = start.recv().map_err(|_| gone())??;
-        Ok(Self {
-            pid,
-            handle,
-            name,
-            ended,
-            status: None,
-            keeper: Some(keeper),
-        })
+        Ok(Self { pid, handle, name, ended, status: None, keeper: Some(keeper) })
     }
 
     pub fn pid(&self) -> u32 {
@@ -157,9 +150,7 @@ fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Ch
         // Ctrl-C goes to the foreground group; the lab decides how its programs end.
         .process_group(0);
     // As /proc counts, which may have been mounted in another process namespace than ours.
-    let parent = std::fs::read_link("/proc/self")
-        .ok()
-        .and_then(|pid| pid.to_str()?.parse().ok());
+    let parent = std::fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl, and what
     // `parent_is` does, which is open, read and close on a buffer of its own.
     unsafe {
@@ -186,10 +177,7 @@ fn parent_is(expected: Option<u32>) -> bool {
     let mut buffer = [0_u8; 512];
     // SAFETY: the path ends in NUL, the buffer outlives the read, and only its length is written.
     let length = unsafe {
-        let file = libc::open(
-            c"/proc/self/stat".as_ptr(),
-            libc::O_RDONLY | libc::O_CLOEXEC,
-        );
+        let file = libc::open(c"/proc/self/stat".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {
             return true;
         }

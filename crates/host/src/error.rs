@@ -16,22 +16,11 @@ pub enum HostError {
     #[error("`{program}` is not installed, or not in PATH: install it, or name it with its path")]
     NoSuchProgram { program: String },
     #[error("this kernel has no {feature}, which {doing} needs")]
-    NotSupported {
-        feature: &'static str,
-        doing: String,
-    },
+    NotSupported { feature: &'static str, doing: String },
     #[error("sysctl {name} cannot be set to `{value}` in this namespace: {source}")]
-    Sysctl {
-        name: String,
-        value: String,
-        source: io::Error,
-    },
+    Sysctl { name: String, value: String, source: io::Error },
     #[error("sysctl {name} was set to `{wanted}` but the kernel keeps `{found}`")]
-    SysctlIgnored {
-        name: String,
-        wanted: String,
-        found: String,
-    },
+    SysctlIgnored { name: String, wanted: String, found: String },
     #[error("{doing}: {source}")]
     Io { doing: String, source: io::Error },
 }

@@ -12,10 +12,7 @@ pub fn silent_namespace(name: &str) -> Result<Namespace, HostError> {
     let namespace = Namespace::create(name)?;
     namespace.run(|| match read_sysctl(IPV6_SWITCH) {
         None => Ok(()),
-        Some(_) => write_sysctl(&Sysctl {
-            name: IPV6_SWITCH.to_owned(),
-            value: "1".to_owned(),
-        }),
+        Some(_) => write_sysctl(&Sysctl { name: IPV6_SWITCH.to_owned(), value: "1".to_owned() }),
     })?;
     Ok(namespace)
 }
@@ -32,13 +29,11 @@ pub fn addresses(namespace: &Namespace, interface: &str) -> Result<Vec<IpAddr>, 
         Ok(all
             .filter(|entry| entry.interface_name == interface)
             .filter_map(|entry| entry.address)
-            .filter_map(
-                |address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-                    (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
-                    (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
-                    _ => None,
-                },
-            )
+            .filter_map(|address| match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                (Some(v4), _) => Some(IpAddr::V4(v4.ip())),
+                (_, Some(v6)) => Some(IpAddr::V6(v6.ip())),
+                _ => None,
+            })
             .filter(|ip| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()))
             .collect())
     })

@@ -21,18 +21,12 @@ impl Namespace {
             crate::wiring::bring_up_here("lo")?;
             Ok(descriptor)
         })?;
-        Ok(Self {
-            name: name.to_owned(),
-            descriptor,
-        })
+        Ok(Self { name: name.to_owned(), descriptor })
     }
 
     /// The namespace the calling thread is in.
     pub fn current() -> Result<Self, HostError> {
-        Ok(Self {
-            name: "(this one)".to_owned(),
-            descriptor: open_own()?,
-        })
+        Ok(Self { name: "(this one)".to_owned(), descriptor: open_own()? })
     }
 
     /// One of `ip netns`, a path such as `/proc/123/ns/net`, or `pid:123`.
@@ -43,15 +37,10 @@ impl Namespace {
             None => Path::new("/run/netns").join(name),
         };
         let file = File::open(&path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => HostError::NoSuchNamespace {
-                name: name.to_owned(),
-            },
+            std::io::ErrorKind::NotFound => HostError::NoSuchNamespace { name: name.to_owned() },
             _ => HostError::io(format!("opening {}", path.display()), source),
         })?;
-        Ok(Self {
-            name: name.to_owned(),
-            descriptor: file.into(),
-        })
+        Ok(Self { name: name.to_owned(), descriptor: file.into() })
     }
 
     pub fn name(&self) -> &str {
@@ -81,10 +70,7 @@ impl Namespace {
             .descriptor
             .try_clone()
             .map_err(|e| HostError::io(format!("sharing network namespace {}", self.name), e))?;
-        Ok(Self {
-            name: self.name.clone(),
-            descriptor,
-        })
+        Ok(Self { name: self.name.clone(), descriptor })
     }
 }
 

@@ -36,9 +36,8 @@ pub fn acquire() -> Result<Privilege, HostError> {
         return Ok(Privilege::Root);
     }
     let (uid, gid) = (getuid(), getgid());
-    let denied = |_: std::io::Error| HostError::NotPermitted {
-        doing: "building networks".to_owned(),
-    };
+    let denied =
+        |_: std::io::Error| HostError::NotPermitted { doing: "building networks".to_owned() };
     become_root_of_a_namespace().map_err(denied)?;
     // An unprivileged process may map its group only after giving up setgroups(2).
     fs::write("/proc/self/setgroups", "deny").map_err(denied)?;
@@ -67,10 +66,7 @@ fn become_root_of_a_namespace() -> std::io::Result<()> {
 fn can_make_networks() -> bool {
     has_capabilities()
         && std::thread::scope(|scope| {
-            scope
-                .spawn(|| unshare(CloneFlags::CLONE_NEWNET).is_ok())
-                .join()
-                .unwrap_or(false)
+            scope.spawn(|| unshare(CloneFlags::CLONE_NEWNET).is_ok()).join().unwrap_or(false)
         })
 }
 

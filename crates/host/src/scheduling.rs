@@ -7,9 +7,7 @@ use nix::unistd::Pid;
 /// The CPUs this thread may run on, in order.
 pub fn online_cpus() -> Vec<usize> {
     match sched_getaffinity(Pid::from_raw(0)) {
-        Ok(set) => (0..CpuSet::count())
-            .filter(|cpu| set.is_set(*cpu).unwrap_or(false))
-            .collect(),
+        Ok(set) => (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),
         Err(_) => vec![0],
     }
 }
@@ -18,8 +16,7 @@ pub fn online_cpus() -> Vec<usize> {
 pub fn pin_to(cpus: &[usize]) -> Result<(), HostError> {
     let mut set = CpuSet::new();
     for cpu in cpus {
-        set.set(*cpu)
-            .map_err(|e| HostError::io(format!("choosing CPU {cpu}"), e))?;
+        set.set(*cpu).map_err(|e| HostError::io(format!("choosing CPU {cpu}"), e))?;
     }
     sched_setaffinity(Pid::from_raw(0), &set)
         .map_err(|e| HostError::io(format!("pinning to CPUs {cpus:?}"), e))

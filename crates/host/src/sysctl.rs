@@ -10,9 +10,7 @@ pub struct Sysctl {
 
 /// The value in the calling thread's network namespace; `None` where the kernel has no such setting.
 pub fn read_sysctl(name: &str) -> Option<String> {
-    std::fs::read_to_string(path(name))
-        .ok()
-        .map(|text| normalised(&text))
+    std::fs::read_to_string(path(name)).ok().map(|text| normalised(&text))
 }
 
 /// Sets it in the calling thread's network namespace and reads it back: some settings are clamped,

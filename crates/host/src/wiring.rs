@@ -30,19 +30,11 @@ pub fn connect(a: (&Namespace, &str), b: (&Namespace, &str), mtu: u32) -> Result
         .mtu(mtu)
         .setns_by_fd(b.0.as_fd().as_raw_fd())
         .build();
-    let pair = LinkVeth::new(a.1, b.1)
-        .set_info_data(InfoData::Veth(InfoVeth::Peer(far)))
-        .mtu(mtu)
-        .build();
+    let pair =
+        LinkVeth::new(a.1, b.1).set_info_data(InfoData::Veth(InfoVeth::Peer(far))).mtu(mtu).build();
     a.0.run(|| {
         netlink(
-            format!(
-                "connecting {}:{} to {}:{}",
-                a.0.name(),
-                a.1,
-                b.0.name(),
-                b.1
-            ),
+            format!("connecting {}:{} to {}:{}", a.0.name(), a.1, b.0.name(), b.1),
             |h| async move { h.link().add(pair).execute().await },
         )
     })?;
@@ -62,18 +54,13 @@ pub fn add_address(
 ) -> Result<(), HostError> {
     namespace.run(|| {
         let index = index_of(interface, namespace.name())?;
-        netlink(
-            format!("adding {} to {interface}", address.ip),
-            |handle| async move {
-                let mut request = handle.address().add(index, address.ip, address.prefix);
-                let message = request.message_mut();
-                message.header.flags |= AddressHeaderFlags::Nodad;
-                message
-                    .attributes
-                    .push(AddressAttribute::Flags(AddressFlags::Nodad));
-                request.execute().await
-            },
-        )
+        netlink(format!("adding {} to {interface}", address.ip), |handle| async move {
+            let mut request = handle.address().add(index, address.ip, address.prefix);
+            let message = request.message_mut();
+            message.header.flags |= AddressHeaderFlags::Nodad;
+            message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+            request.execute().await
+        })
     })
 }
 
@@ -91,9 +78,7 @@ pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
             .gateway(route.gateway)
             .map_err(invalid)?
             .build();
-        netlink(doing, |handle| async move {
-            handle.route().add(message).execute().await
-        })
+        netlink(doing, |handle| async move { handle.route().add(message).execute().await })
     })
 }
 
@@ -115,10 +100,7 @@ pub fn add_neighbour(
 }
 
 pub(crate) fn bring_up_here(interface: &str) -> Result<(), HostError> {
-    let message = LinkMessageBuilder::<LinkUnspec>::new()
-        .name(interface)
-        .up()
-        .build();
+    let message = LinkMessageBuilder::<LinkUnspec>::new().name(interface).up().build();
     netlink(format!("bringing {interface} up"), |handle| async move {
         handle.link().set(message).execute().await
     })
@@ -155,15 +137,9 @@ where
 fn explain(doing: String, error: rtnetlink::Error) -> HostError {
     match error {
         rtnetlink::Error::NetlinkError(message) => match -message.raw_code() {
-            libc::EOPNOTSUPP => HostError::NotSupported {
-                feature: "such interface type",
-                doing,
-            },
+            libc::EOPNOTSUPP => HostError::NotSupported { feature: "such interface type", doing },
             _ => HostError::io(doing, message.to_io()),
         },
-        other => HostError::Io {
-            doing,
-            source: std::io::Error::other(other.to_string()),
-        },
+        other => HostError::Io { doing, source: std::io::Error::other(other.to_string()) },
     }
 }

@@ -34,22 +34,13 @@ fn two_hosts_talk_over_a_cable() {
         return;
     };
     connect((&a, "eth0"), (&b, "eth0"), 1500).unwrap();
-    let at = |last| Address {
-        ip: IpAddr::V4(Ipv4Addr::new(10, 9, 8, last)),
-        prefix: 24,
-    };
+    let at = |last| Address { ip: IpAddr::V4(Ipv4Addr::new(10, 9, 8, last)), prefix: 24 };
     add_address(&a, "eth0", at(1)).unwrap();
     add_address(&b, "eth0", at(2)).unwrap();
-    let io = |source| HostError::Io {
-        doing: "test".to_owned(),
-        source,
-    };
-    let listener = b
-        .run(|| TcpListener::bind(("10.9.8.2", 0)).map_err(io))
-        .unwrap();
+    let io = |source| HostError::Io { doing: "test".to_owned(), source };
+    let listener = b.run(|| TcpListener::bind(("10.9.8.2", 0)).map_err(io)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    a.run(|| TcpStream::connect(("10.9.8.2", port)).map_err(io))
-        .unwrap();
+    a.run(|| TcpStream::connect(("10.9.8.2", port)).map_err(io)).unwrap();
 }
 
 #[test]
@@ -65,10 +56,7 @@ fn a_program_ends_with_all_it_started() {
     let task = format!("/proc/{}/task/{}/children", shell.pid(), shell.pid());
     let children = loop {
         let text = std::fs::read_to_string(&task).unwrap();
-        let children: Vec<u32> = text
-            .split_whitespace()
-            .map(|pid| pid.parse().unwrap())
-            .collect();
+        let children: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
         if children.len() == 2 {
             break children;
         }
@@ -76,10 +64,7 @@ fn a_program_ends_with_all_it_started() {
     };
     shell.stop(Duration::from_millis(200)).unwrap();
     for child in children {
-        assert!(
-            !std::path::Path::new(&format!("/proc/{child}")).exists(),
-            "{child} lives on"
-        );
+        assert!(!std::path::Path::new(&format!("/proc/{child}")).exists(), "{child} lives on");
     }
 }
 
@@ -89,12 +74,7 @@ fn a_missing_program_is_named() {
         return;
     };
     let error = Confined::start(&inside, program(&["no-such-program-here"])).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("`no-such-program-here` is not installed"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("`no-such-program-here` is not installed"), "{error}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `weir lab ab`: two states, alternated hundreds of times in one sitting.
 //!
 //! What alternates is either two TCP systems of a lab over one cell's link, or any two commands. The
-//! statistics, and when to stop, are [`stats::ab`]'s.
+//! statistics, and when to stop, are [`crate::stats::ab`]'s.
 
 use crate::file::{LabFile, SystemKind, SystemSpec};
 use crate::stats::ab::{Decider, Decision, Plan, State};
@@ -69,7 +69,8 @@ pub fn run(
             let axes = place(lab, at)?;
             let cpus = CpuPlan::of_this_machine();
             let failed = |failure: Failure| not_measured(&failure);
-            let testbed = Testbed::build(lab, lab.links_at(&axes)?, lab.seed, &cpus).map_err(failed)?;
+            let testbed =
+                Testbed::build(lab, lab.links_at(&axes)?, lab.seed, &cpus).map_err(failed)?;
             let workload = lab.workload.get_ref();
             let (from, to) = (workload.from.get_ref(), workload.to.get_ref());
             let server = SocketAddr::new(testbed.address(to, from)?, 0);
@@ -144,7 +145,8 @@ fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
         };
         let values: Vec<&str> = values.get_ref().iter().map(|v| v.get_ref().as_str()).collect();
         if !values.contains(&value.as_str()) {
-            let text = format!("--at: axis `{axis}` has no value `{value}`, only {}", values.join(", "));
+            let text =
+                format!("--at: axis `{axis}` has no value `{value}`, only {}", values.join(", "));
             return Err(LabError::Usage(text));
         }
     }
@@ -236,7 +238,8 @@ mod tests {
         };
         let plan = Plan { pairs: 40, ..Plan::new(Direction::HigherIsBetter, 3) };
         let judged = |change: &str| {
-            run(&contest(change), plan, &Cancel::default(), &mut |_, _| {}).map(|a| a.decision.verdict)
+            run(&contest(change), plan, &Cancel::default(), &mut |_, _| {})
+                .map(|a| a.decision.verdict)
         };
         assert_eq!(judged("echo 90").unwrap(), Verdict::Worse);
         assert_eq!(judged("echo 100").unwrap(), Verdict::NoDifference);

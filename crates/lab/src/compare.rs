@@ -99,7 +99,8 @@ impl Compared {
         let titles = ["cell", "metric", "before", "after", "ratio", "95 %", "verdict"];
         let mut lines: Vec<[String; 7]> = vec![titles.map(str::to_owned)];
         for row in &self.rows {
-            let interval = row.ci95.map_or_else(String::new, |(low, high)| format!("{low:.3}–{high:.3}"));
+            let interval =
+                row.ci95.map_or_else(String::new, |(low, high)| format!("{low:.3}–{high:.3}"));
             lines.push([
                 cell_name(&row.system, &row.axes),
                 row.metric.clone(),
@@ -220,7 +221,8 @@ mod tests {
         let mut results = Results::new(lab, Form::Full);
         let mut cell = Cell::new("tcp-bbr", Axes::from([("loss".to_owned(), "1%".to_owned())]));
         let median = stats::median(values).unwrap();
-        let metric = Metric { median, ci95: None, n: values.len() as u64, unit: "Mbit/s".to_owned() };
+        let metric =
+            Metric { median, ci95: None, n: values.len() as u64, unit: "Mbit/s".to_owned() };
         cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
         let mut samples = Samples::new(lab);
         for (repeat, value) in values.iter().enumerate() {

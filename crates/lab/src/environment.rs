@@ -72,11 +72,9 @@ fn without_nulls(value: Value) -> Value {
             .map(|(name, value)| (name, without_nulls(value)))
             .collect::<serde_json::Map<_, _>>()
             .into(),
-        Value::Array(values) => values
-            .into_iter()
-            .filter(|value| !value.is_null())
-            .map(without_nulls)
-            .collect(),
+        Value::Array(values) => {
+            values.into_iter().filter(|value| !value.is_null()).map(without_nulls).collect()
+        }
         other => other,
     }
 }

@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 pub enum LabError {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error("there is no lab `{name}`{hint}; built in are {known}. A file of your own is named by its path, as in ./{name}.toml")]
+    #[error(
+        "there is no lab `{name}`{hint}; built in are {known}. A file of your own is named by its path, as in ./{name}.toml"
+    )]
     NoSuchLab { name: String, hint: String, known: String },
     #[error("none of the lab's systems can run here: {reasons}")]
     NothingToRun { reasons: String },

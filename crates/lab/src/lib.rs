@@ -27,8 +27,8 @@ mod workload;
 
 pub use cancel::Cancel;
 pub use error::{Failure, LabError};
-pub use file::{FileError, LabFile};
 pub(crate) use file::nearest;
+pub use file::{FileError, LabFile};
 pub use outcome::{Flaw, Measurement, Outcome, Value, Verdict};
 pub use plan::{Plan, PlannedCell};
 pub use runner::{Finished, Place, Progress, Request, run};

@@ -36,7 +36,11 @@ pub(crate) fn account(
     let Some(first) = seen.cables.first() else { return };
     // From whoever sends: the queue in front of the bottleneck.
     let sending = lab.workload.get_ref().from.get_ref();
-    let way = if first.name.starts_with(&format!("{sending}-")) { &first.forward } else { &first.backward };
+    let way = if first.name.starts_with(&format!("{sending}-")) {
+        &first.forward
+    } else {
+        &first.backward
+    };
     let points = way.trace.as_ref().map_or(&[][..], emu::QueueTrace::points);
     let inside: Vec<f64> = points
         .iter()
@@ -63,15 +67,25 @@ pub(crate) fn account(
 
 /// Why the emulation is not to be believed, if its lateness passed the bound.
 pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<Flaw> {
-    let late = seen.lateness.quantile(0.99);
-    (late > LATENESS_BOUND).then(|| Flaw {
-        what: "the emulated link was late (was the machine busy with something else?)".to_owned(),
-        detail: format!("{:.1} ms at p99, bound {LATENESS_BOUND}", late.millis_f64()),
-    })
+    let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
+    let flaw = |what: &str, detail| Some(Flaw { what: what.to_owned(), detail });
+    if late > LATENESS_BOUND {
+        let what = "the emulated link was late (was the machine busy with something else?)";
+        let late = late.millis_f64();
+        return flaw(what, format!("{late:.1} ms at p99, bound {LATENESS_BOUND}"));
+    }
+    // While the link stands still few frames come to be counted: a quantile does not see it.
+    if worst > STANDSTILL_BOUND {
+        let what = "the emulated link stood still (was the machine busy with something else?)";
+        let worst = worst.millis_f64();
+        return flaw(what, format!("for {worst:.0} ms, bound {STANDSTILL_BOUND}"));
+    }
+    None
 }
 
 fn kilobytes(point: &TracePoint) -> f64 {
     point.queue.count() as f64 / 1000.0
 }
 
+const STANDSTILL_BOUND: Span = Span::from_millis(100);
 const LATENESS_BOUND: Span = Span::from_millis(1);

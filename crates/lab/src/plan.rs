@@ -93,7 +93,10 @@ pub(crate) fn combinations(lab: &LabFile) -> Vec<Axes> {
 pub(crate) fn seed_of(lab: &LabFile, cell: &PlannedCell, block: u32) -> u64 {
     // FNV-1a: stable across versions and platforms, unlike the standard library's hasher.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ lab.seed;
-    let text = cell.axes.iter().flat_map(|(axis, value)| [axis, "=", value, ";"].map(str::as_bytes).concat());
+    let text = cell
+        .axes
+        .iter()
+        .flat_map(|(axis, value)| [axis, "=", value, ";"].map(str::as_bytes).concat());
     for byte in text.chain(block.to_le_bytes()) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }

@@ -1,8 +1,8 @@
 //! Where a run keeps what it did: `lab.toml` (the file as it was), `run.toml` (everything needed to
 //! repeat it), `journal.jsonl` (one line per finished turn), and at the end the reports.
 
-use crate::outcome::Outcome;
 use crate::LabError;
+use crate::outcome::Outcome;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,8 @@ impl RunDirectory {
         let entries = fs::read_dir(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
         let names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
         if names.iter().any(|name| name == JOURNAL) {
-            let advice = "holds a run already: continue it with --resume, or name another with --out";
+            let advice =
+                "holds a run already: continue it with --resume, or name another with --out";
             return Err(wrong(advice.to_owned()));
         }
         // Without a journal these are of a run that was killed before it began. A lab.toml alone is
@@ -65,7 +66,12 @@ impl RunDirectory {
         }
         put(path, RUN, NEW_RUN, run)?;
         put(path, LAB, NEW_LAB, lab)?;
-        Ok(Self { path: path.to_owned(), journal: journal(path)?, programs: room(path)?, _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            journal: journal(path)?,
+            programs: room(path)?,
+            _lock: lock,
+        })
     }
 
     /// The run at `path`, to be continued, and what of it is finished. A line cut short by a crash is
@@ -85,8 +91,8 @@ impl RunDirectory {
         if read(LAB)? != lab {
             return Err(another("the lab file has changed since".to_owned()));
         }
-        let run: toml::Table = toml::from_str(&read(RUN)?)
-            .map_err(|e| wrong(format!("{RUN} cannot be read: {e}")))?;
+        let run: toml::Table =
+            toml::from_str(&read(RUN)?).map_err(|e| wrong(format!("{RUN} cannot be read: {e}")))?;
         let ran = run.get("form").and_then(toml::Value::as_str).unwrap_or_default();
         if ran != form {
             return Err(another(format!("it was begun in its {ran} form, not {form}")));
@@ -113,13 +119,12 @@ impl RunDirectory {
     /// Writes a finished turn through to the disk before the next one begins.
     pub(crate) fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
         let text = line(outcome)?;
-        self.journal
-            .write_all(text.as_bytes())
-            .and_then(|()| self.journal.sync_data())
-            .map_err(|e| LabError::RunDirectory {
+        self.journal.write_all(text.as_bytes()).and_then(|()| self.journal.sync_data()).map_err(
+            |e| LabError::RunDirectory {
                 path: self.path.clone(),
                 reason: format!("cannot write {JOURNAL}: {e}"),
-            })
+            },
+        )
     }
 }
 
@@ -172,7 +177,10 @@ fn line(outcome: &Outcome) -> Result<String, LabError> {
 
 fn journal(path: &Path) -> Result<File, LabError> {
     File::options().create(true).read(true).append(true).open(path.join(JOURNAL)).map_err(|e| {
-        LabError::RunDirectory { path: path.to_owned(), reason: format!("cannot write {JOURNAL}: {e}") }
+        LabError::RunDirectory {
+            path: path.to_owned(),
+            reason: format!("cannot write {JOURNAL}: {e}"),
+        }
     })
 }
 
@@ -192,9 +200,9 @@ fn lock(path: &Path) -> Result<File, LabError> {
     let folder = File::open(path).map_err(|e| wrong(format!("cannot be opened: {e}")))?;
     match folder.try_lock() {
         Ok(()) => Ok(folder),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(wrong("another weir is running here: wait for it, or name another with --out".into()))
-        }
+        Err(fs::TryLockError::WouldBlock) => Err(wrong(
+            "another weir is running here: wait for it, or name another with --out".into(),
+        )),
         // Some network file systems cannot lock; then nobody else is kept out.
         Err(fs::TryLockError::Error(_)) => Ok(folder),
     }

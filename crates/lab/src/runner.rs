@@ -61,10 +61,7 @@ pub fn run(
     let lab = &request.lab;
     let (systems, notes) = runnable(&request)?;
     notes.iter().for_each(|note| progress.note(note));
-    let names: Vec<String> = systems
-        .iter()
-        .map(|system| system.name().to_owned())
-        .collect();
+    let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
     let mut facts = environment::describe(lab, request.privilege);
     let begun = Instant::now();
@@ -84,16 +81,9 @@ pub fn run(
     let cpus = CpuPlan::of_this_machine();
     let per_turn = plan.omit + plan.duration + Span::from_millis(700);
     let left = plan.turns.len().saturating_sub(outcomes.len());
-    progress.plan(
-        &plan,
-        outcomes.len(),
-        (per_turn * left as u64).as_duration(),
-    );
+    progress.plan(&plan, outcomes.len(), (per_turn * left as u64).as_duration());
     for (number, turn) in plan.turns.iter().enumerate() {
-        if outcomes
-            .iter()
-            .any(|outcome| plan.is_turn_of(turn, outcome))
-        {
+        if outcomes.iter().any(|outcome| plan.is_turn_of(turn, outcome)) {
             continue;
         }
         let cell = &plan.cells[turn.cell];
@@ -105,6 +95,7 @@ pub fn run(
             lab,
             system,
             axes: &cell.axes,
+            form: plan.form,
             duration: plan.duration,
             omit: plan.omit,
             seed: seed_of(lab, cell, turn.block),
@@ -139,25 +130,22 @@ pub fn run(
     results.started = Some(started);
     results.duration_s = Some(begun.elapsed().as_secs_f64());
     results.notes.extend(notes);
-    results
-        .warnings
-        .extend(request.privilege.degradation().map(str::to_owned));
+    results.warnings.extend(request.privilege.degradation().map(str::to_owned));
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
-    Ok(Finished {
-        results,
-        directory: directory.path().to_owned(),
-    })
+    Ok(Finished { results, directory: directory.path().to_owned() })
 }
 
 /// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
 /// repeated depends on the emulator's own clock, never on the figure. `None` if it was interrupted.
 fn measured(turn: &Turn<'_>) -> Option<Verdict> {
     let mut attempts = 0;
+    // Whoever asked for the quick form is in a hurry.
+    let retries = if turn.form == Form::Full { RETRIES } else { 1 };
     let mut retried = Vec::new();
     loop {
         match turn.measure() {
-            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == RETRIES => {
+            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
                 measurement.retried = retried;
                 return Some(Verdict::Measured(measurement));
             }
@@ -178,10 +166,7 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
     for wanted in &request.systems {
         if !known.contains(&wanted.as_str()) {
             let hint = crate::nearest(wanted, known.iter().copied());
-            let text = format!(
-                "no system `{wanted}`{hint}; the lab has {}",
-                known.join(", ")
-            );
+            let text = format!("no system `{wanted}`{hint}; the lab has {}", known.join(", "));
             return Err(LabError::Usage(text));
         }
     }
@@ -202,9 +187,7 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
         }
     }
     if systems.is_empty() {
-        return Err(LabError::NothingToRun {
-            reasons: notes.join("; "),
-        });
+        return Err(LabError::NothingToRun { reasons: notes.join("; ") });
     }
     let uses_iperf3 = systems.iter().any(|system| system.kind != SystemKind::Link);
     if uses_iperf3 && !is_installed("iperf3") {

@@ -5,7 +5,9 @@ use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::plan::{Plan, PlannedCell};
 use crate::stats::{self, Direction};
 use indexmap::IndexMap;
-use report::{Axes, Cell, Comparison, Metric, Ratio, Reference, Results, Sample, Samples, Series, View};
+use report::{
+    Axes, Cell, Comparison, Metric, Ratio, Reference, Results, Sample, Samples, Series, View,
+};
 use toml::Spanned;
 use units::Share;
 
@@ -20,8 +22,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.reference = lab.reference.iter().map(reference).collect();
     let mut flaws = Vec::new();
     for cell in &plan.cells {
-        let turns: Vec<&Outcome> =
-            outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
+        let turns: Vec<&Outcome> = outcomes.iter().filter(|outcome| is_of(cell, outcome)).collect();
         let (cell, flaw) = summarised(cell, &turns, lab.seed);
         flaws.extend(flaw);
         results.cells.push(cell);
@@ -140,7 +141,8 @@ fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Op
     let used = if believable.is_empty() { &measured } else { &believable };
     cell.cpu_limited = used.iter().any(|measured| measured.cpu_limited);
     cell.warnings.extend(
-        counted(used.iter().flat_map(|measured| &measured.warnings)).map(|(_, warning)| warning.clone()),
+        counted(used.iter().flat_map(|measured| &measured.warnings))
+            .map(|(_, warning)| warning.clone()),
     );
     let mut values: IndexMap<&str, (Vec<f64>, &str)> = IndexMap::new();
     for (name, value) in used.iter().flat_map(|measured| &measured.metrics) {
@@ -187,7 +189,9 @@ fn gathered<'a>(
 }
 
 /// Each distinct text once, with how often it came.
-fn counted<'a>(texts: impl Iterator<Item = &'a String>) -> impl Iterator<Item = (usize, &'a String)> {
+fn counted<'a>(
+    texts: impl Iterator<Item = &'a String>,
+) -> impl Iterator<Item = (usize, &'a String)> {
     let mut counts: IndexMap<&String, usize> = IndexMap::new();
     for text in texts {
         *counts.entry(text).or_default() += 1;

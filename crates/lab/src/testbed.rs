@@ -69,15 +69,15 @@ impl Testbed {
         for host in hosts.values() {
             host.namespace.run(|| {
                 lab.sysctl.iter().try_for_each(|(name, value)| {
-                    host::write_sysctl(&Sysctl { name: name.get_ref().clone(), value: value.clone() })
+                    host::write_sysctl(&Sysctl {
+                        name: name.get_ref().clone(),
+                        value: value.clone(),
+                    })
                 })
             })?;
         }
-        let scheduling = Scheduling {
-            cpu: cpus.emulator,
-            real_time: cpus.real_time,
-            ..alone_or_sharing(cpus)
-        };
+        let scheduling =
+            Scheduling { cpu: cpus.emulator, real_time: cpus.real_time, ..alone_or_sharing(cpus) };
         let emulator = Emulator::start(cables, scheduling)?;
         Ok(Self { hosts, emulator, started: probe::clock::now(), _wires: wires })
     }
@@ -199,10 +199,9 @@ fn addresses(link: usize, side: usize) -> [Address; 2] {
 fn silence_ipv6() -> Result<(), HostError> {
     match host::read_sysctl(IPV6_SWITCH) {
         None => Ok(()),
-        Some(_) => host::write_sysctl(&Sysctl {
-            name: IPV6_SWITCH.to_owned(),
-            value: "1".to_owned(),
-        }),
+        Some(_) => {
+            host::write_sysctl(&Sysctl { name: IPV6_SWITCH.to_owned(), value: "1".to_owned() })
+        }
     }
 }
 
@@ -257,7 +256,9 @@ mod tests {
                 std::thread::yield_now();
             }
             let tid = testbed.emulator_tid();
-            assert!(is_alive(&format!("/proc/{daemon}")) && is_alive(&format!("/proc/self/task/{tid}")));
+            assert!(
+                is_alive(&format!("/proc/{daemon}")) && is_alive(&format!("/proc/self/task/{tid}"))
+            );
             std::panic::panic_any(tid);
         }));
         let tid = *unwound.unwrap_err().downcast::<u32>().unwrap();

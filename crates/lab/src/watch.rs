@@ -77,37 +77,15 @@ impl Watch {
         let own = |processes: &Processes, used| (!processes.is_empty()).then_some(used);
         let client = own(&earlier.client, client);
         let server = own(&earlier.server, server);
-        into.record(
-            "cpu_percent.client",
-            "% of a core",
-            client.and_then(percent),
-        );
-        into.record(
-            "cpu_percent.server",
-            "% of a core",
-            server.and_then(percent),
-        );
+        into.record("cpu_percent.client", "% of a core", client.and_then(percent));
+        into.record("cpu_percent.server", "% of a core", server.and_then(percent));
         into.record("cpu_percent.system", "% of a core", percent(system));
         into.record("cpu_percent.ksoftirqd", "% of a core", percent(ksoftirqd));
-        into.record(
-            "cpu_softirq_percent",
-            "% of a core",
-            percent(used.total.softirq),
-        );
-        let gbit = goodput
-            .map(|mbit| mbit / 1000.0 * elapsed)
-            .filter(|gbit| *gbit > 0.0);
+        into.record("cpu_softirq_percent", "% of a core", percent(used.total.softirq));
+        let gbit = goodput.map(|mbit| mbit / 1000.0 * elapsed).filter(|gbit| *gbit > 0.0);
         let price = |time: Option<Span>| Some(time?.secs_f64() / gbit?);
-        into.record(
-            "cpu_seconds_per_gbit.client",
-            "core-seconds per Gbit",
-            price(client),
-        );
-        into.record(
-            "cpu_seconds_per_gbit.server",
-            "core-seconds per Gbit",
-            price(server),
-        );
+        into.record("cpu_seconds_per_gbit.client", "core-seconds per Gbit", price(client));
+        into.record("cpu_seconds_per_gbit.server", "core-seconds per Gbit", price(server));
         let workload = used.over(cpus.workload.iter().copied());
         let capacity = elapsed * cpus.workload.len().max(1) as f64;
         let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
@@ -120,8 +98,7 @@ impl Watch {
         }
         let steal = part(workload.steal);
         if steal > 5.0 {
-            into.warnings
-                .push(format!("the hypervisor took {steal:.0} % of the CPU away"));
+            into.warnings.push(format!("the hypervisor took {steal:.0} % of the CPU away"));
         }
     }
 }

@@ -88,11 +88,7 @@ impl Machine {
             }
             Noise::Drifting => 0.05 * self.normal() + (1.0 - self.turn / self.turns / 3.0).ln(),
             Noise::Spiky => {
-                let spike = if self.draw.random_bool(0.02) {
-                    -f64::ln(5.0)
-                } else {
-                    0.0
-                };
+                let spike = if self.draw.random_bool(0.02) { -f64::ln(5.0) } else { 0.0 };
                 0.05 * self.normal() + spike
             }
             Noise::TwoSpeeds => {
@@ -122,9 +118,7 @@ fn run(plan: Plan, noise: Noise, factor: f64) -> Decision {
     let mut decider = Decider::new(plan).unwrap();
     let mut machine = Machine::new(noise, plan.turns(), plan.seed);
     while let Some(state) = decider.next_state() {
-        decider
-            .observe(state, machine.throughput(state, factor))
-            .unwrap();
+        decider.observe(state, machine.throughput(state, factor)).unwrap();
     }
     decider.decision().unwrap()
 }
@@ -184,22 +178,12 @@ fn no_change_is_rarely_called_one_and_a_slowdown_of_3_percent_is_found() {
                 r.covered_95,
                 r.covered_99
             );
-            assert!(
-                r.covered_99 >= RUNS - FALSE_ALARMS,
-                "{noise:?} {factor}: 99 % interval"
-            );
+            assert!(r.covered_99 >= RUNS - FALSE_ALARMS, "{noise:?} {factor}: 99 % interval");
             assert!(r.covered_95 >= 90, "{noise:?} {factor}: 95 % interval");
             if factor == 1.0 {
-                assert!(
-                    r.better + r.worse <= FALSE_ALARMS,
-                    "{noise:?}: false alarms"
-                );
+                assert!(r.better + r.worse <= FALSE_ALARMS, "{noise:?}: false alarms");
             } else {
-                assert_eq!(
-                    r.better + r.no_difference,
-                    0,
-                    "{noise:?}: a slowdown taken for less"
-                );
+                assert_eq!(r.better + r.no_difference, 0, "{noise:?}: a slowdown taken for less");
                 assert!(r.worse >= FOUND, "{noise:?}: found {} of {RUNS}", r.worse);
             }
         }
@@ -209,10 +193,7 @@ fn no_change_is_rarely_called_one_and_a_slowdown_of_3_percent_is_found() {
 #[test]
 fn a_speedup_is_better_and_less_latency_is_better() {
     assert_eq!(run(plan(1), STANDARD, 1.03).verdict, Verdict::Better);
-    let lower = Plan {
-        direction: Direction::LowerIsBetter,
-        ..plan(1)
-    };
+    let lower = Plan { direction: Direction::LowerIsBetter, ..plan(1) };
     assert_eq!(run(lower, STANDARD, 1.03).verdict, Verdict::Worse);
     assert_eq!(run(lower, STANDARD, 0.97).verdict, Verdict::Better);
 }
@@ -232,20 +213,14 @@ fn quiet_and_equal_is_no_difference_and_ends_early() {
 fn a_difference_too_small_to_matter_is_no_difference() {
     let decision = run(plan(3), Noise::Independent(0.005), 0.997);
     assert_eq!(decision.verdict, Verdict::NoDifference);
-    assert!(
-        decision.ci99.unwrap().1 < 1.0,
-        "it is seen, though: {decision}"
-    );
+    assert!(decision.ci99.unwrap().1 < 1.0, "it is seen, though: {decision}");
 }
 
 #[test]
 fn too_noisy_is_inconclusive_and_says_how_many_pairs_it_takes() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.30), 1.0);
-        assert!(
-            matches!(decision.verdict, Verdict::Inconclusive),
-            "{decision}"
-        );
+        assert!(matches!(decision.verdict, Verdict::Inconclusive), "{decision}");
         assert!(decision.detectable.unwrap() > 0.05);
         assert!(decision.pairs_needed.unwrap() > 3_000);
         assert!(!decision.early);
@@ -257,10 +232,7 @@ fn the_pairs_it_asks_for_settle_it() {
     let noise = Noise::Independent(0.08);
     let tried = run(plan(5), noise, 1.0);
     let needed = tried.pairs_needed.expect("8 % is too noisy for 300 pairs");
-    let longer = Plan {
-        pairs: needed,
-        ..plan(6)
-    };
+    let longer = Plan { pairs: needed, ..plan(6) };
     let settled = |seed| run(Plan { seed, ..longer }, noise, 1.0).verdict == Verdict::NoDifference;
     let count = (0..20).filter(|seed| settled(*seed)).count();
     assert!(count >= 13, "{count} of 20 with {needed} pairs");
@@ -315,14 +287,8 @@ fn fours_are_balanced_and_the_warm_up_is_forgotten() {
         let warming = order.len() < plan.warm_up;
         order.push(state);
         // A warm-up a thousand times slower must leave no trace. 40 % of noise keeps it going.
-        let noisy = if order.len().is_multiple_of(3) {
-            1.4
-        } else {
-            1.0
-        };
-        decider
-            .observe(state, if warming { 0.001 } else { noisy })
-            .unwrap();
+        let noisy = if order.len().is_multiple_of(3) { 1.4 } else { 1.0 };
+        decider.observe(state, if warming { 0.001 } else { noisy }).unwrap();
     }
     assert_eq!(order.len(), plan.turns());
     assert_eq!(decider.progress(), (plan.turns(), plan.turns()));
@@ -333,36 +299,24 @@ fn fours_are_balanced_and_the_warm_up_is_forgotten() {
         assert_ne!(four[0], four[1]);
         base_outside += (four[0] == State::Base) as usize;
     }
-    assert!(
-        (50..100).contains(&base_outside),
-        "a fair coin: {base_outside} of 150"
-    );
+    assert!((50..100).contains(&base_outside), "a fair coin: {base_outside} of 150");
     assert!(decider.decision().unwrap().base_median >= 1.0);
 }
 
 #[test]
 fn the_same_seed_and_values_give_the_same_decision() {
-    assert_eq!(
-        run(plan(4), Noise::Wandering, 0.99),
-        run(plan(4), Noise::Wandering, 0.99)
-    );
+    assert_eq!(run(plan(4), Noise::Wandering, 0.99), run(plan(4), Noise::Wandering, 0.99));
 }
 
 #[test]
 fn a_wrong_observation_is_an_error_and_changes_nothing() {
     let mut decider = Decider::new(plan(1)).unwrap();
     let state = decider.next_state().unwrap();
-    assert!(matches!(
-        decider.observe(state.other(), 1.0),
-        Err(StatsError::OutOfTurn { .. })
-    ));
+    assert!(matches!(decider.observe(state.other(), 1.0), Err(StatsError::OutOfTurn { .. })));
     for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let error = decider.observe(state, wrong).unwrap_err();
         assert!(
-            matches!(
-                error,
-                StatsError::NotFinite { .. } | StatsError::NotPositive { .. }
-            ),
+            matches!(error, StatsError::NotFinite { .. } | StatsError::NotPositive { .. }),
             "{error}"
         );
     }
@@ -373,11 +327,7 @@ fn a_wrong_observation_is_an_error_and_changes_nothing() {
 
 #[test]
 fn an_ended_run_takes_no_more() {
-    let mut decider = Decider::new(Plan {
-        pairs: 20,
-        ..plan(1)
-    })
-    .unwrap();
+    let mut decider = Decider::new(Plan { pairs: 20, ..plan(1) }).unwrap();
     while let Some(state) = decider.next_state() {
         decider.observe(state, 1.0).unwrap();
     }
@@ -390,17 +340,11 @@ fn an_interrupted_run_answers_with_what_it_has() {
     let mut decider = Decider::new(plan(1)).unwrap();
     for _ in 0..8 + 4 * 5 + 2 {
         let state = decider.next_state().unwrap();
-        decider
-            .observe(state, if state == State::Base { 1.0 } else { 0.5 })
-            .unwrap();
+        decider.observe(state, if state == State::Base { 1.0 } else { 0.5 }).unwrap();
     }
     let decision = decider.decision().unwrap();
     assert_eq!((decision.pairs, decision.ci99), (10, None));
-    assert_eq!(
-        decision.verdict,
-        Verdict::Inconclusive,
-        "five fours have no 99 % interval"
-    );
+    assert_eq!(decision.verdict, Verdict::Inconclusive, "five fours have no 99 % interval");
     assert!((decision.ratio - 0.5).abs() < 1e-12);
 }
 
@@ -410,24 +354,14 @@ fn a_plan_that_cannot_answer_is_refused() {
         assert!(Decider::new(Plan { pairs, ..plan(1) }).is_err());
     }
     let threshold = Share::ZERO;
-    assert!(
-        Decider::new(Plan {
-            threshold,
-            ..plan(1)
-        })
-        .is_err()
-    );
+    assert!(Decider::new(Plan { threshold, ..plan(1) }).is_err());
 }
 
 #[test]
 fn huge_and_tiny_values_stay_numbers() {
     let mut decider = Decider::new(plan(1)).unwrap();
     while let Some(state) = decider.next_state() {
-        let value = if state == State::Base {
-            f64::MIN_POSITIVE
-        } else {
-            f64::MAX
-        };
+        let value = if state == State::Base { f64::MIN_POSITIVE } else { f64::MAX };
         decider.observe(state, value).unwrap();
     }
     let decision = decider.decision().unwrap();

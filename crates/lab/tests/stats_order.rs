@@ -48,10 +48,7 @@ fn no_place_in_the_block_is_favoured() {
         first[block[0]] += 1;
     }
     // 1000 each; 27 is the standard deviation.
-    assert!(
-        first.iter().all(|count| (880..1120).contains(count)),
-        "{first:?}"
-    );
+    assert!(first.iter().all(|count| (880..1120).contains(count)), "{first:?}");
 }
 
 #[test]

@@ -13,10 +13,7 @@ fn percent(value: f64) -> Share {
 
 #[track_caller]
 fn close(got: f64, published: f64, tolerance: f64) {
-    assert!(
-        (got - published).abs() <= tolerance,
-        "{got}, published {published}"
-    );
+    assert!((got - published).abs() <= tolerance, "{got}, published {published}");
 }
 
 #[track_caller]
@@ -62,22 +59,11 @@ fn mouse_data_described() {
 /// Table 2.2, last column (infinitely many draws): 23.36 for the mean, 37.83 for the median.
 #[test]
 fn bootstrap_standard_errors_of_the_mouse_data() {
-    let boot = Bootstrap {
-        resamples: 40_000,
-        ..Bootstrap::new(1993)
-    };
+    let boot = Bootstrap { resamples: 40_000, ..Bootstrap::new(1993) };
     let mean = |x: &mut [f64]| x.iter().sum::<f64>() / x.len() as f64;
-    close(
-        boot.standard_error(&TREATED, mean).unwrap().unwrap(),
-        23.36,
-        0.35,
-    );
+    close(boot.standard_error(&TREATED, mean).unwrap().unwrap(), 23.36, 0.35);
     let middle = |x: &mut [f64]| median(x).unwrap();
-    close(
-        boot.standard_error(&TREATED, middle).unwrap().unwrap(),
-        37.83,
-        0.5,
-    );
+    close(boot.standard_error(&TREATED, middle).unwrap().unwrap(), 37.83, 0.5);
 }
 
 /// Efron & Tibshirani (1993), §14.2 and table 14.2: variance (n in the denominator) of test A of the
@@ -95,11 +81,7 @@ fn percentile_and_bca_intervals_of_the_spatial_test_data() {
         x.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / x.len() as f64
     };
     close(variance(&mut a.clone()), 171.5, 0.05);
-    let boot = Bootstrap {
-        resamples: 20_000,
-        ..Bootstrap::new(1)
-    }
-    .with_confidence(percent(90.0));
+    let boot = Bootstrap { resamples: 20_000, ..Bootstrap::new(1) }.with_confidence(percent(90.0));
     close_ends(boot.percentile(&a, variance).unwrap(), (100.8, 233.9), 5.0);
     close_ends(boot.bca(&a, variance).unwrap(), (115.8, 259.6), 5.0);
 }
@@ -172,25 +154,16 @@ fn signed_rank_of_the_depression_data() {
     close(test.p, 2.0 * 0.019_53, 1e-5);
     let mut located = signed_rank::hodges_lehmann(&differences).unwrap();
     close(located.estimate, 0.46, 1e-9);
-    close_ends(
-        located.interval(percent(96.0)).unwrap(),
-        (0.010, 0.786),
-        1e-9,
-    );
-    close_ends(
-        located.interval(percent(95.0)).unwrap(),
-        (0.010, 0.786),
-        1e-9,
-    );
+    close_ends(located.interval(percent(96.0)).unwrap(), (0.010, 0.786), 1e-9);
+    close_ends(located.interval(percent(95.0)).unwrap(), (0.010, 0.786), 1e-9);
 }
 
 /// Darwin's maize, crossed less self-fertilised, in eighths of an inch (Fisher, "The Design of
 /// Experiments", 1935, table 3); SciPy's manual page of `wilcoxon`: T- = 24, two-sided P = 0.0413.
 #[test]
 fn signed_rank_of_darwins_maize() {
-    let differences = [
-        49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0,
-    ];
+    let differences =
+        [49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0, -48.0];
     let test = signed_rank::signed_rank(&differences).unwrap();
     assert_eq!(120.0 - test.v, 24.0);
     close(test.p, 0.041_259_765_625, 1e-12);
@@ -239,9 +212,7 @@ fn binomial_intervals_of_newcombe() {
 /// each other from an ordinary z-score, the case Iglewicz & Hoaglin made the modified one for.
 #[test]
 fn modified_z_scores_find_what_is_far() {
-    let uranium = [
-        199.31, 199.53, 200.19, 200.82, 201.92, 201.95, 202.18, 245.57,
-    ];
+    let uranium = [199.31, 199.53, 200.19, 200.82, 201.92, 201.95, 202.18, 245.57];
     assert_eq!(outliers(&uranium).unwrap(), [7]);
     let masked = [2.1, 2.6, 2.4, 2.5, 2.3, 2.1, 2.3, 2.6, 8.2, 8.3];
     assert_eq!(outliers(&masked).unwrap(), [8, 9]);
@@ -249,9 +220,5 @@ fn modified_z_scores_find_what_is_far() {
     assert!(warned.warning().unwrap().contains("2 of 10"));
     assert_eq!(warned.n, 10, "warned about, not removed");
     // 0.6745 (8.3 - 2.45) / 0.15 by hand.
-    close(
-        modified_z_scores(&masked).unwrap()[9],
-        0.6745 * 5.85 / 0.15,
-        1e-9,
-    );
+    close(modified_z_scores(&masked).unwrap()[9], 0.6745 * 5.85 / 0.15, 1e-9);
 }

@@ -59,10 +59,7 @@ fn a_large_difference_shows_in_three_repeats() {
 /// All three above 1, but three of three happens by chance once in four.
 #[test]
 fn three_repeats_that_lean_one_way_settle_nothing() {
-    assert_eq!(
-        higher(&[(1.01, 1.0), (1.10, 1.0), (1.03, 1.0)]).verdict,
-        Verdict::Inconclusive
-    );
+    assert_eq!(higher(&[(1.01, 1.0), (1.10, 1.0), (1.03, 1.0)]).verdict, Verdict::Inconclusive);
 }
 
 #[test]
@@ -84,10 +81,7 @@ fn pairs_see_through_what_both_share() {
 #[test]
 fn json_is_what_results_json_says() {
     let several = serde_json::to_value(estimate(&[4.0; 5], 1).unwrap()).unwrap();
-    assert_eq!(
-        several.to_string(),
-        r#"{"median":4.0,"ci95":[4.0,4.0],"n":5}"#
-    );
+    assert_eq!(several.to_string(), r#"{"median":4.0,"ci95":[4.0,4.0],"n":5}"#);
     let one = serde_json::to_value(estimate(&[4.0], 1).unwrap()).unwrap();
     assert_eq!(one.to_string(), r#"{"median":4.0,"ci95":null,"n":1}"#);
     let compared = serde_json::to_value(higher(&[(3.0, 3.0); 5])).unwrap();
@@ -139,10 +133,7 @@ fn what_is_not_a_measurement_is_refused() {
     for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let set = [1.0, wrong];
         let refused = |error: StatsError| {
-            assert!(
-                matches!(error, StatsError::NotFinite { index: 1, .. }),
-                "{error}"
-            );
+            assert!(matches!(error, StatsError::NotFinite { index: 1, .. }), "{error}");
         };
         refused(median(&set).unwrap_err());
         refused(quantile(&set, threshold).unwrap_err());
@@ -158,10 +149,7 @@ fn what_is_not_a_measurement_is_refused() {
     }
     for wrong in [0.0, -3.0] {
         let refused = |error: StatsError| {
-            assert!(
-                matches!(error, StatsError::NotPositive { index: 1, .. }),
-                "{error}"
-            );
+            assert!(matches!(error, StatsError::NotPositive { index: 1, .. }), "{error}");
         };
         let set = [1.0, wrong];
         refused(geometric_mean(&set).unwrap_err());
@@ -198,11 +186,7 @@ fn bursts_widen_the_interval_of_a_loss() {
     for _ in 0..300 {
         let (mut bad, mut lost) = (false, 0);
         for _ in 0..10_000 {
-            bad = if bad {
-                !draw.random_bool(leave)
-            } else {
-                draw.random_bool(enter)
-            };
+            bad = if bad { !draw.random_bool(leave) } else { draw.random_bool(enter) };
             lost += bad as u64;
         }
         let one = binomial::loss_agrees(lost, 10_000, expected).unwrap();

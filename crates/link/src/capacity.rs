@@ -106,11 +106,9 @@ impl Server {
     pub(crate) fn new(capacity: &Capacity, start: Time) -> Self {
         match capacity {
             Capacity::Unlimited => Self::Unlimited,
-            Capacity::Fixed(rate) => Self::Fixed {
-                rate: rate.bits_per_second().max(1),
-                free: start,
-                rest: 0,
-            },
+            Capacity::Fixed(rate) => {
+                Self::Fixed { rate: rate.bits_per_second().max(1), free: start, rest: 0 }
+            }
             Capacity::Trace(trace) => Self::Trace {
                 trace: trace.clone(),
                 start,
@@ -124,13 +122,7 @@ impl Server {
     /// one that ran out of frames (`LinkQueue::rationalize` in mahimahi's link_queue.cc).
     #[inline]
     pub(crate) fn wake(&mut self, now: Time) {
-        if let Self::Trace {
-            trace,
-            start,
-            opportunity,
-            left,
-        } = self
-        {
+        if let Self::Trace { trace, start, opportunity, left } = self {
             *opportunity = trace.first_after(now.since(*start));
             *left = Trace::OPPORTUNITY.count();
         }
@@ -142,12 +134,9 @@ impl Server {
         match self {
             Self::Unlimited => since,
             Self::Fixed { free, .. } => since.max(*free),
-            Self::Trace {
-                trace,
-                start,
-                opportunity,
-                ..
-            } => since.max(*start + trace.at(*opportunity)),
+            Self::Trace { trace, start, opportunity, .. } => {
+                since.max(*start + trace.at(*opportunity))
+            }
         }
     }
 
@@ -166,12 +155,7 @@ impl Server {
                 *rest = remainder;
                 *free
             }
-            Self::Trace {
-                trace,
-                start,
-                opportunity,
-                left,
-            } => {
+            Self::Trace { trace, start, opportunity, left } => {
                 let each = Trace::OPPORTUNITY.count();
                 // The frame's last byte goes with the opportunity that holds byte `last`, counted
                 // from the beginning of the one in use.

@@ -16,25 +16,14 @@ pub enum LinkError {
         known: &'static str,
     },
     #[error("`{found}` is not a setting of {of}{hint}: it takes {known}")]
-    UnknownSetting {
-        of: &'static str,
-        found: String,
-        hint: String,
-        known: String,
-    },
+    UnknownSetting { of: &'static str, found: String, hint: String, known: String },
     #[error("{setting} {problem}")]
-    Invalid {
-        setting: &'static str,
-        problem: String,
-    },
+    Invalid { setting: &'static str, problem: String },
 }
 
 impl LinkError {
     pub(crate) fn invalid(setting: &'static str, problem: impl Into<String>) -> Self {
-        Self::Invalid {
-            setting,
-            problem: problem.into(),
-        }
+        Self::Invalid { setting, problem: problem.into() }
     }
 }
 
@@ -50,11 +39,7 @@ pub enum TraceError {
     #[error(
         "line {line} of the trace says {found} ms after {before} ms: times must not go backwards"
     )]
-    Backwards {
-        line: usize,
-        found: u64,
-        before: u64,
-    },
+    Backwards { line: usize, found: u64, before: u64 },
     #[error("line {line} of the trace says {found} ms: at most a year of trace can be replayed")]
     TooLate { line: usize, found: u64 },
     #[error("the trace ends at 0 ms: its last line is its length and must be later")]

@@ -24,10 +24,7 @@ pub(crate) struct Flight<P> {
 
 impl<P> Flight<P> {
     pub(crate) fn new() -> Self {
-        Self {
-            line: VecDeque::new(),
-            astray: BinaryHeap::new(),
-        }
+        Self { line: VecDeque::new(), astray: BinaryHeap::new() }
     }
 
     /// Not before the one ahead of it.
@@ -74,11 +71,7 @@ impl<P> Flight<P> {
         };
         if astray_first {
             let due = self.astray.peek().is_some_and(|item| item.0.at <= now);
-            return if due {
-                self.astray.pop().map(|item| item.0)
-            } else {
-                None
-            };
+            return if due { self.astray.pop().map(|item| item.0) } else { None };
         }
         let due = self.line.front().is_some_and(|item| item.at <= now);
         if due { self.line.pop_front() } else { None }

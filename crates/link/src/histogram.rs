@@ -13,11 +13,7 @@ pub struct Occupancy {
 
 impl Occupancy {
     pub(crate) fn new(start: Time) -> Self {
-        Self {
-            held: Histogram::default(),
-            now: 0,
-            since: start,
-        }
+        Self { held: Histogram::default(), now: 0, since: start }
     }
 
     /// The size that the queue did not exceed for `share` of the time.
@@ -125,12 +121,7 @@ impl Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self {
-            buckets: vec![0; BUCKETS].into_boxed_slice(),
-            weight: 0,
-            sum: 0,
-            max: 0,
-        }
+        Self { buckets: vec![0; BUCKETS].into_boxed_slice(), weight: 0, sum: 0, max: 0 }
     }
 }
 

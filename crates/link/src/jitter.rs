@@ -24,11 +24,7 @@ pub enum JitterShape {
 }
 
 impl Jitter {
-    pub const NONE: Self = Self {
-        spread: Span::ZERO,
-        shape: JitterShape::Uniform,
-        reorder: false,
-    };
+    pub const NONE: Self = Self { spread: Span::ZERO, shape: JitterShape::Uniform, reorder: false };
 
     pub fn validate(&self) -> Result<(), LinkError> {
         if self.spread > LONGEST {
@@ -79,10 +75,7 @@ impl std::str::FromStr for Jitter {
                 });
             }
         };
-        let mut jitter = Self {
-            spread,
-            ..Self::NONE
-        };
+        let mut jitter = Self { spread, ..Self::NONE };
         for term in parts {
             match term {
                 Term::Word("uniform") => jitter.shape = JitterShape::Uniform,
@@ -133,9 +126,8 @@ mod tests {
 
     fn moments(jitter: Jitter, delay: Span) -> (f64, f64, f64, f64) {
         let mut random = Stream::new(3, "jitter");
-        let values: Vec<f64> = (0..200_000)
-            .map(|_| jitter.vary(delay, &mut random).millis_f64())
-            .collect();
+        let values: Vec<f64> =
+            (0..200_000).map(|_| jitter.vary(delay, &mut random).millis_f64()).collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / values.len() as f64;
         let min = values.iter().copied().fold(f64::MAX, f64::min);
@@ -157,10 +149,7 @@ mod tests {
         let (mean, deviation, min, max) = moments(jitter, Span::from_millis(10));
         assert!((mean - 10.0).abs() < 0.01, "{mean}");
         assert!((deviation - 1.0).abs() < 0.01, "{deviation}");
-        assert!(
-            (4.0..6.5).contains(&min) && (13.5..16.0).contains(&max),
-            "{min} {max}"
-        );
+        assert!((4.0..6.5).contains(&min) && (13.5..16.0).contains(&max), "{min} {max}");
     }
 
     #[test]

@@ -70,11 +70,7 @@ impl<P: Packet> Link<P> {
         let now = self.clock;
         let size = packet.size();
         self.stats.arrived.add(size);
-        let item = Queued {
-            packet,
-            size,
-            arrived: now,
-        };
+        let item = Queued { packet, size, arrived: now };
         self.queue.enqueue(now, item, &mut self.stats);
         if self.serving.is_none() && self.next_start.is_none() {
             self.server.wake(now);
@@ -110,11 +106,7 @@ impl<P: Packet> Link<P> {
         } else {
             self.expected = item.sequence + 1;
         }
-        Some(Delivery {
-            at: item.at,
-            arrived: item.arrived,
-            packet: item.packet,
-        })
+        Some(Delivery { at: item.at, arrived: item.arrived, packet: item.packet })
     }
 
     /// Changes the link while it runs. Packets in the queue and in flight stay, except those a
@@ -127,8 +119,7 @@ impl<P: Packet> Link<P> {
         let now = self.clock;
         let old = std::mem::replace(&mut self.config, config.clone());
         self.loss.reconfigure(&config.loss);
-        self.queue
-            .reconfigure(now, &config.queue, config.rate.mean_rate(), &mut self.stats)?;
+        self.queue.reconfigure(now, &config.queue, config.rate.mean_rate(), &mut self.stats)?;
         if old.rate != config.rate {
             let server = std::mem::replace(&mut self.server, Server::new(&config.rate, now));
             self.server.wake(now);
@@ -171,14 +162,8 @@ impl<P: Packet> Link<P> {
             entered: self.stats.arrived + self.stats.duplicated,
             delivered: self.stats.delivered,
             dropped: self.stats.dropped.total(),
-            queued: Count {
-                packets: packets as u64,
-                bytes,
-            },
-            in_flight: Count {
-                packets: self.in_flight() as u64,
-                bytes: self.in_flight.bytes,
-            },
+            queued: Count { packets: packets as u64, bytes },
+            in_flight: Count { packets: self.in_flight() as u64, bytes: self.in_flight.bytes },
         }
     }
 
@@ -237,19 +222,11 @@ impl<P: Packet> Link<P> {
         let drawn =
             |share: units::Share, stream: &mut Stream| !share.is_zero() && stream.happens(share);
         let corrupted = drawn(config.corrupt, &mut self.corrupt);
-        let flip = if config.corrupt.is_zero() {
-            0
-        } else {
-            self.corrupt.bits()
-        };
+        let flip = if config.corrupt.is_zero() { 0 } else { self.corrupt.bits() };
         let duplicated = drawn(config.duplicate, &mut self.duplicate);
         let held_back = drawn(config.reorder.share, &mut self.reorder);
         let delay = config.jitter.vary(config.delay, &mut self.jitter);
-        let Queued {
-            mut packet,
-            size,
-            arrived,
-        } = item;
+        let Queued { mut packet, size, arrived } = item;
         if self.loss.takes_next() {
             self.in_flight.remove(size);
             self.stats.dropped.loss.add(size);
@@ -260,11 +237,7 @@ impl<P: Packet> Link<P> {
             self.stats.corrupted.add(size);
         }
         let at = at + delay;
-        let at = if held_back {
-            at + config.reorder.delay
-        } else {
-            at
-        };
+        let at = if held_back { at + config.reorder.delay } else { at };
         if duplicated {
             let copy = packet.clone();
             self.stats.duplicated.add(size);
@@ -278,13 +251,7 @@ impl<P: Packet> Link<P> {
 
     #[inline]
     fn send(&mut self, at: Time, arrived: Time, size: Bytes, packet: P, held_back: bool) {
-        let item = Airborne {
-            at,
-            sequence: self.next_sequence,
-            arrived,
-            size,
-            packet,
-        };
+        let item = Airborne { at, sequence: self.next_sequence, arrived, size, packet };
         self.next_sequence += 1;
         if held_back {
             self.flight.push_held_back(item);

@@ -77,10 +77,7 @@ impl LossTrace {
                     ',' => {}
                     space if space.is_whitespace() => {}
                     _ => {
-                        return Err(TraceError::NotALoss {
-                            line: index + 1,
-                            found,
-                        });
+                        return Err(TraceError::NotALoss { line: index + 1, found });
                     }
                 }
             }
@@ -148,12 +145,7 @@ pub(crate) struct LossProcess {
 
 impl LossProcess {
     pub(crate) fn new(model: &Loss, seed: u64) -> Self {
-        Self {
-            model: model.clone(),
-            random: Stream::new(seed, "loss"),
-            bad: false,
-            next: 0,
-        }
+        Self { model: model.clone(), random: Stream::new(seed, "loss"), bad: false, next: 0 }
     }
 
     /// Goes on with the same stream, in the same state where the new model has that state.
@@ -172,11 +164,7 @@ impl LossProcess {
             Loss::Bernoulli(share) if share.is_zero() => false,
             Loss::Bernoulli(share) => self.random.happens(*share),
             Loss::GilbertElliott(model) => {
-                let (kept, change) = if self.bad {
-                    (model.h, model.r)
-                } else {
-                    (model.k, model.p)
-                };
+                let (kept, change) = if self.bad { (model.h, model.r) } else { (model.k, model.p) };
                 let lost = !self.random.happens(kept);
                 self.bad ^= self.random.happens(change);
                 lost
@@ -210,10 +198,7 @@ fn gilbert(text: &str) -> Result<GilbertElliott, LinkError> {
     let r = match r {
         Some(r) => r,
         // Through its text, so that it reads back as the same number.
-        None => Share::new(1.0 - p.fraction())
-            .unwrap_or_default()
-            .to_string()
-            .parse()?,
+        None => Share::new(1.0 - p.fraction()).unwrap_or_default().to_string().parse()?,
     };
     Ok(GilbertElliott { p, r, h, k })
 }
@@ -253,9 +238,7 @@ mod tests {
     fn gilbert_changes_state_as_often_as_it_says() {
         let lost = losses("gilbert:p=1%,r=30%", 1_000_000);
         let after = |state: bool| {
-            lost.windows(2)
-                .filter(move |pair| pair[0] == state)
-                .map(move |pair| pair[1] != state)
+            lost.windows(2).filter(move |pair| pair[0] == state).map(move |pair| pair[1] != state)
         };
         let (p, in_good) = share(after(false));
         let (r, in_bad) = share(after(true));
@@ -272,10 +255,7 @@ mod tests {
         assert!((expected - (0.7 + 10.0 * 0.01) / 11.0).abs() < 1e-12);
         let (lost, count) = share(losses("gilbert:p=2%,r=20%,h=30%,k=99%", 1_000_000).into_iter());
         let correlation = (2.0 - 0.22) / 0.22;
-        assert!(
-            within(lost, expected, count / correlation),
-            "{lost} of {expected}"
-        );
+        assert!(within(lost, expected, count / correlation), "{lost} of {expected}");
     }
 
     #[test]
@@ -289,22 +269,12 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         let message = |text: &str| text.parse::<Loss>().unwrap_err().to_string();
-        assert!(
-            message("140%").contains("from 0% to 100%"),
-            "{}",
-            message("140%")
-        );
+        assert!(message("140%").contains("from 0% to 100%"), "{}", message("140%"));
         assert!(message("gilbrt:p=1%").contains("did you mean `gilbert`?"));
         assert!(message("gilbert:q=1%").contains("p=, r=, h=, k="));
         assert!(message("gilbert:r=1%").contains("has no `p`"));
         assert!(message("trace:0012").contains("line 1 of the loss trace has `2`"));
         assert!(message("trace:").contains("empty"));
-        assert_eq!(
-            LossTrace::parse("0 1\n0,x"),
-            Err(TraceError::NotALoss {
-                line: 2,
-                found: 'x'
-            })
-        );
+        assert_eq!(LossTrace::parse("0 1\n0,x"), Err(TraceError::NotALoss { line: 2, found: 'x' }));
     }
 }

@@ -65,10 +65,7 @@ mod tests {
 
     #[test]
     fn never_below_one_byte() {
-        assert_eq!(
-            Overhead::ETHERNET.on_the_medium(Bytes::new(1514)).count(),
-            1538
-        );
+        assert_eq!(Overhead::ETHERNET.on_the_medium(Bytes::new(1514)).count(), 1538);
         assert_eq!(Overhead::IP.on_the_medium(Bytes::new(1514)).count(), 1500);
         assert_eq!(Overhead::IP.on_the_medium(Bytes::new(14)).count(), 1);
         assert_eq!(Overhead::IP.on_the_medium(Bytes::new(3)).count(), 1);

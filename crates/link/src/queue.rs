@@ -99,13 +99,7 @@ macro_rules! each {
 impl<P: Packet> Queue<P> {
     pub fn new(config: &QueueConfig, pace: Option<Rate>, seed: u64) -> Result<Self, LinkError> {
         config.validate()?;
-        Ok(Self {
-            config: *config,
-            pace,
-            seed,
-            generation: 0,
-            kind: Kind::new(config, pace, seed),
-        })
+        Ok(Self { config: *config, pace, seed, generation: 0, kind: Kind::new(config, pace, seed) })
     }
 
     #[inline]

@@ -11,10 +11,7 @@ pub struct Reorder {
 }
 
 impl Reorder {
-    pub const NONE: Self = Self {
-        share: Share::ZERO,
-        delay: Span::ZERO,
-    };
+    pub const NONE: Self = Self { share: Share::ZERO, delay: Span::ZERO };
 
     pub fn validate(&self) -> Result<(), LinkError> {
         if !self.share.is_zero() && self.delay == Span::ZERO {
@@ -39,14 +36,12 @@ impl std::str::FromStr for Reorder {
         let parts: Vec<Term<'_>> = terms(text).collect();
         let reorder = match parts[..] {
             [Term::Word("none")] => Self::NONE,
-            [Term::Word(share)] => Self {
-                share: share.parse().map_err(|_| unknown(text))?,
-                delay: Span::ZERO,
-            },
-            [Term::Word(share), Term::Word(delay)] => Self {
-                share: share.parse()?,
-                delay: delay.parse()?,
-            },
+            [Term::Word(share)] => {
+                Self { share: share.parse().map_err(|_| unknown(text))?, delay: Span::ZERO }
+            }
+            [Term::Word(share), Term::Word(delay)] => {
+                Self { share: share.parse()?, delay: delay.parse()? }
+            }
             _ => return Err(unknown(text)),
         };
         reorder.validate()?;

@@ -78,10 +78,7 @@ impl Count {
 impl std::ops::Add for Count {
     type Output = Self;
     fn add(self, other: Self) -> Self {
-        Self {
-            packets: self.packets + other.packets,
-            bytes: self.bytes + other.bytes,
-        }
+        Self { packets: self.packets + other.packets, bytes: self.bytes + other.bytes }
     }
 }
 

@@ -62,13 +62,12 @@ pub(crate) fn name_and_terms(text: &str) -> (&str, &str) {
 }
 
 pub(crate) fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
-    text.split(',')
-        .map(str::trim)
-        .filter(|term| !term.is_empty())
-        .map(|term| match term.split_once('=') {
+    text.split(',').map(str::trim).filter(|term| !term.is_empty()).map(|term| {
+        match term.split_once('=') {
             Some((name, value)) => Term::Pair(name.trim(), value.trim()),
             None => Term::Word(term),
-        })
+        }
+    })
 }
 
 /// ", did you mean `x`?" where one of `known` is near enough to `found`.
@@ -99,14 +98,8 @@ mod tests {
 
     #[test]
     fn hints_only_at_what_is_near() {
-        assert_eq!(
-            hint("dropptail", &["droptail", "red"]),
-            ", did you mean `droptail`?"
-        );
-        assert_eq!(
-            hint("codle", &["droptail", "codel"]),
-            ", did you mean `codel`?"
-        );
+        assert_eq!(hint("dropptail", &["droptail", "red"]), ", did you mean `droptail`?");
+        assert_eq!(hint("codle", &["droptail", "codel"]), ", did you mean `codel`?");
         assert_eq!(hint("banana", &["droptail", "codel"]), "");
     }
 }

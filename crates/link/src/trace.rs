@@ -39,20 +39,14 @@ impl Trace {
             }
             let before = milliseconds.last().copied().unwrap_or(0);
             if found < before {
-                return Err(TraceError::Backwards {
-                    line,
-                    found,
-                    before,
-                });
+                return Err(TraceError::Backwards { line, found, before });
             }
             milliseconds.push(found);
         }
         match milliseconds.last() {
             None => Err(TraceError::Empty),
             Some(0) => Err(TraceError::NoLength),
-            Some(_) => Ok(Self {
-                milliseconds: milliseconds.into_boxed_slice(),
-            }),
+            Some(_) => Ok(Self { milliseconds: milliseconds.into_boxed_slice() }),
         }
     }
 
@@ -84,10 +78,7 @@ impl Trace {
     pub(crate) fn first_after(&self, passed: Span) -> u64 {
         let count = self.milliseconds.len() as u64;
         let milliseconds = passed.nanos() / 1_000_000;
-        let (repeated, within) = (
-            milliseconds / self.length_ms(),
-            milliseconds % self.length_ms(),
-        );
+        let (repeated, within) = (milliseconds / self.length_ms(), milliseconds % self.length_ms());
         let skipped = self.milliseconds.partition_point(|at| *at <= within) as u64;
         // The last opportunity of the repetition before falls on this one's time 0 and is over.
         repeated * count + skipped
@@ -119,27 +110,11 @@ mod tests {
         let error = |text: &str| Trace::parse(text).unwrap_err();
         assert_eq!(error("# nothing\n\n"), TraceError::Empty);
         assert_eq!(error("0\n0\n"), TraceError::NoLength);
-        assert_eq!(
-            error("1\n5\n3\n"),
-            TraceError::Backwards {
-                line: 3,
-                found: 3,
-                before: 5
-            }
-        );
-        assert_eq!(
-            error("1\n5.5\n"),
-            TraceError::NotANumber {
-                line: 2,
-                found: "5.5".to_owned()
-            }
-        );
+        assert_eq!(error("1\n5\n3\n"), TraceError::Backwards { line: 3, found: 3, before: 5 });
+        assert_eq!(error("1\n5.5\n"), TraceError::NotANumber { line: 2, found: "5.5".to_owned() });
         assert_eq!(
             error("99999999999999999"),
-            TraceError::TooLate {
-                line: 1,
-                found: 99_999_999_999_999_999
-            }
+            TraceError::TooLate { line: 1, found: 99_999_999_999_999_999 }
         );
         assert!(error("1\nfive").to_string().contains("line 2"));
     }

@@ -22,27 +22,18 @@ fn ten_mbit(queue: &str) -> LinkConfig {
 fn stream(link: &mut Link<TestPacket>, from: Span, until: Span, gap: Span, ecn: bool) {
     let mut now = from.nanos();
     while now < until.nanos() {
-        let packet = TestPacket {
-            ecn,
-            ..TestPacket::new(now, 1250)
-        };
+        let packet = TestPacket { ecn, ..TestPacket::new(now, 1250) };
         link.arrive(at(now), packet);
         now += gap.nanos();
     }
 }
 
 fn median_wait(stats: &LinkStats) -> f64 {
-    stats
-        .sojourns
-        .quantile(Share::new(0.5).unwrap())
-        .millis_f64()
+    stats.sojourns.quantile(Share::new(0.5).unwrap()).millis_f64()
 }
 
 fn four_senders(queue: &str, ecn: bool) -> (Link<TestPacket>, u64) {
-    let config = LinkConfig {
-        delay: Span::from_millis(40),
-        ..ten_mbit(queue)
-    };
+    let config = LinkConfig { delay: Span::from_millis(40), ..ten_mbit(queue) };
     let mut senders: Vec<Sender> = (0..4).map(|flow| Sender::new(flow, ecn)).collect();
     let link = transfer(&config, &mut senders, 60);
     let delivered = senders.iter().map(|sender| sender.delivered).sum();
@@ -70,12 +61,7 @@ fn head_drop_keeps_the_newest() {
 
 #[test]
 fn a_frame_too_large_for_the_queue_empties_none() {
-    for queue in [
-        "droptail:2500B",
-        "headdrop:2500B",
-        "fq_codel:2500B",
-        "codel:2500B",
-    ] {
+    for queue in ["droptail:2500B", "headdrop:2500B", "fq_codel:2500B", "codel:2500B"] {
         let mut link = link(&ten_mbit(queue));
         for (number, size) in [(0, 1250), (1, 1250), (2, 1250), (3, 3000)] {
             link.arrive(at(0), TestPacket::new(number, size));
@@ -88,11 +74,7 @@ fn a_frame_too_large_for_the_queue_empties_none() {
 #[test]
 fn a_deep_queue_without_management_stands_full() {
     let (link, delivered) = four_senders("droptail:300p", false);
-    assert!(
-        median_wait(link.stats()) > 150.0,
-        "{}",
-        median_wait(link.stats())
-    );
+    assert!(median_wait(link.stats()) > 150.0, "{}", median_wait(link.stats()));
     assert!(delivered > FULL * 98 / 100);
 }
 
@@ -138,10 +120,7 @@ fn codel_drops_by_its_control_law() {
     assert!((120.0..130.0).contains(&drops[0]), "{}", drops[0]);
     let mut due = drops[0];
     for (index, drop) in drops.iter().enumerate().take(20) {
-        assert!(
-            (drop - due).abs() < 6.0,
-            "drop {index} at {drop}, due {due}"
-        );
+        assert!((drop - due).abs() < 6.0, "drop {index} at {drop}, due {due}");
         due += 100.0 / ((index + 1) as f64).sqrt();
     }
 }
@@ -164,10 +143,7 @@ fn codel_leaves_a_queue_below_its_target_alone() {
 /// queue.
 #[test]
 fn codel_never_drops_the_only_packet() {
-    let config = LinkConfig {
-        rate: "1mbit".parse().unwrap(),
-        ..ten_mbit("codel")
-    };
+    let config = LinkConfig { rate: "1mbit".parse().unwrap(), ..ten_mbit("codel") };
     let mut link = link(&config);
     link.arrive(at(0), TestPacket::new(0, 1250));
     for number in 0..100 {
@@ -223,13 +199,7 @@ fn pie_marks_while_that_helps() {
     assert!((3.0..30.0).contains(&wait), "{wait} ms");
     assert!(delivered > FULL * 90 / 100, "{delivered} of {FULL}");
     let mut flood = world::link(&ten_mbit("pie:limit=300p,ecn"));
-    stream(
-        &mut flood,
-        Span::ZERO,
-        Span::from_secs(10),
-        Span::from_micros(500),
-        true,
-    );
+    stream(&mut flood, Span::ZERO, Span::from_secs(10), Span::from_micros(500), true);
     assert!(flood.stats().dropped.early.packets > 0);
 }
 
@@ -245,10 +215,7 @@ fn red_holds_the_average_between_its_thresholds() {
         let stats = link.stats();
         let packets = stats.occupancy.mean() / 1514.0;
         assert!((8.0..40.0).contains(&packets), "{queue}: {packets}");
-        assert!(
-            delivered > FULL * 90 / 100,
-            "{queue}: {delivered} of {FULL}"
-        );
+        assert!(delivered > FULL * 90 / 100, "{queue}: {delivered} of {FULL}");
         assert_eq!(stats.dropped.overflow.packets, 0, "{queue}");
         assert_eq!(stats.marked.packets > 0, ecn);
     }
@@ -256,9 +223,7 @@ fn red_holds_the_average_between_its_thresholds() {
 
 #[test]
 fn red_passes_what_stays_below_its_lower_threshold() {
-    let mut link = link(&ten_mbit(
-        "red:limit=100p,min=10p,max=30p,p=100%,weight=100%",
-    ));
+    let mut link = link(&ten_mbit("red:limit=100p,min=10p,max=30p,p=100%,weight=100%"));
     for burst in 0..1000u64 {
         for number in 0..10 {
             link.arrive(at(burst * 20_000_000), TestPacket::new(number, 1250));
@@ -278,10 +243,7 @@ fn fq_codel_shares_between_unequal_flows() {
         // 1 ms of the link each 0.4 ms from one, each 1.2 ms from the other.
         link.arrive(now, TestPacket::new(step, 1250));
         if step % 3 == 0 {
-            let other = TestPacket {
-                flow: 1,
-                ..TestPacket::new(step, 1250)
-            };
+            let other = TestPacket { flow: 1, ..TestPacket::new(step, 1250) };
             link.arrive(now, other);
         }
         while let Some(delivery) = link.deliver(now) {
@@ -300,10 +262,7 @@ fn fq_codel_shares_bytes() {
     for step in 0..40_000u64 {
         let now = at(step * 400_000);
         for (flow, size) in [(0, 1500), (1, 300), (1, 300), (1, 300)] {
-            let packet = TestPacket {
-                flow,
-                ..TestPacket::new(step, size)
-            };
+            let packet = TestPacket { flow, ..TestPacket::new(step, size) };
             link.arrive(now, packet);
         }
         while let Some(delivery) = link.deliver(now) {
@@ -324,10 +283,7 @@ fn fq_codel_lets_sparse_flows_pass() {
             let now = at(step * 500_000);
             link.arrive(now, TestPacket::new(step, 1250));
             if step % 100 == 50 {
-                let sparse = TestPacket {
-                    flow: 7,
-                    ..TestPacket::new(step, 100)
-                };
+                let sparse = TestPacket { flow: 7, ..TestPacket::new(step, 100) };
                 link.arrive(now, sparse);
             }
             while let Some(delivery) = link.deliver(now) {
@@ -356,10 +312,7 @@ fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
     for step in 2..3002u64 {
         let now = at(step * 1_000_000 + 1000);
         let flow = 1 + step % 2;
-        let eager = TestPacket {
-            flow,
-            ..TestPacket::new(step, 1250)
-        };
+        let eager = TestPacket { flow, ..TestPacket::new(step, 1250) };
         link.arrive(now, eager);
         while let Some(delivery) = link.deliver(now) {
             delivered[delivery.packet.flow as usize] += 1;
@@ -373,10 +326,7 @@ fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
 #[test]
 fn fq_codel_drops_from_the_fattest_flow() {
     let mut link = link(&ten_mbit("fq_codel:limit=100p"));
-    let thin = |number| TestPacket {
-        flow: 1,
-        ..TestPacket::new(number, 1250)
-    };
+    let thin = |number| TestPacket { flow: 1, ..TestPacket::new(number, 1250) };
     for number in 0..10 {
         link.arrive(at(0), thin(number));
     }
@@ -388,11 +338,7 @@ fn fq_codel_drops_from_the_fattest_flow() {
     let of_thin = deliveries.iter().filter(|(_, p)| p.flow == 1).count();
     assert_eq!(of_thin, 10);
     // From the head: the fat flow's last ones are there.
-    assert!(
-        deliveries
-            .iter()
-            .any(|(_, p)| p.flow == 0 && p.number == 499)
-    );
+    assert!(deliveries.iter().any(|(_, p)| p.flow == 0 && p.number == 499));
 }
 
 /// Half of the fattest flow at once, at most 64 packets, so that the search for it is rare.

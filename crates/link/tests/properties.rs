@@ -140,11 +140,7 @@ fn arrivals() -> impl Strategy<Value = Vec<(Time, TestPacket)>> {
         numbered
             .map(|(number, (gap, size, flow, ecn))| {
                 now += gap;
-                let packet = TestPacket {
-                    flow,
-                    ecn,
-                    ..TestPacket::new(number as u64, size)
-                };
+                let packet = TestPacket { flow, ecn, ..TestPacket::new(number as u64, size) };
                 (at(now), packet)
             })
             .collect()
@@ -191,18 +187,8 @@ fn config() -> impl Strategy<Value = LinkConfig> {
     let overhead = prop_oneof![Just("0"), Just("ethernet"), Just("ip"), Just("-2000")];
     let share = prop_oneof![Just(Share::ZERO), Just(Share::new(0.2).unwrap())];
     let delay = prop_oneof![Just(Span::ZERO), Just(Span::from_millis(2))];
-    let parts = (
-        rate,
-        queue,
-        loss,
-        jitter,
-        reorder,
-        overhead,
-        share.clone(),
-        share,
-        delay,
-        any::<u64>(),
-    );
+    let parts =
+        (rate, queue, loss, jitter, reorder, overhead, share.clone(), share, delay, any::<u64>());
     parts.prop_map(
         |(rate, queue, loss, jitter, reorder, overhead, duplicate, corrupt, delay, seed)| {
             LinkConfig {

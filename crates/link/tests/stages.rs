@@ -43,10 +43,7 @@ fn packets_queue_are_serialised_and_propagate() {
     assert_eq!(link.next_event(), Some(at(1500)));
     assert_eq!(link.next_delivery(), Some(at(11_000)));
     link.arrive(at(9000), TestPacket::new(4, 1000));
-    assert_eq!(
-        times(&drain(&mut link)),
-        [(11_000, 1), (11_500, 2), (12_500, 3), (20_000, 4)]
-    );
+    assert_eq!(times(&drain(&mut link)), [(11_000, 1), (11_500, 2), (12_500, 3), (20_000, 4)]);
     assert!(link.balance().holds());
     let stats = link.stats();
     assert_eq!(stats.sojourns.packets(), 4);
@@ -55,10 +52,7 @@ fn packets_queue_are_serialised_and_propagate() {
 
 #[test]
 fn a_lost_packet_has_used_the_rate() {
-    let mut link = link(&LinkConfig {
-        loss: "trace:10".parse().unwrap(),
-        ..eight_gbit()
-    });
+    let mut link = link(&LinkConfig { loss: "trace:10".parse().unwrap(), ..eight_gbit() });
     link.arrive(at(0), TestPacket::new(1, 1000));
     link.arrive(at(0), TestPacket::new(2, 1000));
     assert_eq!(times(&drain(&mut link)), [(12_000, 2)]);
@@ -80,18 +74,11 @@ fn overhead_counts_for_the_rate_alone() {
 
 #[test]
 fn copies_follow_their_originals_and_corruption_shows() {
-    let mut link = link(&LinkConfig {
-        duplicate: Share::ONE,
-        corrupt: Share::ONE,
-        ..eight_gbit()
-    });
+    let mut link = link(&LinkConfig { duplicate: Share::ONE, corrupt: Share::ONE, ..eight_gbit() });
     link.arrive(at(0), TestPacket::new(1, 1000));
     link.arrive(at(0), TestPacket::new(2, 1000));
     let deliveries = drain(&mut link);
-    assert_eq!(
-        times(&deliveries),
-        [(11_000, 1), (11_000, 1), (12_000, 2), (12_000, 2)]
-    );
+    assert_eq!(times(&deliveries), [(11_000, 1), (11_000, 1), (12_000, 2), (12_000, 2)]);
     let flips: Vec<u64> = deliveries.iter().filter_map(|(_, p)| p.corrupted).collect();
     assert_eq!(flips.len(), 4);
     assert!(flips[0] == flips[1] && flips[1] != flips[2], "{flips:?}");
@@ -102,10 +89,7 @@ fn copies_follow_their_originals_and_corruption_shows() {
 
 #[test]
 fn a_packet_held_back_is_overtaken() {
-    let mut link = link(&LinkConfig {
-        reorder: "10%,5us".parse().unwrap(),
-        ..eight_gbit()
-    });
+    let mut link = link(&LinkConfig { reorder: "10%,5us".parse().unwrap(), ..eight_gbit() });
     for number in 0..10_000 {
         link.arrive(at(number * 1000), TestPacket::new(number, 1000));
     }
@@ -114,23 +98,14 @@ fn a_packet_held_back_is_overtaken() {
     let held_back = deliveries.iter().filter(late).count();
     assert!((880..1120).contains(&held_back), "{held_back}");
     let on_time = |(t, p): &&(u64, TestPacket)| *t == (p.number + 1) * 1000 + 10_000;
-    assert_eq!(
-        deliveries.iter().filter(on_time).count(),
-        10_000 - held_back
-    );
+    assert_eq!(deliveries.iter().filter(on_time).count(), 10_000 - held_back);
     let reordered = link.stats().reordered.packets;
-    assert!(
-        reordered > 800 && reordered <= held_back as u64,
-        "{reordered}"
-    );
+    assert!(reordered > 800 && reordered <= held_back as u64, "{reordered}");
 }
 
 #[test]
 fn packets_due_together_keep_their_order() {
-    let mut link = link(&LinkConfig {
-        reorder: "50%,1us".parse().unwrap(),
-        ..eight_gbit()
-    });
+    let mut link = link(&LinkConfig { reorder: "50%,1us".parse().unwrap(), ..eight_gbit() });
     // One that is held back is due with the next.
     for number in 0..1000 {
         link.arrive(at(number * 1000), TestPacket::new(number, 1000));
@@ -154,10 +129,7 @@ fn an_idle_queue_counts_as_empty_time() {
 #[test]
 fn jitter_keeps_the_order_unless_it_may_not() {
     let reordered = |jitter: &str| {
-        let mut link = link(&LinkConfig {
-            jitter: jitter.parse().unwrap(),
-            ..eight_gbit()
-        });
+        let mut link = link(&LinkConfig { jitter: jitter.parse().unwrap(), ..eight_gbit() });
         for number in 0..10_000 {
             link.arrive(at(number * 1000), TestPacket::new(number, 1000));
         }
@@ -177,10 +149,8 @@ fn jitter_keeps_the_order_unless_it_may_not() {
 /// Opportunities at 2, 5, 5 and 10 ms, again from 10 ms on: 12, 15, …
 #[test]
 fn a_trace_gives_mahimahis_opportunities() {
-    let mut link = link(&LinkConfig {
-        rate: "trace:2,5,5,10".parse().unwrap(),
-        ..LinkConfig::default()
-    });
+    let mut link =
+        link(&LinkConfig { rate: "trace:2,5,5,10".parse().unwrap(), ..LinkConfig::default() });
     let ms = |ms: u64| at(ms * 1_000_000);
     for (number, size) in [(1, 1504), (2, 752), (3, 752), (4, 3000), (5, 8)] {
         link.arrive(ms(2), TestPacket::new(number, size));
@@ -189,14 +159,9 @@ fn a_trace_gives_mahimahis_opportunities() {
     // Nothing waits at 12 and 15, so those are lost; the rest of 22 is lost on 7, which comes later.
     link.arrive(ms(21), TestPacket::new(6, 100));
     link.arrive(ms(22), TestPacket::new(7, 100));
-    let deliveries: Vec<(u64, u64)> = times(&drain(&mut link))
-        .into_iter()
-        .map(|(t, number)| (t / 1_000_000, number))
-        .collect();
-    assert_eq!(
-        deliveries,
-        [(5, 1), (5, 2), (5, 3), (12, 4), (12, 5), (22, 6), (25, 7)]
-    );
+    let deliveries: Vec<(u64, u64)> =
+        times(&drain(&mut link)).into_iter().map(|(t, number)| (t / 1_000_000, number)).collect();
+    assert_eq!(deliveries, [(5, 1), (5, 2), (5, 3), (12, 4), (12, 5), (22, 6), (25, 7)]);
 }
 
 #[test]
@@ -215,10 +180,7 @@ fn a_link_changes_while_it_runs() {
     assert_eq!(link.next_event(), Some(at(5500)));
     link.reconfigure(at(6000), &LinkConfig::default()).unwrap();
     // The first left at 5500 with a delay of 1 µs, so the others may not come before 6500.
-    assert_eq!(
-        times(&drain(&mut link)),
-        [(6500, 1), (6500, 2), (6500, 3), (6500, 4)]
-    );
+    assert_eq!(times(&drain(&mut link)), [(6500, 1), (6500, 2), (6500, 3), (6500, 4)]);
     assert!(link.balance().holds());
 }
 
@@ -237,8 +199,7 @@ fn a_change_that_changes_nothing_is_not_seen() {
         let mut link = link(&config(queue));
         for number in 0..5000u64 {
             if number == 2500 {
-                link.reconfigure(at(number * 900_000), &config(larger))
-                    .unwrap();
+                link.reconfigure(at(number * 900_000), &config(larger)).unwrap();
             }
             link.arrive(at(number * 900_000), TestPacket::new(number, 1000));
         }
@@ -246,12 +207,9 @@ fn a_change_that_changes_nothing_is_not_seen() {
         assert!(early > 0, "{queue}");
         drain(&mut link)
     };
-    for rest in [
-        "red:min=5p,max=30p,weight=1%,limit=",
-        "codel:limit=",
-        "fq_codel:limit=",
-        "pie:limit=",
-    ] {
+    for rest in
+        ["red:min=5p,max=30p,weight=1%,limit=", "codel:limit=", "fq_codel:limit=", "pie:limit="]
+    {
         let (queue, larger) = (format!("{rest}1000p"), format!("{rest}2000p"));
         assert_eq!(run(&queue, &queue), run(&queue, &larger), "{queue}");
     }
@@ -263,10 +221,7 @@ fn a_smaller_queue_drops_what_has_no_room() {
     for number in 1..=5 {
         link.arrive(at(0), TestPacket::new(number, 1000));
     }
-    let smaller = LinkConfig {
-        queue: "droptail:2p".parse().unwrap(),
-        ..eight_gbit()
-    };
+    let smaller = LinkConfig { queue: "droptail:2p".parse().unwrap(), ..eight_gbit() };
     link.reconfigure(at(0), &smaller).unwrap();
     assert_eq!(link.queued(), (2, Bytes::new(2000)));
     assert_eq!(link.stats().dropped.overflow.packets, 2);

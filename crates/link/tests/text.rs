@@ -13,13 +13,7 @@ where
 {
     let value: T = text.parse().unwrap();
     let printed = value.to_string();
-    prop_assert_eq!(
-        &printed.parse::<T>().unwrap(),
-        &value,
-        "{} as {}",
-        text,
-        printed
-    );
+    prop_assert_eq!(&printed.parse::<T>().unwrap(), &value, "{} as {}", text, printed);
     Ok(())
 }
 
@@ -109,10 +103,7 @@ fn names_alone_are_whole_queues() {
         ("droptail", "droptail:10000p"),
         ("headdrop:256KiB", "headdrop:256KiB"),
         ("red", "red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%"),
-        (
-            "red:120KB,ecn",
-            "red:limit=120KB,min=10KB,max=30KB,p=10%,weight=0.2%,ecn",
-        ),
+        ("red:120KB,ecn", "red:limit=120KB,min=10KB,max=30KB,p=10%,weight=0.2%,ecn"),
         ("codel", "codel:limit=1000p,target=5ms,interval=100ms"),
         (
             "fq_codel:ecn",
@@ -173,21 +164,10 @@ fn a_link_is_one_document() {
         "overhead": "ethernet", "seed": 7
     }"#;
     let config: LinkConfig = serde_json::from_str(text).unwrap();
-    assert_eq!(
-        config.queue.to_string(),
-        "codel:limit=256KiB,target=5ms,interval=100ms,ecn"
-    );
+    assert_eq!(config.queue.to_string(), "codel:limit=256KiB,target=5ms,interval=100ms,ecn");
     let again = serde_json::to_string(&config).unwrap();
     assert_eq!(serde_json::from_str::<LinkConfig>(&again).unwrap(), config);
     let unknown = serde_json::from_str::<LinkConfig>(r#"{"latency": "20ms"}"#);
-    assert!(
-        unknown
-            .unwrap_err()
-            .to_string()
-            .contains("unknown field `latency`")
-    );
-    assert_eq!(
-        serde_json::from_str::<LinkConfig>("{}").unwrap(),
-        LinkConfig::default()
-    );
+    assert!(unknown.unwrap_err().to_string().contains("unknown field `latency`"));
+    assert_eq!(serde_json::from_str::<LinkConfig>("{}").unwrap(), LinkConfig::default());
 }

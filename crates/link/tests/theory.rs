@@ -37,10 +37,7 @@ fn the_mean_wait_is_that_of_m_d_1() {
         // Little's law for what waits.
         let held = link.stats().occupancy.mean() / 1250.0;
         let by_little = wait * load / service;
-        assert!(
-            (held - by_little).abs() / by_little < 0.01,
-            "{held} {by_little}"
-        );
+        assert!((held - by_little).abs() / by_little < 0.01, "{held} {by_little}");
     }
 }
 
@@ -49,10 +46,7 @@ fn the_mean_wait_is_that_of_m_d_1() {
 fn impairments_decide_alone() {
     let alone = |config: LinkConfig| impaired(&config);
     let share = Share::new(0.05).unwrap();
-    let only = LinkConfig {
-        seed: 99,
-        ..LinkConfig::default()
-    };
+    let only = LinkConfig { seed: 99, ..LinkConfig::default() };
     let all = impaired(&LinkConfig {
         loss: "5%".parse().unwrap(),
         corrupt: share,
@@ -61,22 +55,10 @@ fn impairments_decide_alone() {
         reorder: "5%,20ms".parse().unwrap(),
         ..only.clone()
     });
-    let loss = alone(LinkConfig {
-        loss: "5%".parse().unwrap(),
-        ..only.clone()
-    });
-    let corrupt = alone(LinkConfig {
-        corrupt: share,
-        ..only.clone()
-    });
-    let duplicate = alone(LinkConfig {
-        duplicate: share,
-        ..only.clone()
-    });
-    let reorder = alone(LinkConfig {
-        reorder: "5%,20ms".parse().unwrap(),
-        ..only
-    });
+    let loss = alone(LinkConfig { loss: "5%".parse().unwrap(), ..only.clone() });
+    let corrupt = alone(LinkConfig { corrupt: share, ..only.clone() });
+    let duplicate = alone(LinkConfig { duplicate: share, ..only.clone() });
+    let reorder = alone(LinkConfig { reorder: "5%,20ms".parse().unwrap(), ..only });
     assert_eq!(all.lost, loss.lost);
     let survivors = |set: BTreeSet<u64>| &set - &loss.lost;
     assert_eq!(all.corrupted, survivors(corrupt.corrupted));
@@ -91,16 +73,8 @@ fn impairments_decide_alone() {
 #[test]
 fn a_seed_loses_the_same_packets_in_every_version() {
     let lost = |loss: &str| {
-        let config = LinkConfig {
-            loss: loss.parse().unwrap(),
-            seed: 1,
-            ..LinkConfig::default()
-        };
-        impaired(&config)
-            .lost
-            .into_iter()
-            .take(8)
-            .collect::<Vec<u64>>()
+        let config = LinkConfig { loss: loss.parse().unwrap(), seed: 1, ..LinkConfig::default() };
+        impaired(&config).lost.into_iter().take(8).collect::<Vec<u64>>()
     };
     assert_eq!(lost("1%"), BERNOULLI);
     assert_eq!(lost("gilbert:p=1%,r=30%"), GILBERT);
@@ -116,10 +90,7 @@ struct Impaired {
 
 /// What becomes of 10,000 packets, one each 10 ms.
 fn impaired(config: &LinkConfig) -> Impaired {
-    let config = LinkConfig {
-        delay: Span::from_millis(7),
-        ..config.clone()
-    };
+    let config = LinkConfig { delay: Span::from_millis(7), ..config.clone() };
     let mut link = link(&config);
     for number in 0..10_000 {
         link.arrive(at(number * 10_000_000), TestPacket::new(number, 100));

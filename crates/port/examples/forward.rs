@@ -33,10 +33,7 @@ fn main() -> Result<(), Failure> {
         move || forward(&stop, super_packets, &ready)
     });
     let Ok(holder) = is_ready.recv() else {
-        return forwarder
-            .join()
-            .map_err(|_| "the forwarding thread died")?
-            .map(|_| ());
+        return forwarder.join().map_err(|_| "the forwarding thread died")?.map(|_| ());
     };
     let [left, right] = holder;
 
@@ -48,30 +45,16 @@ fn main() -> Result<(), Failure> {
     std::thread::sleep(Duration::from_millis(500));
     let done = Command::new("nsenter")
         .args([&format!("--net=/proc/{left}/ns/net"), "taskset", "-c", "1"])
-        .args([
-            "iperf3",
-            "-c",
-            "10.9.0.2",
-            "-t",
-            &seconds.to_string(),
-            "-i",
-            "0",
-        ])
+        .args(["iperf3", "-c", "10.9.0.2", "-t", &seconds.to_string(), "-i", "0"])
         .args(rest)
         .status();
     let _ = server.kill();
     server.wait()?;
     stop.store(true, Ordering::Relaxed);
-    let cost = forwarder
-        .join()
-        .map_err(|_| "the forwarding thread died")??;
+    let cost = forwarder.join().map_err(|_| "the forwarding thread died")??;
     done?;
 
-    let frames = cost
-        .counters
-        .iter()
-        .map(|port| port.sent_frames)
-        .sum::<u64>() as f64;
+    let frames = cost.counters.iter().map(|port| port.sent_frames).sum::<u64>() as f64;
     for (name, counters) in ["left", "right"].iter().zip(&cost.counters) {
         println!("{name}: {counters:?}");
     }
@@ -102,51 +85,26 @@ fn forward(
     super_packets: SuperPackets,
     ready: &mpsc::Sender<[u32; 2]>,
 ) -> Result<Cost, Failure> {
-    run(
-        "taskset",
-        &[
-            "-cp",
-            "0",
-            &rustix::thread::gettid().as_raw_nonzero().to_string(),
-        ],
-    )?;
+    run("taskset", &["-cp", "0", &rustix::thread::gettid().as_raw_nonzero().to_string()])?;
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
     let mut ends = Vec::new();
     for (number, veth) in ["left", "right"].iter().enumerate() {
         // A sleeping process holds the namespace open and gives it a name.
-        let end = Command::new("unshare")
-            .args(["--net", "sleep", "3600"])
-            .spawn()?;
+        let end = Command::new("unshare").args(["--net", "sleep", "3600"]).spawn()?;
         std::thread::sleep(Duration::from_millis(200));
         let pid = end.id().to_string();
         ends.push(end);
-        run(
-            "ip",
-            &[
-                "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", &pid,
-            ],
-        )?;
-        run(
-            "sysctl",
-            &["-qw", &format!("net.ipv6.conf.{veth}.disable_ipv6=1")],
-        )?;
+        run("ip", &["link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", &pid])?;
+        run("sysctl", &["-qw", &format!("net.ipv6.conf.{veth}.disable_ipv6=1")])?;
         run("ip", &["link", "set", veth, "up"])?;
         let namespace = format!("--net=/proc/{pid}/ns/net");
         let address = format!("10.9.0.{}/24", number + 1);
-        run(
-            "nsenter",
-            &[&namespace, "ip", "address", "add", &address, "dev", "eth0"],
-        )?;
+        run("nsenter", &[&namespace, "ip", "address", "add", &address, "dev", "eth0"])?;
         run("nsenter", &[&namespace, "ip", "link", "set", "eth0", "up"])?;
     }
-    let options = PacketOptions {
-        super_packets,
-        ..PacketOptions::default()
-    };
-    let mut ports = [
-        PacketPort::open_with("left", options)?,
-        PacketPort::open_with("right", options)?,
-    ];
+    let options = PacketOptions { super_packets, ..PacketOptions::default() };
+    let mut ports =
+        [PacketPort::open_with("left", options)?, PacketPort::open_with("right", options)?];
     for port in &ports {
         println!("{}", port.describe());
     }
@@ -191,10 +149,7 @@ fn nanos() -> u64 {
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<(), Failure> {
-    let status = Command::new(program)
-        .args(arguments)
-        .stdout(Stdio::null())
-        .status()?;
+    let status = Command::new(program).args(arguments).stdout(Stdio::null()).status()?;
     if !status.success() {
         return Err(format!("{program} {}: {status}", arguments.join(" ")).into());
     }

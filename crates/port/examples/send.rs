@@ -13,16 +13,9 @@ use units::Time;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
-    for arguments in [
-        "link add one type veth peer name two",
-        "link set one up",
-        "link set two up",
-    ] {
-        if !Command::new("ip")
-            .args(arguments.split(' '))
-            .status()?
-            .success()
-        {
+    for arguments in ["link add one type veth peer name two", "link set one up", "link set two up"]
+    {
+        if !Command::new("ip").args(arguments.split(' ')).status()?.success() {
             return Err(format!("ip {arguments} failed").into());
         }
     }
@@ -32,9 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for batch in [1, 4, 32] {
             let mut bytes = vec![0; len];
             bytes[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 8, 0]);
-            let frames: Vec<_> = (0..batch)
-                .map(|_| Frame::from_bytes(&bytes, Time::ZERO))
-                .collect();
+            let frames: Vec<_> =
+                (0..batch).map(|_| Frame::from_bytes(&bytes, Time::ZERO)).collect();
             let before = port.counters();
             let start = Instant::now();
             for _ in 0..FRAMES / batch {

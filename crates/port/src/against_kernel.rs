@@ -34,30 +34,17 @@ fn segments_equal_those_of_the_kernel() {
         assert_eq!(counters.super_packets, packets.len() as u64);
         assert_eq!(counters.tags_inserted, packets.len() as u64 * 2 / 3);
 
-        if !Command::new("ethtool")
-            .arg("--version")
-            .status()
-            .is_ok_and(|status| status.success())
-        {
+        if !Command::new("ethtool").arg("--version").status().is_ok_and(|status| status.success()) {
             eprintln!("SKIPPED: there is no ethtool to turn offloads off with");
             return;
         }
-        run(
-            "ethtool",
-            "-K one tx off sg off tso off gso off txvlan off tx-udp-segmentation off",
-        );
+        run("ethtool", "-K one tx off sg off tso off gso off txvlan off tx-udp-segmentation off");
         let (kernels, counters) = through_port(&packets);
-        assert_eq!(
-            (counters.super_packets, counters.checksums_completed),
-            (0, 0)
-        );
+        assert_eq!((counters.super_packets, counters.checksums_completed), (0, 0));
 
         assert_eq!(ours.len(), kernels.len());
         for (number, (ours, kernels)) in ours.iter().zip(&kernels).enumerate() {
-            assert!(
-                ours == kernels,
-                "frame {number}:\n{ours:02x?}\n{kernels:02x?}"
-            );
+            assert!(ours == kernels, "frame {number}:\n{ours:02x?}\n{kernels:02x?}");
         }
     });
     compared.join().unwrap();
@@ -78,13 +65,7 @@ fn cases() -> Vec<Case> {
         for udp in [false, true] {
             for tpid in [None, Some(0x8100), Some(0x88a8)] {
                 for (len, size) in [(60_000, 1400), (14_000, 1400), (4_001, 999), (1_201, 600)] {
-                    cases.push(Case {
-                        v6,
-                        udp,
-                        tpid,
-                        len,
-                        size,
-                    });
+                    cases.push(Case { v6, udp, tpid, len, size });
                 }
             }
         }
@@ -105,18 +86,9 @@ fn super_packet(case: Case) -> Vec<u8> {
         ip.udp(4000, 5000).write(&mut frame, &payload).unwrap();
     } else {
         // A sequence number that wraps, a timestamp option, and the flags that not all get.
-        let tcp = ip
-            .tcp(4000, 5000, u32::MAX - 5000, 1024)
-            .ack(77)
-            .psh()
-            .fin()
-            .ece()
-            .cwr();
+        let tcp = ip.tcp(4000, 5000, u32::MAX - 5000, 1024).ack(77).psh().fin().ece().cwr();
         let options = [1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
-        tcp.options_raw(&options)
-            .unwrap()
-            .write(&mut frame, &payload)
-            .unwrap();
+        tcp.options_raw(&options).unwrap().write(&mut frame, &payload).unwrap();
     }
     if let Some(tpid) = case.tpid {
         let [first, second] = tpid.to_be_bytes();
@@ -139,15 +111,8 @@ fn super_packet(case: Case) -> Vec<u8> {
         (false, true) => GsoKind::TcpV6,
     };
     let virtio = VirtioHeader {
-        partial_checksum: Some(PartialChecksum {
-            start: start as u16,
-            offset: offset as u16,
-        }),
-        gso: Some(Gso {
-            kind,
-            ecn: !case.udp,
-            size: case.size,
-        }),
+        partial_checksum: Some(PartialChecksum { start: start as u16, offset: offset as u16 }),
+        gso: Some(Gso { kind, ecn: !case.udp, size: case.size }),
         header_len: layout.payload_offset().unwrap() as u16,
         data_valid: false,
     };
@@ -155,10 +120,7 @@ fn super_packet(case: Case) -> Vec<u8> {
 }
 
 fn through_port(packets: &[Vec<u8>]) -> (Vec<Vec<u8>>, PortCounters) {
-    let options = PacketOptions {
-        receive_buffer: Bytes::new(64 << 20),
-        ..Default::default()
-    };
+    let options = PacketOptions { receive_buffer: Bytes::new(64 << 20), ..Default::default() };
     let mut port = PacketPort::open_with("two", options).unwrap();
     let sender = socket::open().unwrap();
     let one = Interface::query(&sender, "one").unwrap();
@@ -167,38 +129,22 @@ fn through_port(packets: &[Vec<u8>]) -> (Vec<Vec<u8>>, PortCounters) {
     socket::bind(&sender, one.index as i32, 0).unwrap();
     let mut batch = Vec::new();
     for packet in packets {
-        assert_eq!(
-            socket::send(&sender, std::iter::once(packet.as_slice())).unwrap(),
-            1
-        );
+        assert_eq!(socket::send(&sender, std::iter::once(packet.as_slice())).unwrap(), 1);
         // A veth pair delivers before the call returns, or soon after in ksoftirqd.
         let before = batch.len();
         let payload = packet.len();
         while batch[before..].iter().map(crate::Frame::len).sum::<usize>() + 10 < payload {
             let mut fds = [PollFd::from_borrowed_fd(port.fd().unwrap(), PollFlags::IN)];
-            let patience = Timespec {
-                tv_sec: 10,
-                tv_nsec: 0,
-            };
-            assert_eq!(
-                poll(&mut fds, Some(&patience)).unwrap(),
-                1,
-                "a packet did not arrive"
-            );
+            let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert_eq!(poll(&mut fds, Some(&patience)).unwrap(), 1, "a packet did not arrive");
             port.receive(&mut batch, usize::MAX).unwrap();
         }
     }
     assert_eq!(port.counters().drops(), 0);
-    (
-        batch.iter().map(|frame| frame.bytes().to_vec()).collect(),
-        port.counters(),
-    )
+    (batch.iter().map(|frame| frame.bytes().to_vec()).collect(), port.counters())
 }
 
 fn run(program: &str, arguments: &str) {
-    let status = Command::new(program)
-        .args(arguments.split_whitespace())
-        .status()
-        .unwrap();
+    let status = Command::new(program).args(arguments.split_whitespace()).status().unwrap();
     assert!(status.success(), "{program} {arguments}");
 }

@@ -20,12 +20,7 @@ pub(crate) struct ArrivalClock {
 impl ArrivalClock {
     pub(crate) fn new() -> Self {
         let now = monotonic();
-        Self {
-            difference: 0,
-            now,
-            before: now,
-            latest: Time::ZERO,
-        }
+        Self { difference: 0, now, before: now, latest: Time::ZERO }
     }
 
     pub(crate) fn begin_batch(&mut self) {

@@ -8,10 +8,7 @@ pub enum PortError {
     )]
     PermissionDenied { what: String },
     #[error("there is no interface {name:?}{}", nearest.as_ref().map_or_else(String::new, |nearest| format!("; did you mean {nearest:?}?")))]
-    NoSuchInterface {
-        name: String,
-        nearest: Option<String>,
-    },
+    NoSuchInterface { name: String, nearest: Option<String> },
     #[error("interface {name:?} is down or gone: bring it up with `ip link set {name} up`")]
     InterfaceDown { name: String },
     #[error("this kernel has no {feature}")]

@@ -16,11 +16,7 @@ pub struct Frame {
 impl Frame {
     /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old ones.
     pub fn with_len(len: usize, arrival: Time) -> Self {
-        Self {
-            buffer: FramePool::take(len),
-            len,
-            arrival,
-        }
+        Self { buffer: FramePool::take(len), len, arrival }
     }
 
     pub fn from_bytes(bytes: &[u8], arrival: Time) -> Self {

@@ -38,13 +38,7 @@ impl Intake {
             (Some(_), Some(tag)) => {
                 self.tagged.resize(packet.len() + TAG, 0);
                 write_tagged(packet, tag, &mut self.tagged);
-                segment(
-                    &self.tagged,
-                    &virtio.shifted(TAG as u16),
-                    arrival,
-                    batch,
-                    counters,
-                );
+                segment(&self.tagged, &virtio.shifted(TAG as u16), arrival, batch, counters);
             }
         }
     }

@@ -36,12 +36,7 @@ impl Interface {
         // SAFETY: each ioctl has filled the union's member that belongs to it, and all of them are
         // plain numbers, for which any bytes are valid.
         let (index, mtu, address, flags) = unsafe {
-            (
-                index.ifru_ifindex,
-                mtu.ifru_mtu,
-                address.ifru_hwaddr.sa_data,
-                flags.ifru_flags,
-            )
+            (index.ifru_ifindex, mtu.ifru_mtu, address.ifru_hwaddr.sa_data, flags.ifru_flags)
         };
         let up = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
         Ok(Self {
@@ -86,10 +81,7 @@ fn no_such(name: &str) -> PortError {
         .filter(|(distance, _)| *distance <= NEAR)
         .min()
         .map(|(_, known)| known);
-    PortError::NoSuchInterface {
-        name: name.to_owned(),
-        nearest,
-    }
+    PortError::NoSuchInterface { name: name.to_owned(), nearest }
 }
 
 /// The interfaces of the calling thread's namespace.
@@ -110,10 +102,7 @@ fn names() -> Vec<String> {
         }
         libc::if_freenameindex(list);
     }
-    names
-        .into_iter()
-        .filter_map(|name| name.into_string().ok())
-        .collect()
+    names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
 
 /// More differing letters are another name, not a slip.

@@ -24,10 +24,7 @@ impl Port for NullPort {
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
         self.counters.sent_frames += frames.len() as u64;
         self.counters.sent_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        Ok(SendReport {
-            sent: frames.len(),
-            dropped: 0,
-        })
+        Ok(SendReport { sent: frames.len(), dropped: 0 })
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -101,22 +101,10 @@ impl PacketPort {
             socket::set_number(&receiver, libc::SOL_PACKET, option, value)
                 .map_err(|error| unsupported(feature, error))
         };
-        packet(
-            libc::PACKET_VERSION,
-            libc::tpacket_versions::TPACKET_V2 as i32,
-            "TPACKET_V2",
-        )?;
-        packet(
-            libc::PACKET_VNET_HDR,
-            1,
-            "PACKET_VNET_HDR with a ring (Linux 4.6)",
-        )?;
+        packet(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32, "TPACKET_V2")?;
+        packet(libc::PACKET_VNET_HDR, 1, "PACKET_VNET_HDR with a ring (Linux 4.6)")?;
         packet(libc::PACKET_COPY_THRESH, 1, "PACKET_COPY_THRESH")?;
-        packet(
-            libc::PACKET_IGNORE_OUTGOING,
-            1,
-            "PACKET_IGNORE_OUTGOING (Linux 4.20)",
-        )?;
+        packet(libc::PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING (Linux 4.20)")?;
         let receive_buffer = grow_receive_buffer(&receiver, options.receive_buffer);
         let in_ring = match options.super_packets {
             SuperPackets::Auto => receive_buffer < options.receive_buffer.min(ENOUGH_QUEUED),
@@ -210,10 +198,8 @@ impl PacketPort {
         match socket::send(&self.sender, frames[..fitting].iter().map(Frame::bytes)) {
             Ok(sent) => {
                 self.counters.sent_frames += sent as u64;
-                self.counters.sent_bytes += frames[..sent]
-                    .iter()
-                    .map(|frame| frame.len() as u64)
-                    .sum::<u64>();
+                self.counters.sent_bytes +=
+                    frames[..sent].iter().map(|frame| frame.len() as u64).sum::<u64>();
                 report.sent += sent;
                 *attempts = 0;
                 Ok(sent)
@@ -231,9 +217,7 @@ impl PacketPort {
                     Some(libc::ENOBUFS | libc::EAGAIN) => self.counters.dropped_queue_full += 1,
                     Some(libc::EMSGSIZE) => self.counters.dropped_too_long += 1,
                     Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
-                        return Err(PortError::InterfaceDown {
-                            name: self.interface.name.clone(),
-                        });
+                        return Err(PortError::InterfaceDown { name: self.interface.name.clone() });
                     }
                     _ => {
                         tracing::debug!(%error, "frame refused");
@@ -342,9 +326,7 @@ impl Port for PacketPort {
 
 fn open_socket() -> Result<OwnedFd, PortError> {
     socket::open().map_err(|error| match error.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) => PortError::NotSupported {
-            feature: "packet sockets",
-        },
+        Some(libc::EAFNOSUPPORT) => PortError::NotSupported { feature: "packet sockets" },
         _ => PortError::from_io("opening a packet socket", error),
     })
 }
@@ -386,9 +368,9 @@ fn slot_size(mtu: Bytes) -> usize {
 
 fn gone_or(interface: &Interface, doing: &str, error: std::io::Error) -> PortError {
     match error.raw_os_error() {
-        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => PortError::InterfaceDown {
-            name: interface.name.clone(),
-        },
+        Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+            PortError::InterfaceDown { name: interface.name.clone() }
+        }
         _ => PortError::from_io(format!("{doing} at {:?}", interface.name), error),
     }
 }

@@ -15,8 +15,7 @@ pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     let left_bell = bell()?;
     let right_bell = bell()?;
     let copy = |bell: &OwnedFd| {
-        bell.try_clone()
-            .map_err(|error| PortError::from_io("duplicating an eventfd", error))
+        bell.try_clone().map_err(|error| PortError::from_io("duplicating an eventfd", error))
     };
     let left = PairPort {
         outgoing: left_sends,
@@ -64,10 +63,7 @@ impl Port for PairPort {
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
         let mut report = SendReport::default();
         for frame in frames {
-            match self
-                .outgoing
-                .send(Frame::from_bytes(frame.bytes(), monotonic()))
-            {
+            match self.outgoing.send(Frame::from_bytes(frame.bytes(), monotonic())) {
                 Ok(()) => {
                     report.sent += 1;
                     self.counters.sent_frames += 1;
@@ -118,34 +114,16 @@ mod tests {
     #[test]
     fn what_one_sends_the_other_receives() {
         let (mut left, mut right) = pair().unwrap();
-        let frames: Vec<_> = (0..5)
-            .map(|n| Frame::from_bytes(&[n; 60], Time::from_nanos(0)))
-            .collect();
-        assert_eq!(
-            left.send(&frames).unwrap(),
-            SendReport {
-                sent: 5,
-                dropped: 0
-            }
-        );
+        let frames: Vec<_> =
+            (0..5).map(|n| Frame::from_bytes(&[n; 60], Time::from_nanos(0))).collect();
+        assert_eq!(left.send(&frames).unwrap(), SendReport { sent: 5, dropped: 0 });
         let mut batch = Vec::new();
         assert_eq!(right.receive(&mut batch, 3).unwrap(), 3);
         assert_eq!(right.receive(&mut batch, 3).unwrap(), 2);
         assert_eq!(right.receive(&mut batch, 3).unwrap(), 0);
-        assert!(
-            batch
-                .iter()
-                .zip(0..)
-                .all(|(frame, n)| frame.bytes() == [n; 60])
-        );
+        assert!(batch.iter().zip(0..).all(|(frame, n)| frame.bytes() == [n; 60]));
         assert!(batch.is_sorted_by_key(Frame::arrival));
         drop(right);
-        assert_eq!(
-            left.send(&frames[..1]).unwrap(),
-            SendReport {
-                sent: 0,
-                dropped: 1
-            }
-        );
+        assert_eq!(left.send(&frames[..1]).unwrap(), SendReport { sent: 0, dropped: 1 });
     }
 }

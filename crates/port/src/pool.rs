@@ -17,8 +17,7 @@ impl FramePool {
     pub fn prepare(frames: usize) {
         with_pool(|pool| {
             let missing = frames.min(KEPT_SMALL).saturating_sub(pool.small.len());
-            pool.small
-                .extend((0..missing).map(|_| vec![1; SMALL].into_boxed_slice()));
+            pool.small.extend((0..missing).map(|_| vec![1; SMALL].into_boxed_slice()));
         });
     }
 
@@ -76,12 +75,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back() {
-        for (len, size) in [
-            (60, SMALL),
-            (SMALL, SMALL),
-            (SMALL + 1, LARGE),
-            (70_000, 70_000),
-        ] {
+        for (len, size) in [(60, SMALL), (SMALL, SMALL), (SMALL + 1, LARGE), (70_000, 70_000)] {
             let buffer = FramePool::take(len);
             assert_eq!(buffer.len(), size);
             let first = buffer.as_ptr();

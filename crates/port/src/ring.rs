@@ -56,22 +56,12 @@ impl Ring {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                flags,
-                socket.as_raw_fd(),
-                0,
-            )
+            libc::mmap(std::ptr::null_mut(), len, protection, flags, socket.as_raw_fd(), 0)
         };
         match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self {
-                start,
-                slot_size,
-                slots: blocks * per_block,
-                next: 0,
-            }),
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Self { start, slot_size, slots: blocks * per_block, next: 0 })
+            }
             _ => Err(io::Error::last_os_error()),
         }
     }
@@ -132,13 +122,8 @@ impl Ring {
     /// Gives the oldest packet's slot back to the kernel.
     #[inline]
     pub(crate) fn release(&mut self) {
-        self.status(self.next)
-            .store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        self.next = if self.next + 1 == self.slots {
-            0
-        } else {
-            self.next + 1
-        };
+        self.status(self.next).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.next = if self.next + 1 == self.slots { 0 } else { self.next + 1 };
     }
 
     fn slot(&self, index: usize) -> NonNull<u8> {

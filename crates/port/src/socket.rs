@@ -53,14 +53,7 @@ pub(crate) fn set_promiscuous(socket: &OwnedFd, interface: i32) -> io::Result<()
         mr_address: [0; 8],
     };
     // SAFETY: PACKET_ADD_MEMBERSHIP takes a packet_mreq.
-    unsafe {
-        set(
-            socket,
-            libc::SOL_PACKET,
-            libc::PACKET_ADD_MEMBERSHIP,
-            &request,
-        )
-    }
+    unsafe { set(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request) }
 }
 
 pub(crate) fn number(socket: &OwnedFd, level: i32, option: i32) -> io::Result<i32> {
@@ -74,10 +67,7 @@ pub(crate) fn number(socket: &OwnedFd, level: i32, option: i32) -> io::Result<i3
 
 /// Packets dropped for want of room since the last reading: the kernel clears them on reading.
 pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
-    let mut stats = libc::tpacket_stats {
-        tp_packets: 0,
-        tp_drops: 0,
-    };
+    let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&stats) as libc::socklen_t;
     let out = (&raw mut stats).cast();
     let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
@@ -118,12 +108,7 @@ pub(crate) fn send<'a>(
     // SAFETY: the first `count` messages point to pieces that live on this stack frame, and those
     // to packets borrowed for 'a; sending only reads them.
     let sent = check(unsafe {
-        libc::sendmmsg(
-            socket.as_raw_fd(),
-            messages.as_mut_ptr(),
-            count,
-            libc::MSG_DONTWAIT,
-        )
+        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT)
     })?;
     Ok(sent as usize)
 }
@@ -133,20 +118,12 @@ fn send_one(socket: &OwnedFd, packet: &[u8]) -> io::Result<usize> {
     let (start, len) = (packet.as_ptr().cast(), packet.len());
     // SAFETY: `packet` is readable for its length.
     let sent = unsafe { libc::send(socket.as_raw_fd(), start, len, libc::MSG_DONTWAIT) };
-    if sent < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(1)
-    }
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) }
 }
 
 /// The longest batch one call of [`send`] takes.
 pub(crate) const BATCH: usize = 32;
 
 pub(crate) fn check(result: i32) -> io::Result<RawFd> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -27,12 +27,7 @@ impl InterfaceDrops {
     pub(crate) fn watch(index: u32, side: Side) -> Option<Self> {
         let socket = Socket::new(NETLINK_ROUTE).ok()?;
         socket.connect(&SocketAddr::new(0, 0)).ok()?;
-        let mut this = Self {
-            socket,
-            index,
-            side,
-            seen: 0,
-        };
+        let mut this = Self { socket, index, side, seen: 0 };
         this.seen = this.read()?;
         Some(this)
     }
@@ -63,20 +58,16 @@ impl InterfaceDrops {
         else {
             return None;
         };
-        link.attributes
-            .iter()
-            .find_map(|attribute| match (attribute, self.side) {
-                (LinkAttribute::Stats64(stats), Side::Receive) => Some(stats.rx_dropped),
-                (LinkAttribute::Stats64(stats), Side::Transmit) => Some(stats.tx_dropped),
-                _ => None,
-            })
+        link.attributes.iter().find_map(|attribute| match (attribute, self.side) {
+            (LinkAttribute::Stats64(stats), Side::Receive) => Some(stats.rx_dropped),
+            (LinkAttribute::Stats64(stats), Side::Transmit) => Some(stats.tx_dropped),
+            _ => None,
+        })
     }
 }
 
 impl std::fmt::Debug for InterfaceDrops {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InterfaceDrops")
-            .field("index", &self.index)
-            .finish_non_exhaustive()
+        f.debug_struct("InterfaceDrops").field("index", &self.index).finish_non_exhaustive()
     }
 }

@@ -80,9 +80,7 @@ impl TapPort {
     }
 
     fn down(&self) -> PortError {
-        PortError::InterfaceDown {
-            name: self.interface.name.clone(),
-        }
+        PortError::InterfaceDown { name: self.interface.name.clone() }
     }
 
     fn failed(&self, doing: &str, error: io::Error) -> PortError {
@@ -112,8 +110,7 @@ impl TapPort {
         }
         let packet = &self.buffer[start..packet_end];
         let arrival = self.clock.unstamped();
-        self.intake
-            .take(packet, None, &virtio, arrival, batch, &mut self.counters);
+        self.intake.take(packet, None, &virtio, arrival, batch, &mut self.counters);
     }
 
     /// What of a frame goes into the device; `None` if the device cannot carry it.
@@ -217,7 +214,6 @@ fn send_one(device: &OwnedFd, packet: &[u8]) -> rustix::io::Result<()> {
 }
 
 /// Locally administered, "weir" and the end's number.
-const MADE_UP_ADDRESSES: [u8; 12] = [
-    0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1,
-];
+const MADE_UP_ADDRESSES: [u8; 12] =
+    [0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1];
 const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

@@ -20,9 +20,9 @@ pub(crate) fn create(name: &str, tap: bool) -> Result<(OwnedFd, String), PortErr
         .custom_flags(libc::O_NONBLOCK)
         .open("/dev/net/tun")
         .map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => PortError::NotSupported {
-                feature: "TUN/TAP (/dev/net/tun)",
-            },
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+                PortError::NotSupported { feature: "TUN/TAP (/dev/net/tun)" }
+            }
             _ => PortError::from_io("opening /dev/net/tun", error),
         })?;
     let device = OwnedFd::from(device);

@@ -20,18 +20,12 @@ fn tcp_over_ipv4_and_ipv6_arrives_intact() {
     let Some(world) = World::new() else { return };
     let addresses = ["10.9.0.2:5000", "[fd09::2]:5000"];
     let ways = [SuperPackets::Queue, SuperPackets::Ring];
-    for (address, way) in addresses
-        .iter()
-        .flat_map(|address| ways.map(|way| (address, way)))
-    {
+    for (address, way) in addresses.iter().flat_map(|address| ways.map(|way| (address, way))) {
         let forwarder = Forwarder::start(world.middle.run(move || packet_ports_with(way)));
         exchange(&world.left, &world.right, address);
         let [left, right] = forwarder.stop();
         for counters in [left, right] {
-            assert!(
-                counters.super_packets > 0,
-                "no super-packet came: {counters:?}"
-            );
+            assert!(counters.super_packets > 0, "no super-packet came: {counters:?}");
             assert!(counters.segments > counters.super_packets);
             assert!(counters.checksums_completed > 0);
         }
@@ -65,19 +59,13 @@ fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
 #[test]
 fn udp_with_segmentation_offload_arrives_datagram_by_datagram() {
     let Some(world) = World::new() else { return };
-    for (from, to) in [
-        ("10.9.0.1:0", "10.9.0.2:6000"),
-        ("[fd09::1]:0", "[fd09::2]:6000"),
-    ] {
+    for (from, to) in [("10.9.0.1:0", "10.9.0.2:6000"), ("[fd09::1]:0", "[fd09::2]:6000")] {
         let forwarder = Forwarder::start(world.middle.run(packet_ports));
         let receiver = world.right.run(move || UdpSocket::bind(to).unwrap());
         let sender = world.left.run(move || UdpSocket::bind(from).unwrap());
         send_datagrams(&sender, &receiver, to);
         let [left, _] = forwarder.stop();
-        assert!(
-            left.super_packets >= ROUNDS as u64,
-            "no super-packet came: {left:?}"
-        );
+        assert!(left.super_packets >= ROUNDS as u64, "no super-packet came: {left:?}");
     }
 }
 
@@ -114,10 +102,7 @@ fn tap_and_tun_devices_carry_tcp_and_udp() {
         let sender = left.run(|| UdpSocket::bind("10.9.0.1:0").unwrap());
         send_datagrams(&sender, &receiver, to);
         let [left, right] = forwarder.stop();
-        assert!(
-            left.super_packets > 0 && right.super_packets > 0,
-            "{left:?} {right:?}"
-        );
+        assert!(left.super_packets > 0 && right.super_packets > 0, "{left:?} {right:?}");
     }
 }
 
@@ -128,18 +113,9 @@ fn what_cannot_be_opened_says_why() {
     assert!(
         matches!(&error, PortError::NoSuchInterface { nearest: Some(near), .. } if near == "left")
     );
-    assert_eq!(
-        error.to_string(),
-        "there is no interface \"lefd\"; did you mean \"left\"?"
-    );
-    let error = world
-        .middle
-        .run(|| PacketPort::open("a name that no interface has"))
-        .unwrap_err();
-    assert!(matches!(
-        error,
-        PortError::NoSuchInterface { nearest: None, .. }
-    ));
+    assert_eq!(error.to_string(), "there is no interface \"lefd\"; did you mean \"left\"?");
+    let error = world.middle.run(|| PacketPort::open("a name that no interface has")).unwrap_err();
+    assert!(matches!(error, PortError::NoSuchInterface { nearest: None, .. }));
 }
 
 #[test]
@@ -148,15 +124,10 @@ fn an_interface_that_goes_away_is_an_error() {
     let mut port = world.middle.run(|| PacketPort::open("left")).unwrap();
     world.middle.ip("link delete left");
     let mut batch = Vec::new();
-    let error = (0..100_000)
-        .find_map(|_| port.receive(&mut batch, 64).err())
-        .unwrap();
+    let error = (0..100_000).find_map(|_| port.receive(&mut batch, 64).err()).unwrap();
     assert!(matches!(error, PortError::InterfaceDown { name } if name == "left"));
     let frame = port::Frame::from_bytes(&[0; 60], units::Time::ZERO);
-    assert!(matches!(
-        port.send(&[frame]),
-        Err(PortError::InterfaceDown { .. })
-    ));
+    assert!(matches!(port.send(&[frame]), Err(PortError::InterfaceDown { .. })));
 }
 
 #[test]
@@ -176,12 +147,8 @@ fn frames_beyond_the_mtu_are_refused_and_counted() {
         dropped_too_long: 2,
         ..PortCounters::default()
     };
-    let sending = PortCounters {
-        received_frames: 0,
-        received_bytes: 0,
-        checksums_completed: 0,
-        ..counters
-    };
+    let sending =
+        PortCounters { received_frames: 0, received_bytes: 0, checksums_completed: 0, ..counters };
     assert_eq!(sending, expected);
 }
 
@@ -190,10 +157,7 @@ fn packet_ports() -> [Box<dyn Port>; 2] {
 }
 
 fn packet_ports_with(super_packets: SuperPackets) -> [Box<dyn Port>; 2] {
-    let options = PacketOptions {
-        super_packets,
-        ..PacketOptions::default()
-    };
+    let options = PacketOptions { super_packets, ..PacketOptions::default() };
     ["left", "right"]
         .map(|name| Box::new(PacketPort::open_with(name, options).unwrap()) as Box<dyn Port>)
 }
@@ -243,10 +207,7 @@ fn both_ways(stream: TcpStream, salt: u64) -> Hashes {
             len => buffer[..len].iter().for_each(|byte| hash.write_u8(*byte)),
         }
     }
-    Hashes {
-        sent: sending.join().unwrap(),
-        received: hash.finish(),
-    }
+    Hashes { sent: sending.join().unwrap(), received: hash.finish() }
 }
 
 fn send_datagrams(sender: &UdpSocket, receiver: &UdpSocket, to: &str) {
@@ -260,10 +221,7 @@ fn send_datagrams(sender: &UdpSocket, receiver: &UdpSocket, to: &str) {
         for expected in bytes.chunks(SEGMENT as usize) {
             let mut buffer = [0; 2000];
             let len = receiver.recv(&mut buffer).unwrap();
-            assert!(
-                buffer[..len] == *expected,
-                "a datagram of round {round} is damaged"
-            );
+            assert!(buffer[..len] == *expected, "a datagram of round {round} is damaged");
         }
     }
 }

@@ -58,10 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:#?}", SoftnetSnapshot::read()?.since(&softnet));
     let spent = SnmpSnapshot::read()?.since(&snmp);
     println!("counters: {:?}", spent.changed().collect::<Vec<_>>());
-    println!(
-        "{:#?}",
-        InterfaceSnapshot::read()?.since(&interfaces).interfaces
-    );
+    println!("{:#?}", InterfaceSnapshot::read()?.since(&interfaces).interfaces);
     for qdisc in QdiscSnapshot::read()?.since(&qdiscs).qdiscs {
         println!("{qdisc:?}");
     }
@@ -70,11 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Err(error) => println!("cgroup: {error}"),
     }
     for resource in Resource::ALL {
-        println!(
-            "{} pressure: {:?}",
-            resource.name(),
-            PressureSnapshot::read(resource)
-        );
+        println!("{} pressure: {:?}", resource.name(), PressureSnapshot::read(resource));
     }
     for socket in tcp::sockets(&Filter::all())? {
         println!("{socket:?}");
@@ -96,11 +89,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::thread::sleep(Duration::from_secs(2));
     let recording = running.stop()?;
     for series in &recording.series {
-        let values: Vec<_> = series
-            .points
-            .iter()
-            .map(|point| point.value.round())
-            .collect();
+        let values: Vec<_> = series.points.iter().map(|point| point.value.round()).collect();
         println!("{} {}: {values:?}", series.metric, series.subject);
     }
     println!(

@@ -69,10 +69,7 @@ impl CgroupSnapshot {
 
     /// Reads the groups found by [`Place`].
     pub fn at(place: &Place) -> Result<Self, ProbeError> {
-        let mut snapshot = Self {
-            used: place.used()?,
-            ..Self::default()
-        };
+        let mut snapshot = Self { used: place.used()?, ..Self::default() };
         for (path, version) in place.levels() {
             // A group that was removed meanwhile has nothing to tell.
             if let Some(stat) = optional(&path.join("cpu.stat"))? {
@@ -89,22 +86,18 @@ impl CgroupSnapshot {
 
     /// The limit with the fewest cores.
     pub fn tightest(&self) -> Option<(&Level, Quota)> {
-        self.levels
-            .iter()
-            .filter_map(|level| Some((level, level.quota?)))
-            .min_by(|(_, a), (_, b)| {
+        self.levels.iter().filter_map(|level| Some((level, level.quota?))).min_by(
+            |(_, a), (_, b)| {
                 let cores = |quota: &Quota| quota.cores().unwrap_or(f64::INFINITY);
                 cores(a).total_cmp(&cores(b))
-            })
+            },
+        )
     }
 
     pub fn since(&self, earlier: &Self) -> CgroupUse {
         CgroupUse {
             elapsed: self.taken.since(earlier.taken),
-            used: self
-                .used
-                .zip(earlier.used)
-                .map(|(later, earlier)| later - earlier),
+            used: self.used.zip(earlier.used).map(|(later, earlier)| later - earlier),
             levels: self
                 .levels
                 .iter()
@@ -186,10 +179,8 @@ fn keyed(text: &str, name: &str) -> Option<u64> {
 fn optional(path: &Path) -> Result<Option<String>, ProbeError> {
     match read_text(path) {
         Err(ProbeError::Read { source, .. })
-            if matches!(
-                source.kind(),
-                ErrorKind::NotFound | ErrorKind::NotADirectory
-            ) || source.raw_os_error() == Some(libc::ENODEV) =>
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+                || source.raw_os_error() == Some(libc::ENODEV) =>
         {
             Ok(None)
         }
@@ -232,11 +223,7 @@ mod tests {
     fn both_versions_tell_of_throttling() {
         let one = "nr_periods 20\nnr_throttled 5\nthrottled_time 7000000\nnr_bursts 0\n";
         let two = "usage_usec 9\nnr_periods 20\nnr_throttled 5\nthrottled_usec 7000\n";
-        let expected = Throttling {
-            periods: 20,
-            throttled: 5,
-            time: Span::from_millis(7),
-        };
+        let expected = Throttling { periods: 20, throttled: 5, time: Span::from_millis(7) };
         assert_eq!(parse_throttling(one), Some(expected));
         assert_eq!(parse_throttling(two), Some(expected));
         assert_eq!(expected.share(), Share::from_percent(25.0));

@@ -20,7 +20,5 @@ pub fn tick() -> Span {
 
 fn nanos(clock: ClockId) -> u64 {
     let at = clock_gettime(clock);
-    (at.tv_sec.max(0) as u64)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(at.tv_nsec.max(0) as u64)
+    (at.tv_sec.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(at.tv_nsec.max(0) as u64)
 }

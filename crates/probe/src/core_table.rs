@@ -49,12 +49,7 @@ impl CoreTable {
             let whole = counts.len() == cores.len();
             let row = CoreRow {
                 single: counts.first().copied().filter(|_| !whole),
-                cores: cores
-                    .iter()
-                    .copied()
-                    .zip(counts)
-                    .filter(|_| whole)
-                    .collect(),
+                cores: cores.iter().copied().zip(counts).filter(|_| whole).collect(),
                 description: rest.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
             };
             rows.insert(name.trim().to_owned(), row);

@@ -19,10 +19,7 @@ pub struct CpuSnapshot {
 impl CpuSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
         let text = read_text(PATH)?;
-        Ok(Self {
-            taken: clock::now(),
-            ..Self::parse(&text, clock::tick())?
-        })
+        Ok(Self { taken: clock::now(), ..Self::parse(&text, clock::tick())? })
     }
 
     /// `tick` is the length of one unit of the file, see [`clock::tick`].
@@ -40,17 +37,12 @@ impl CpuSnapshot {
                 snapshot.total = times;
                 seen = true;
             } else {
-                let core = core
-                    .parse()
-                    .map_err(|_| ProbeError::malformed(PATH, format!("{line:?}")))?;
+                let core =
+                    core.parse().map_err(|_| ProbeError::malformed(PATH, format!("{line:?}")))?;
                 snapshot.cores.insert(core, times);
             }
         }
-        if seen {
-            Ok(snapshot)
-        } else {
-            Err(ProbeError::malformed(PATH, "no line \"cpu\""))
-        }
+        if seen { Ok(snapshot) } else { Err(ProbeError::malformed(PATH, "no line \"cpu\"")) }
     }
 
     /// The online cores.
@@ -136,16 +128,7 @@ impl CoreTimes {
         (found >= 4).then(|| {
             let [user, nice, system, idle, iowait, irq, softirq, steal] =
                 ticks.map(|count| tick * count);
-            Self {
-                user,
-                nice,
-                system,
-                idle,
-                iowait,
-                irq,
-                softirq,
-                steal,
-            }
+            Self { user, nice, system, idle, iowait, irq, softirq, steal }
         })
     }
 
@@ -210,16 +193,10 @@ pub fn affinity() -> Result<Vec<usize>, ProbeError> {
 
 /// The cores the thread `tid` may run on (a process ID names its main thread).
 pub fn affinity_of(tid: impl Into<Option<u32>>) -> Result<Vec<usize>, ProbeError> {
-    let tid = tid
-        .into()
-        .and_then(|tid| rustix::process::Pid::from_raw(tid as i32));
-    let set = rustix::thread::sched_getaffinity(tid).map_err(|errno| ProbeError::Kernel {
-        what: "the CPU affinity",
-        source: errno.into(),
-    })?;
-    Ok((0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|core| set.is_set(*core))
-        .collect())
+    let tid = tid.into().and_then(|tid| rustix::process::Pid::from_raw(tid as i32));
+    let set = rustix::thread::sched_getaffinity(tid)
+        .map_err(|errno| ProbeError::Kernel { what: "the CPU affinity", source: errno.into() })?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
 
 const PATH: &str = "/proc/stat";
@@ -256,11 +233,9 @@ mod tests {
     #[test]
     fn differences_become_shares() {
         let earlier = CpuSnapshot::parse("cpu 0 0 0 0\ncpu0 0 0 0 0 9 0 0 0\n", TICK).unwrap();
-        let later = CpuSnapshot::parse(
-            "cpu 0 0 0 0\ncpu0 50 0 10 20 5 0 20 0\ncpu1 1 1 1 1\n",
-            TICK,
-        )
-        .unwrap();
+        let later =
+            CpuSnapshot::parse("cpu 0 0 0 0\ncpu0 50 0 10 20 5 0 20 0\ncpu1 1 1 1 1\n", TICK)
+                .unwrap();
         let spent = later.since(&earlier);
         let shares = spent.cores[&0].shares().unwrap();
         assert_eq!(shares.busy.percent(), 80.0);

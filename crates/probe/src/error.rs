@@ -7,10 +7,7 @@ use std::path::{Path, PathBuf};
 pub enum ProbeError {
     /// The kernel (or its configuration, or this mount) lacks the feature: do without it.
     #[error("this kernel does not offer {feature}: {hint}")]
-    NotSupported {
-        feature: &'static str,
-        hint: &'static str,
-    },
+    NotSupported { feature: &'static str, hint: &'static str },
     #[error("cannot read {path}: {source}; check that /proc is mounted and that you may read it")]
     Read {
         path: PathBuf,
@@ -38,19 +35,14 @@ impl ProbeError {
     }
 
     pub(crate) fn malformed(origin: &str, what: impl Into<String>) -> Self {
-        Self::Malformed {
-            origin: origin.to_owned(),
-            what: what.into(),
-        }
+        Self::Malformed { origin: origin.to_owned(), what: what.into() }
     }
 }
 
 pub(crate) fn read_text(path: impl AsRef<Path>) -> Result<String, ProbeError> {
     let path = path.as_ref();
-    let bytes = std::fs::read(path).map_err(|source| ProbeError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
+    let bytes =
+        std::fs::read(path).map_err(|source| ProbeError::Read { path: path.to_owned(), source })?;
     // Process names and interrupt descriptions may hold any bytes.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

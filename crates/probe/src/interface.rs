@@ -64,27 +64,20 @@ impl InterfaceSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
         let mut snapshot = Self::default();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        netlink::dump(
-            NETLINK_ROUTE,
-            "interfaces (RTM_GETLINK)",
-            request,
-            |answer| {
-                if let RouteNetlinkMessage::NewLink(message) = answer {
-                    snapshot.interfaces.extend(Interface::of(message));
-                }
-            },
-        )?;
+        netlink::dump(NETLINK_ROUTE, "interfaces (RTM_GETLINK)", request, |answer| {
+            if let RouteNetlinkMessage::NewLink(message) = answer {
+                snapshot.interfaces.extend(Interface::of(message));
+            }
+        })?;
         snapshot.taken = clock::now();
         Ok(snapshot)
     }
 
     pub fn get(&self, name: &str) -> Result<&Interface, ProbeError> {
-        self.interfaces
-            .get(name)
-            .ok_or_else(|| ProbeError::NotFound {
-                what: format!("interface {name:?}"),
-                hint: "see `ip link` in the same network namespace",
-            })
+        self.interfaces.get(name).ok_or_else(|| ProbeError::NotFound {
+            what: format!("interface {name:?}"),
+            hint: "see `ip link` in the same network namespace",
+        })
     }
 
     /// By number, as routes and queues name it.
@@ -123,10 +116,7 @@ impl InterfaceUse {
     /// Received and sent; bytes from the MAC addresses on. `None` over no time.
     pub fn rates(&self, name: &str) -> Option<(Rate, Rate)> {
         let counters = self.interfaces.get(name)?;
-        Some((
-            counters.received.rate_over(self.elapsed)?,
-            counters.sent.rate_over(self.elapsed)?,
-        ))
+        Some((counters.received.rate_over(self.elapsed)?, counters.sent.rate_over(self.elapsed)?))
     }
 }
 
@@ -250,10 +240,7 @@ mod tests {
         let (received, sent) = later.since(&earlier).rates("a").unwrap();
         assert_eq!(received, Rate::from_mbit(8000));
         assert_eq!(sent, Rate::from_mbit(0));
-        assert!(
-            link(4, 1).since(&earlier).interfaces.is_empty(),
-            "another one of that name"
-        );
+        assert!(link(4, 1).since(&earlier).interfaces.is_empty(), "another one of that name");
         let missing = later.get("b").unwrap_err().to_string();
         assert!(missing.contains("\"b\""), "{missing}");
     }

@@ -99,10 +99,8 @@ fn parse_memory(text: &str) -> Result<Bytes, ProbeError> {
 
 fn product() -> Option<String> {
     let parts = ["sys_vendor", "product_name"];
-    let parts: Vec<_> = parts
-        .iter()
-        .filter_map(|part| fact(&format!("/sys/class/dmi/id/{part}")))
-        .collect();
+    let parts: Vec<_> =
+        parts.iter().filter_map(|part| fact(&format!("/sys/class/dmi/id/{part}"))).collect();
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
@@ -157,11 +155,7 @@ mod tests {
         let machine = Machine::read().unwrap();
         assert!(!machine.kernel_release.is_empty() && !machine.boot_id.is_empty());
         assert!(machine.memory > Bytes::ZERO && !machine.cores_online.is_empty());
-        assert!(
-            machine
-                .sysctls
-                .contains_key("net.ipv4.tcp_congestion_control")
-        );
+        assert!(machine.sysctls.contains_key("net.ipv4.tcp_congestion_control"));
     }
 
     proptest! {

@@ -52,10 +52,7 @@ impl PressureSnapshot {
             "pressure stall information",
             "it needs CONFIG_PSI, and psi=1 on the kernel's command line",
         )?;
-        Ok(Self {
-            taken: clock::now(),
-            ..Self::parse(&text)?
-        })
+        Ok(Self { taken: clock::now(), ..Self::parse(&text)? })
     }
 
     pub fn parse(text: &str) -> Result<Self, ProbeError> {
@@ -79,10 +76,7 @@ impl PressureSnapshot {
         PressureUse {
             elapsed: self.taken.since(earlier.taken),
             some: self.some.total - earlier.some.total,
-            full: self
-                .full
-                .zip(earlier.full)
-                .map(|(later, earlier)| later.total - earlier.total),
+            full: self.full.zip(earlier.full).map(|(later, earlier)| later.total - earlier.total),
         }
     }
 }
@@ -139,11 +133,7 @@ mod tests {
         assert_eq!(old.full, None);
         assert_eq!(snapshot.since(&old).full, None);
         assert_eq!(snapshot.since(&old).some_share(), None);
-        for text in [
-            "",
-            "full avg10=1",
-            "some avg10=101 avg60=0 avg300=0 total=1",
-        ] {
+        for text in ["", "full avg10=1", "some avg10=101 avg60=0 avg300=0 total=1"] {
             assert!(PressureSnapshot::parse(text).is_err(), "{text:?}");
         }
     }

@@ -38,14 +38,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    pub const ROOT: Self = Self {
-        major: u16::MAX,
-        minor: u16::MAX,
-    };
-    pub const INGRESS: Self = Self {
-        major: u16::MAX,
-        minor: 0xfff1,
-    };
+    pub const ROOT: Self = Self { major: u16::MAX, minor: u16::MAX };
+    pub const INGRESS: Self = Self { major: u16::MAX, minor: 0xfff1 };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,21 +61,15 @@ impl QdiscSnapshot {
                 qdiscs.extend(Qdisc::of(message));
             }
         })?;
-        Ok(Self {
-            taken: clock::now(),
-            qdiscs,
-        })
+        Ok(Self { taken: clock::now(), qdiscs })
     }
 
     pub fn on(&self, interface: u32) -> impl Iterator<Item = &Qdisc> {
-        self.qdiscs
-            .iter()
-            .filter(move |qdisc| qdisc.interface == interface)
+        self.qdiscs.iter().filter(move |qdisc| qdisc.interface == interface)
     }
 
     pub fn root_of(&self, interface: u32) -> Option<&Qdisc> {
-        self.on(interface)
-            .find(|qdisc| qdisc.parent == Handle::ROOT)
+        self.on(interface).find(|qdisc| qdisc.parent == Handle::ROOT)
     }
 
     /// Those that are in both. One that was replaced meanwhile is left out.
@@ -92,14 +80,8 @@ impl QdiscSnapshot {
                 .qdiscs
                 .iter()
                 .filter_map(|now| {
-                    let before = earlier
-                        .qdiscs
-                        .iter()
-                        .find(|before| before.is_same_as(now))?;
-                    Some(Qdisc {
-                        counters: now.counters.since(&before.counters),
-                        ..now.clone()
-                    })
+                    let before = earlier.qdiscs.iter().find(|before| before.is_same_as(now))?;
+                    Some(Qdisc { counters: now.counters.since(&before.counters), ..now.clone() })
                 })
                 .collect(),
         }
@@ -181,10 +163,7 @@ impl QdiscCounters {
 
 impl From<TcHandle> for Handle {
     fn from(handle: TcHandle) -> Self {
-        Self {
-            major: handle.major,
-            minor: handle.minor,
-        }
+        Self { major: handle.major, minor: handle.minor }
     }
 }
 
@@ -220,14 +199,8 @@ mod tests {
         }));
         let mut message = TcMessage::with_index(7);
         message.header.parent = TcHandle::ROOT;
-        message.attributes = vec![
-            TcAttribute::Kind(kind.to_owned()),
-            TcAttribute::Stats2(parts),
-        ];
-        QdiscSnapshot {
-            taken: Time::ZERO,
-            qdiscs: Qdisc::of(message).into_iter().collect(),
-        }
+        message.attributes = vec![TcAttribute::Kind(kind.to_owned()), TcAttribute::Stats2(parts)];
+        QdiscSnapshot { taken: Time::ZERO, qdiscs: Qdisc::of(message).into_iter().collect() }
     }
 
     #[test]

@@ -49,9 +49,7 @@ impl SnmpSnapshot {
 
     /// All of them by name.
     pub fn values(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.values
-            .iter()
-            .map(|(name, value)| (name.as_str(), *value))
+        self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
     pub fn since(&self, earlier: &Self) -> SnmpUse {
@@ -84,8 +82,7 @@ impl SnmpSnapshot {
                 return Err(malformed());
             }
             for (name, value) in names.into_iter().zip(values) {
-                self.add(format!("{group}{name}"), value)
-                    .ok_or_else(malformed)?;
+                self.add(format!("{group}{name}"), value).ok_or_else(malformed)?;
             }
         }
         Ok(())
@@ -145,12 +142,7 @@ mod tests {
     #[test]
     fn reads_recorded_files() {
         let snapshot = SnmpSnapshot::parse(SNMP, NETSTAT, SNMP6).unwrap();
-        for name in [
-            "TcpRetransSegs",
-            "TcpExtListenOverflows",
-            "IpExtInOctets",
-            "Ip6InReceives",
-        ] {
+        for name in ["TcpRetransSegs", "TcpExtListenOverflows", "IpExtInOctets", "Ip6InReceives"] {
             assert!(snapshot.value(name).is_some(), "{name}");
         }
         assert_eq!(snapshot.value("TcpRtoMin"), Some(200));
@@ -162,10 +154,7 @@ mod tests {
         let earlier = SnmpSnapshot::parse("Tcp: A B\nTcp: 5 9\n", "", "").unwrap();
         let later = SnmpSnapshot::parse("Tcp: A B C\nTcp: 7 3 1\n", "", "").unwrap();
         let spent = later.since(&earlier);
-        assert_eq!(
-            (spent.count("TcpA"), spent.count("TcpB")),
-            (Some(2), Some(0))
-        );
+        assert_eq!((spent.count("TcpA"), spent.count("TcpB")), (Some(2), Some(0)));
         assert_eq!(spent.count("TcpC"), None);
         assert_eq!(spent.changed().collect::<Vec<_>>(), [("TcpA", 2)]);
         assert_eq!(spent.per_second("TcpA"), None, "no time passed");
@@ -173,13 +162,8 @@ mod tests {
 
     #[test]
     fn malformed_files_are_told() {
-        for text in [
-            "x",
-            "Tcp: A\n",
-            "Tcp: A\nUdp: 1\n",
-            "Tcp: A B\nTcp: 1\n",
-            "Tcp: A\nTcp: x\n",
-        ] {
+        for text in ["x", "Tcp: A\n", "Tcp: A\nUdp: 1\n", "Tcp: A B\nTcp: 1\n", "Tcp: A\nTcp: x\n"]
+        {
             assert!(SnmpSnapshot::parse(text, "", "").is_err(), "{text:?}");
         }
         assert!(SnmpSnapshot::parse("", "", "Ip6InReceives\n").is_err());

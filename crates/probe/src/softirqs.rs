@@ -18,17 +18,11 @@ pub struct SoftirqSnapshot {
 impl SoftirqSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
         let text = read_text(PATH)?;
-        Ok(Self {
-            taken: clock::now(),
-            ..Self::parse(&text)?
-        })
+        Ok(Self { taken: clock::now(), ..Self::parse(&text)? })
     }
 
     pub fn parse(text: &str) -> Result<Self, ProbeError> {
-        Ok(Self {
-            taken: Time::ZERO,
-            table: CoreTable::parse(PATH, text)?,
-        })
+        Ok(Self { taken: Time::ZERO, table: CoreTable::parse(PATH, text)? })
     }
 
     pub fn since(&self, earlier: &Self) -> SoftirqUse {

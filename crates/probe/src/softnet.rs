@@ -35,10 +35,7 @@ pub struct SoftnetCore {
 impl SoftnetSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
         let text = read_text(PATH)?;
-        Ok(Self {
-            taken: clock::now(),
-            ..Self::parse(&text)?
-        })
+        Ok(Self { taken: clock::now(), ..Self::parse(&text)? })
     }
 
     pub fn parse(text: &str) -> Result<Self, ProbeError> {
@@ -65,10 +62,7 @@ impl SoftnetSnapshot {
             let number = column(12).map_or(Ok(row), usize::try_from);
             cores.insert(number.map_err(|_| malformed())?, core);
         }
-        Ok(Self {
-            taken: Time::ZERO,
-            cores,
-        })
+        Ok(Self { taken: Time::ZERO, cores })
     }
 
     pub fn since(&self, earlier: &Self) -> SoftnetUse {
@@ -86,9 +80,7 @@ impl SoftnetSnapshot {
 impl SoftnetCore {
     fn since(&self, earlier: &Self) -> Self {
         let both = |later: Option<u64>, earlier: Option<u64>| {
-            later
-                .zip(earlier)
-                .map(|(later, earlier)| counted_32(later, earlier))
+            later.zip(earlier).map(|(later, earlier)| counted_32(later, earlier))
         };
         Self {
             processed: counted_32(self.processed, earlier.processed),
@@ -132,21 +124,13 @@ mod tests {
         let snapshot = SoftnetSnapshot::parse(RECORDED).unwrap();
         assert_eq!(snapshot.cores.len(), 2);
         assert_eq!(snapshot.cores[&1].backlog, Some(0));
-        assert!(
-            SoftnetSnapshot::read()
-                .unwrap()
-                .since(&snapshot)
-                .cores
-                .len()
-                <= 2
-        );
+        assert!(SoftnetSnapshot::read().unwrap().since(&snapshot).cores.len() <= 2);
     }
 
     #[test]
     fn each_kernels_columns() {
-        let columns = [
-            "0000001f", "2", "3", "0", "0", "0", "0", "0", "0", "9", "a", "b", "7", "d", "e",
-        ];
+        let columns =
+            ["0000001f", "2", "3", "0", "0", "0", "0", "0", "0", "9", "a", "b", "7", "d", "e"];
         for count in 0..=columns.len() {
             let read = SoftnetSnapshot::parse(&columns[..count].join(" "));
             if (1..9).contains(&count) {
@@ -158,10 +142,7 @@ mod tests {
                 assert_eq!(count, 0);
                 continue;
             };
-            assert_eq!(
-                (core.processed, core.dropped, core.time_squeeze),
-                (31, 2, 3)
-            );
+            assert_eq!((core.processed, core.dropped, core.time_squeeze), (31, 2, 3));
             assert_eq!(core.received_rps, (count > 9).then_some(9));
             assert_eq!(core.flow_limit, (count > 10).then_some(10));
             assert_eq!(core.backlog, (count > 11).then_some(11));

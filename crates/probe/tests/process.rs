@@ -61,11 +61,7 @@ fn an_orphan_stays_in_its_tree() {
         .unwrap();
     wait_for_output(&mut parent);
     let earlier = Processes::tree(parent.id()).unwrap();
-    let orphan = *earlier
-        .each
-        .keys()
-        .find(|pid| **pid != parent.id())
-        .unwrap();
+    let orphan = *earlier.each.keys().find(|pid| **pid != parent.id()).unwrap();
     stop(parent);
     let later = earlier.again().unwrap();
     assert!(later.each.contains_key(&orphan));
@@ -80,10 +76,7 @@ fn a_thread_of_ones_own() {
     let spent = Thread::own().unwrap().since(&earlier).unwrap();
     assert!(spent.cpu.total() >= Span::from_millis(20));
     let own = probe::clock::own_thread_cpu_time();
-    assert!(
-        Process::own().unwrap().cpu.total() >= own,
-        "its process has used more"
-    );
+    assert!(Process::own().unwrap().cpu.total() >= own, "its process has used more");
 }
 
 fn burner() -> Child {
@@ -99,12 +92,7 @@ fn burner() -> Child {
 /// Until it prints, a child may not have become the program yet.
 fn wait_for_output(child: &mut Child) {
     use std::io::Read;
-    child
-        .stdout
-        .as_mut()
-        .unwrap()
-        .read_exact(&mut [0; 8])
-        .unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
 }
 
 fn until_used(pid: u32, enough: Span) -> Span {

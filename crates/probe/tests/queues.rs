@@ -15,23 +15,13 @@ mod namespace;
 #[test]
 fn counters_are_those_of_the_threads_namespace() {
     namespace::run(|| {
-        let (links, counters) = (
-            InterfaceSnapshot::read().unwrap(),
-            SnmpSnapshot::read().unwrap(),
-        );
+        let (links, counters) = (InterfaceSnapshot::read().unwrap(), SnmpSnapshot::read().unwrap());
         assert!(links.get("lo").unwrap().enabled);
-        assert_eq!(
-            counters.value("UdpOutDatagrams"),
-            Some(0),
-            "a fresh namespace"
-        );
+        assert_eq!(counters.value("UdpOutDatagrams"), Some(0), "a fresh namespace");
 
         send_to_self(5);
         let sent = InterfaceSnapshot::read().unwrap().since(&links).interfaces["lo"].sent;
-        assert!(
-            sent.packets >= 5 && sent.bytes >= Bytes::new(5 * 100),
-            "{sent:?}"
-        );
+        assert!(sent.packets >= 5 && sent.bytes >= Bytes::new(5 * 100), "{sent:?}");
         let counted = SnmpSnapshot::read().unwrap().since(&counters);
         assert_eq!(counted.count("UdpOutDatagrams"), Some(5));
         assert_eq!(counted.count("UdpInDatagrams"), Some(5));
@@ -52,18 +42,12 @@ fn a_queue_counts_what_passes() {
         let loopback = InterfaceSnapshot::read().unwrap().get("lo").unwrap().index;
         let root = earlier.root_of(loopback).unwrap();
         assert_eq!(root.kind, "tbf");
-        assert_eq!(
-            (root.handle, root.parent),
-            (Handle { major: 1, minor: 0 }, Handle::ROOT)
-        );
+        assert_eq!((root.handle, root.parent), (Handle { major: 1, minor: 0 }, Handle::ROOT));
 
         send_to_self(5);
         let spent = QdiscSnapshot::read().unwrap().since(&earlier);
         let counters = spent.qdiscs[0].counters;
-        assert!(
-            counters.packets >= 5 && counters.bytes >= Bytes::new(5 * 100),
-            "{counters:?}"
-        );
+        assert!(counters.packets >= 5 && counters.bytes >= Bytes::new(5 * 100), "{counters:?}");
     });
 }
 
@@ -71,12 +55,7 @@ fn a_queue_counts_what_passes() {
 fn an_ended_interface_is_left_out() {
     namespace::run(|| {
         let pair = "link add name left mtu 1400 type veth peer name right";
-        if !Command::new("ip")
-            .args(pair.split(' '))
-            .status()
-            .unwrap()
-            .success()
-        {
+        if !Command::new("ip").args(pair.split(' ')).status().unwrap().success() {
             return eprintln!("SKIPPED: no veth on this kernel");
         }
         let earlier = InterfaceSnapshot::read().unwrap();
@@ -84,10 +63,7 @@ fn an_ended_interface_is_left_out() {
         assert_eq!(left.kind.as_deref(), Some("veth"));
         assert_eq!(left.mtu, Some(Bytes::new(1400)));
         assert!(left.mac.is_some() && !left.enabled);
-        Command::new("ip")
-            .args(["link", "del", "left"])
-            .status()
-            .unwrap();
+        Command::new("ip").args(["link", "del", "left"]).status().unwrap();
         let spent = InterfaceSnapshot::read().unwrap().since(&earlier);
         assert_eq!(spent.interfaces.keys().collect::<Vec<_>>(), ["lo"]);
     });

@@ -52,14 +52,9 @@ fn it_samples_the_namespace_it_was_placed_in() {
         assert_eq!(recording.failures, []);
         assert!(recording.samples >= 3);
 
-        let cwnd = recording
-            .find("cwnd_segments", &format!("{}>{}", ends.0, ends.1))
-            .unwrap();
+        let cwnd = recording.find("cwnd_segments", &format!("{}>{}", ends.0, ends.1)).unwrap();
         assert!(cwnd.points.iter().all(|point| point.value > 0.0));
-        let sockets = recording
-            .series
-            .iter()
-            .filter(|series| series.metric == "cwnd_segments");
+        let sockets = recording.series.iter().filter(|series| series.metric == "cwnd_segments");
         assert_eq!(sockets.count(), 2, "only those of the namespace");
         assert!(recording.find("interface_drops", "lo").is_some());
         assert!(recording.find("interface_drops", "eth0").is_none());

@@ -52,10 +52,7 @@ fn an_algorithm_the_kernel_lacks_is_refused() {
         assert_eq!((refused.wanted.as_str(), &refused.has), ("nosuch", &before));
         assert!(refused.available.contains(&before));
         let message = refused.to_string();
-        assert!(
-            message.contains("no such algorithm") && message.contains(&before),
-            "{message}"
-        );
+        assert!(message.contains("no such algorithm") && message.contains(&before), "{message}");
         assert_eq!(tcp::congestion_control_of(&client).unwrap(), before);
     });
 }
@@ -96,10 +93,7 @@ fn ipv6_and_ipv4_within_ipv6_and_one_by_its_ends() {
             return eprintln!("SKIPPED: no IPv6");
         };
         let port = listener.local_addr().unwrap().port();
-        for ip in [
-            IpAddr::from(Ipv4Addr::LOCALHOST),
-            Ipv6Addr::LOCALHOST.into(),
-        ] {
+        for ip in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
             let _client = TcpStream::connect((ip, port)).unwrap();
             let (server, _) = listener.accept().unwrap();
             let address = SocketAddr::new(ip, port);
@@ -122,10 +116,7 @@ fn ipv6_and_ipv4_within_ipv6_and_one_by_its_ends() {
 fn other_namespaces_are_not_seen() {
     let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = outside.local_addr().unwrap().port();
-    assert_eq!(
-        tcp::sockets(&Filter::all().local_port(port)).unwrap().len(),
-        1
-    );
+    assert_eq!(tcp::sockets(&Filter::all().local_port(port)).unwrap().len(), 1);
     namespace::run(|| assert!(tcp::sockets(&Filter::all()).unwrap().is_empty()));
 }
 

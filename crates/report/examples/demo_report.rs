@@ -6,9 +6,7 @@
 mod example_data;
 
 fn main() -> Result<(), report::ReportError> {
-    let directory = std::env::args()
-        .nth(1)
-        .unwrap_or_else(|| "runs/example".to_owned());
+    let directory = std::env::args().nth(1).unwrap_or_else(|| "runs/example".to_owned());
     let results = example_data::results();
     let files = report::write_run(
         directory.as_ref(),

@@ -22,16 +22,10 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
 pub(crate) fn tally(results: &Results) -> String {
     let count = |test: fn(&crate::Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
     let failed = count(|cell| cell.failed.is_some());
-    let mut parts = vec![format!(
-        "{} measured",
-        counted(results.cells.len() - failed, "cell")
-    )];
+    let mut parts = vec![format!("{} measured", counted(results.cells.len() - failed, "cell"))];
     for (number, words) in [
         (failed, "failed"),
-        (
-            count(|cell| !cell.valid && cell.failed.is_none()),
-            "not valid",
-        ),
+        (count(|cell| !cell.valid && cell.failed.is_none()), "not valid"),
         (count(|cell| cell.cpu_limited), "short of CPU"),
     ] {
         if number > 0 {
@@ -52,16 +46,9 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
         return Vec::new();
     };
     let mut pairs: Vec<Pair<'_>> = Vec::new();
-    for comparison in results
-        .comparisons
-        .iter()
-        .filter(|one| one.metric == headline)
-    {
+    for comparison in results.comparisons.iter().filter(|one| one.metric == headline) {
         let (a, b) = (comparison.a.as_str(), comparison.b.as_str());
-        match pairs
-            .iter_mut()
-            .find(|(known_a, known_b, _)| (*known_a, *known_b) == (a, b))
-        {
+        match pairs.iter_mut().find(|(known_a, known_b, _)| (*known_a, *known_b) == (a, b)) {
             Some((.., comparisons)) => comparisons.push(comparison),
             None => pairs.push((a, b, vec![comparison])),
         }
@@ -70,33 +57,21 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
 }
 
 fn sentence(a: &str, b: &str, comparisons: &[&Comparison]) -> String {
-    let label = metrics::meaning(&comparisons[0].metric)
-        .label
-        .to_lowercase();
-    let clauses: Vec<String> = [
-        Verdict::Better,
-        Verdict::Worse,
-        Verdict::Same,
-        Verdict::Inconclusive,
-    ]
-    .into_iter()
-    .filter_map(|verdict| clause(verdict, comparisons))
-    .collect();
+    let label = metrics::meaning(&comparisons[0].metric).label.to_lowercase();
+    let clauses: Vec<String> =
+        [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Inconclusive]
+            .into_iter()
+            .filter_map(|verdict| clause(verdict, comparisons))
+            .collect();
     format!("{a} against {b}, by {label}: {}.", clauses.join("; "))
 }
 
 fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
-    let those: Vec<&&Comparison> = comparisons
-        .iter()
-        .filter(|one| one.verdict == verdict)
-        .collect();
+    let those: Vec<&&Comparison> =
+        comparisons.iter().filter(|one| one.verdict == verdict).collect();
     let all = comparisons.len();
-    let least = those
-        .iter()
-        .min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
-    let most = those
-        .iter()
-        .max_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
+    let least = those.iter().min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
+    let most = those.iter().max_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
     let what = match verdict {
         Verdict::Same => "no difference that matters",
         other => other.word(),
@@ -104,11 +79,7 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
     let ratio = |one: &Comparison| {
         let place = axis::describe(&one.axes);
         let ratio = number::ratio(one.ratio.median);
-        if place.is_empty() {
-            ratio
-        } else {
-            format!("{ratio} at {place}")
-        }
+        if place.is_empty() { ratio } else { format!("{ratio} at {place}") }
     };
     let count = match (those.len(), all) {
         (1, 1) => String::new(),

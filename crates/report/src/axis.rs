@@ -27,10 +27,7 @@ pub(crate) fn values(results: &Results, axis: &str) -> Vec<String> {
     if let Some(sizes) = sizes(&values) {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by(|a, b| sizes[*a].total_cmp(&sizes[*b]));
-        values = order
-            .into_iter()
-            .map(|index| values[index].clone())
-            .collect();
+        values = order.into_iter().map(|index| values[index].clone()).collect();
     }
     values
 }
@@ -49,20 +46,15 @@ pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
 
 /// The same text for the same point, in whatever order its axes are named.
 pub(crate) fn key(axes: &Axes) -> String {
-    let mut parts: Vec<String> = axes
-        .iter()
-        .map(|(name, value)| format!("{name}\u{1f}{value}"))
-        .collect();
+    let mut parts: Vec<String> =
+        axes.iter().map(|(name, value)| format!("{name}\u{1f}{value}")).collect();
     parts.sort();
     parts.join("\u{1e}")
 }
 
 /// `loss 1% · rtt 20ms`
 pub(crate) fn describe(axes: &Axes) -> String {
-    let parts: Vec<String> = axes
-        .iter()
-        .map(|(name, value)| format!("{name} {value}"))
-        .collect();
+    let parts: Vec<String> = axes.iter().map(|(name, value)| format!("{name} {value}")).collect();
     parts.join(" · ")
 }
 
@@ -86,9 +78,6 @@ mod tests {
         assert_eq!(ordered(&["100ms", "1ms", "2s"]), ["1ms", "100ms", "2s"]);
         assert_eq!(ordered(&["512", "32"]), ["32", "512"]);
         assert_eq!(ordered(&["25MB", "640KB", "8MB"]), ["640KB", "8MB", "25MB"]);
-        assert_eq!(
-            ordered(&["two-to-one", "1ms", "all"]),
-            ["two-to-one", "1ms", "all"]
-        );
+        assert_eq!(ordered(&["two-to-one", "1ms", "all"]), ["two-to-one", "1ms", "all"]);
     }
 }

@@ -103,11 +103,7 @@ fn masthead(results: &Results) -> Markup {
 }
 
 fn validity(results: &Results) -> Markup {
-    let doubtful = results
-        .cells
-        .iter()
-        .filter(|cell| !cell.valid || cell.cpu_limited)
-        .count();
+    let doubtful = results.cells.iter().filter(|cell| !cell.valid || cell.cpu_limited).count();
     html! {
         @if !results.valid {
             span class="badge bad" { "not valid: do not use these numbers" }
@@ -120,11 +116,7 @@ fn validity(results: &Results) -> Markup {
 }
 
 fn failures_and_warnings(results: &Results) -> Markup {
-    let failed: Vec<_> = results
-        .cells
-        .iter()
-        .filter(|cell| cell.failed.is_some())
-        .collect();
+    let failed: Vec<_> = results.cells.iter().filter(|cell| cell.failed.is_some()).collect();
     let warnings = method::warnings(results);
     html! {
         @if !failed.is_empty() {

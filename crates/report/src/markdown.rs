@@ -8,32 +8,16 @@ use crate::{Column, Entry, Pivot, answer, axis, method, metrics, number, pivot};
 /// The whole report; `lab_file` is embedded so that the run can be repeated.
 pub fn render(results: &Results, lab_file: &str) -> String {
     let mut out = String::new();
-    let title = if results.title.is_empty() {
-        &results.lab
-    } else {
-        &results.title
-    };
+    let title = if results.title.is_empty() { &results.lab } else { &results.title };
     line(&mut out, &format!("# {}\n", escape(title)));
     if !results.question.is_empty() {
-        line(
-            &mut out,
-            &format!("**Question:** {}\n", escape(&results.question)),
-        );
+        line(&mut out, &format!("**Question:** {}\n", escape(&results.question)));
     }
     if !results.valid {
-        line(
-            &mut out,
-            "**This run is not valid.** Its numbers must not be used:\n",
-        );
+        line(&mut out, "**This run is not valid.** Its numbers must not be used:\n");
         bullets(&mut out, results.invalid_reasons.iter());
     }
-    line(
-        &mut out,
-        &format!(
-            "**Answer:** {}\n",
-            escape(&answer::sentences(results).join(" "))
-        ),
-    );
+    line(&mut out, &format!("**Answer:** {}\n", escape(&answer::sentences(results).join(" "))));
     line(&mut out, &format!("{}\n", run_line(results)));
 
     headline_tables(&mut out, results);
@@ -47,11 +31,7 @@ pub fn render(results: &Results, lab_file: &str) -> String {
 
 fn run_line(results: &Results) -> String {
     let mut parts = vec![
-        format!(
-            "Lab `{}`, {} form",
-            results.lab.replace('`', "'"),
-            results.form.word()
-        ),
+        format!("Lab `{}`, {} form", results.lab.replace('`', "'"), results.form.word()),
         answer::tally(results),
     ];
     if let Some(started) = &results.started {
@@ -67,19 +47,15 @@ fn headline_tables(out: &mut String, results: &Results) {
     let Some(pivot) = Pivot::headline(results) else {
         return;
     };
-    line(
-        out,
-        &format!("## {}\n", escape(&with_unit(&pivot.label, &pivot.unit))),
-    );
+    line(out, &format!("## {}\n", escape(&with_unit(&pivot.label, &pivot.unit))));
     for panel in &pivot.panels {
         let fixed = axis::describe(&panel.fixed);
         if !fixed.is_empty() {
             line(out, &format!("### {}\n", escape(&fixed)));
         }
         let mut heads = vec![pivot.row_axis.clone().unwrap_or_default()];
-        let shown: Vec<usize> = (0..pivot.columns.len())
-            .filter(|index| panel.shows(*index))
-            .collect();
+        let shown: Vec<usize> =
+            (0..pivot.columns.len()).filter(|index| panel.shows(*index)).collect();
         heads.extend(shown.iter().map(|index| match &pivot.columns[*index] {
             Column::Measured(system) => system.clone(),
             Column::Published(system) => format!("{system} (reference)"),
@@ -96,10 +72,7 @@ fn headline_tables(out: &mut String, results: &Results) {
     }
     let mut notes = vec!["Median, with its 95 % interval in brackets.".to_owned()];
     if pivot.has_published() {
-        notes.push(format!(
-            "“ref” is the reference number: {}.",
-            method::sources(results)
-        ));
+        notes.push(format!("“ref” is the reference number: {}.", method::sources(results)));
     }
     notes.extend(method::marks(results));
     line(out, &format!("{}\n", escape(&notes.join(" "))));
@@ -112,9 +85,7 @@ fn entry(entry: &Entry<'_>) -> String {
         (Some(cell), Some(metric)) => {
             let mut text = number::with_interval(metric) + method::mark(cell);
             if let Some(value) = published {
-                let ratio = entry
-                    .ratio()
-                    .map(|ratio| format!(", {}", number::ratio(ratio)));
+                let ratio = entry.ratio().map(|ratio| format!(", {}", number::ratio(ratio)));
                 let _ = write!(text, " (ref {value}{})", ratio.unwrap_or_default());
             }
             text
@@ -133,10 +104,7 @@ fn comparisons(out: &mut String, results: &Results) {
         .comparisons
         .iter()
         .map(|one| {
-            let interval = one
-                .ratio
-                .ci95
-                .map(|ends| number::interval(one.ratio.median, ends));
+            let interval = one.ratio.ci95.map(|ends| number::interval(one.ratio.median, ends));
             vec![
                 metrics::meaning(&one.metric).label,
                 axis::describe(&one.axes),
@@ -175,15 +143,12 @@ fn every_metric(out: &mut String, results: &Results) {
 
 fn metric_row(cell: &Cell, axes: &[String], names: &[&str]) -> Vec<String> {
     let mut row = vec![format!("{}{}", cell.system, method::mark(cell))];
+    row.extend(axes.iter().map(|name| cell.axes.get(name).cloned().unwrap_or_default()));
     row.extend(
-        axes.iter()
-            .map(|name| cell.axes.get(name).cloned().unwrap_or_default()),
+        names.iter().map(|name| {
+            cell.metrics.get(*name).map_or_else(|| "–".to_owned(), number::with_interval)
+        }),
     );
-    row.extend(names.iter().map(|name| {
-        cell.metrics
-            .get(*name)
-            .map_or_else(|| "–".to_owned(), number::with_interval)
-    }));
     row
 }
 
@@ -193,11 +158,7 @@ fn failures_and_warnings(out: &mut String, results: &Results) {
         .iter()
         .filter_map(|cell| {
             let reason = cell.failed.as_ref()?;
-            Some(format!(
-                "{} at {}: {reason}",
-                cell.system,
-                axis::describe(&cell.axes)
-            ))
+            Some(format!("{} at {}: {reason}", cell.system, axis::describe(&cell.axes)))
         })
         .collect();
     if !failed.is_empty() {
@@ -227,20 +188,15 @@ fn how_measured(out: &mut String, results: &Results) {
     let environment = method::environment(results);
     if !environment.is_empty() {
         line(out, "### Environment\n");
-        let rows: Vec<Vec<String>> = environment
-            .into_iter()
-            .map(|(name, value)| vec![name, value])
-            .collect();
+        let rows: Vec<Vec<String>> =
+            environment.into_iter().map(|(name, value)| vec![name, value]).collect();
         table(out, &["name".to_owned(), "value".to_owned()], &rows);
     }
 }
 
 fn repeat(out: &mut String, results: &Results, lab_file: &str) {
     line(out, "## How to repeat it\n");
-    line(
-        out,
-        &format!("{}\n", fenced(&method::command(results), "sh")),
-    );
+    line(out, &format!("{}\n", fenced(&method::command(results), "sh")));
     if !lab_file.is_empty() {
         line(out, "The lab file:\n");
         line(out, &fenced(lab_file.trim_end(), "toml"));
@@ -259,9 +215,8 @@ fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
             && texts.clone().next().is_some()
             && texts.into_iter().all(|text| is_number(text))
     };
-    let rule: Vec<&str> = (0..heads.len())
-        .map(|column| if numeric(column) { "---:" } else { "---" })
-        .collect();
+    let rule: Vec<&str> =
+        (0..heads.len()).map(|column| if numeric(column) { "---:" } else { "---" }).collect();
     line(out, &format!("| {} |", rule.join(" | ")));
     for texts in rows {
         line(out, &row(texts));
@@ -288,11 +243,7 @@ fn line(out: &mut String, text: &str) {
 }
 
 fn with_unit(label: &str, unit: &str) -> String {
-    if unit.is_empty() {
-        label.to_owned()
-    } else {
-        format!("{label}, {unit}")
-    }
+    if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
 // Text from outside is shown as it is: neither as markup nor, on sites that allow it, as HTML.

@@ -30,11 +30,7 @@ pub(crate) fn sources(results: &Results) -> String {
             sources.push(&row.source);
         }
     }
-    if sources.is_empty() {
-        "source not stated".to_owned()
-    } else {
-        sources.join("; ")
-    }
+    if sources.is_empty() { "source not stated".to_owned() } else { sources.join("; ") }
 }
 
 pub(crate) fn mark(cell: &Cell) -> &'static str {
@@ -50,18 +46,10 @@ pub(crate) fn mark(cell: &Cell) -> &'static str {
 /// What the marks in the tables mean, for those that occur.
 pub(crate) fn marks(results: &Results) -> Vec<String> {
     let mut marks = Vec::new();
-    if results
-        .cells
-        .iter()
-        .any(|cell| !cell.valid && cell.failed.is_none())
-    {
+    if results.cells.iter().any(|cell| !cell.valid && cell.failed.is_none()) {
         marks.push("! not valid: the path or the workload missed its bounds.".to_owned());
     }
-    if results
-        .cells
-        .iter()
-        .any(|cell| cell.cpu_limited && cell.failed.is_none())
-    {
+    if results.cells.iter().any(|cell| cell.cpu_limited && cell.failed.is_none()) {
         marks.push(
             "* CPU-limited: next to no CPU was idle, so the number is the machine's.".to_owned(),
         );
@@ -73,14 +61,8 @@ pub(crate) fn marks(results: &Results) -> Vec<String> {
 pub(crate) fn warnings(results: &Results) -> Vec<String> {
     let cells = results.cells.iter().flat_map(|cell| {
         let place = crate::axis::describe(&cell.axes);
-        let at = if place.is_empty() {
-            String::new()
-        } else {
-            format!(" at {place}")
-        };
-        cell.warnings
-            .iter()
-            .map(move |warning| format!("{}{at}: {warning}", cell.system))
+        let at = if place.is_empty() { String::new() } else { format!(" at {place}") };
+        cell.warnings.iter().map(move |warning| format!("{}{at}: {warning}", cell.system))
     });
     results.warnings.iter().cloned().chain(cells).collect()
 }

@@ -25,11 +25,7 @@ pub fn meaning(name: &str) -> Meaning {
         None => (family.replace('_', " "), "", Direction::Neither),
     };
     Meaning {
-        label: if part.is_empty() {
-            label
-        } else {
-            format!("{label} {part}")
-        },
+        label: if part.is_empty() { label } else { format!("{label} {part}") },
         unit,
         direction,
     }
@@ -49,9 +45,7 @@ pub(crate) fn beside_headline<'a>(
     headline: &str,
 ) -> Vec<&'a str> {
     let wanted = BESIDE.iter().filter(|wanted| **wanted != headline);
-    wanted
-        .filter_map(|wanted| names.clone().find(|name| name == wanted))
-        .collect()
+    wanted.filter_map(|wanted| names.clone().find(|name| name == wanted)).collect()
 }
 
 /// Whether the metric says what the measurement cost.
@@ -101,12 +95,7 @@ const KNOWN: &[(&str, &str, &str, Direction)] = &[
     ("idle_percent", "CPU idle", "%", Direction::Higher),
     ("cpu_percent", "CPU", "%", Direction::Lower),
     ("cpu_softirq_percent", "CPU softirq", "%", Direction::Lower),
-    (
-        "cpu_seconds_per_gbit",
-        "CPU per Gbit",
-        "s/Gbit",
-        Direction::Lower,
-    ),
+    ("cpu_seconds_per_gbit", "CPU per Gbit", "s/Gbit", Direction::Lower),
     ("retransmit_percent", "Retransmitted", "%", Direction::Lower),
     ("rtt_us", "RTT", "µs", Direction::Lower),
     ("queue_kbyte", "Queue", "kB", Direction::Lower),
@@ -114,24 +103,14 @@ const KNOWN: &[(&str, &str, &str, Direction)] = &[
     ("fct_ms", "Flow completion", "ms", Direction::Lower),
     ("kbyte_s", "Download rate", "kB/s", Direction::Higher),
     ("ideal_kbyte_s", "Ideal rate", "kB/s", Direction::Neither),
-    (
-        "availability_percent",
-        "Availability",
-        "%",
-        Direction::Higher,
-    ),
+    ("availability_percent", "Availability", "%", Direction::Higher),
     ("pps", "Packet rate", "packets/s", Direction::Higher),
     ("loss_percent", "Lost", "%", Direction::Lower),
     ("requests_s", "Requests", "requests/s", Direction::Higher),
     ("latency_us", "Latency", "µs", Direction::Lower),
     ("rate_error_percent", "Rate error", "%", Direction::Lower),
     ("delay_error_us", "Delay error", "µs", Direction::Lower),
-    (
-        "loss_in_interval",
-        "Loss in interval",
-        "",
-        Direction::Higher,
-    ),
+    ("loss_in_interval", "Loss in interval", "", Direction::Higher),
     ("rate_mbit_s", "Rate", "Mbit/s", Direction::Neither),
     ("lateness_us", "Emulator late", "µs", Direction::Lower),
     ("emulator_busy_percent", "Emulator busy", "% of a core", Direction::Lower),
@@ -151,10 +130,7 @@ mod tests {
     #[test]
     fn nested_names_keep_their_part() {
         let ksoftirqd = meaning("cpu_percent.ksoftirqd");
-        assert_eq!(
-            (ksoftirqd.label.as_str(), ksoftirqd.unit),
-            ("CPU ksoftirqd", "%")
-        );
+        assert_eq!((ksoftirqd.label.as_str(), ksoftirqd.unit), ("CPU ksoftirqd", "%"));
         assert_eq!(meaning("new_thing").label, "new thing");
     }
 

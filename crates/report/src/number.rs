@@ -21,11 +21,7 @@ pub fn format(value: f64) -> String {
 /// `57.1 [55.0, 58.9]`, the ends with the median's decimals.
 pub fn with_interval(metric: &Metric) -> String {
     match metric.ci95 {
-        Some(ends) => format!(
-            "{} {}",
-            format(metric.median),
-            interval(metric.median, ends)
-        ),
+        Some(ends) => format!("{} {}", format(metric.median), interval(metric.median, ends)),
         None => format(metric.median),
     }
 }
@@ -35,11 +31,7 @@ pub fn interval(median: f64, [low, high]: [f64; 2]) -> String {
     let plain = |value: f64| value.is_finite() && value.abs() < 1e7;
     if plain(median) && plain(low) && plain(high) {
         let places = decimals(median);
-        format!(
-            "[{}, {}]",
-            with_decimals(low, places),
-            with_decimals(high, places)
-        )
+        format!("[{}, {}]", with_decimals(low, places), with_decimals(high, places))
     } else {
         format!("[{}, {}]", format(low), format(high))
     }
@@ -47,11 +39,7 @@ pub fn interval(median: f64, [low, high]: [f64; 2]) -> String {
 
 /// `9.80×`
 pub fn ratio(value: f64) -> String {
-    if value.is_finite() {
-        format!("{}×", format(value))
-    } else {
-        "–".to_owned()
-    }
+    if value.is_finite() { format!("{}×", format(value)) } else { "–".to_owned() }
 }
 
 /// `4 min 10 s`
@@ -68,20 +56,11 @@ pub fn duration(seconds: f64) -> String {
 fn decimals(value: f64) -> usize {
     let size = value.abs();
     // A value that would round up to the next power of ten belongs there: 99.96 is 100, not 100.0.
-    let thresholds = [
-        (99.95, 0),
-        (9.995, 1),
-        (0.9995, 2),
-        (0.09995, 3),
-        (0.009995, 4),
-    ];
+    let thresholds = [(99.95, 0), (9.995, 1), (0.9995, 2), (0.09995, 3), (0.009995, 4)];
     if size == 0.0 {
         return 0;
     }
-    thresholds
-        .iter()
-        .find(|(least, _)| size >= *least)
-        .map_or(5, |(_, places)| *places)
+    thresholds.iter().find(|(least, _)| size >= *least).map_or(5, |(_, places)| *places)
 }
 
 fn with_decimals(value: f64, places: usize) -> String {

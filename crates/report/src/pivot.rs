@@ -97,8 +97,7 @@ impl<'a> Pivot<'a> {
 
     pub fn has_published(&self) -> bool {
         let rows = self.panels.iter().flat_map(|panel| &panel.rows);
-        rows.flat_map(|row| &row.entries)
-            .any(|entry| entry.published.is_some())
+        rows.flat_map(|row| &row.entries).any(|entry| entry.published.is_some())
     }
 }
 
@@ -158,15 +157,9 @@ pub(crate) fn systems(results: &Results) -> Vec<String> {
 
 /// The unit the cells state, or the one the metric's name implies.
 pub(crate) fn unit(results: &Results, metric: &str) -> String {
-    let mut stated = results
-        .cells
-        .iter()
-        .filter_map(|cell| cell.metrics.get(metric));
+    let mut stated = results.cells.iter().filter_map(|cell| cell.metrics.get(metric));
     let stated = stated.find(|metric| !metric.unit.is_empty());
-    stated.map_or_else(
-        || metrics::meaning(metric).unit.to_owned(),
-        |metric| metric.unit.clone(),
-    )
+    stated.map_or_else(|| metrics::meaning(metric).unit.to_owned(), |metric| metric.unit.clone())
 }
 
 /// The published number that belongs beside `cell`: the row that agrees on most axes.
@@ -175,10 +168,7 @@ pub(crate) fn published<'a>(
     cell: &Cell,
     metric: &str,
 ) -> Option<(&'a Reference, f64)> {
-    let rows = results
-        .reference
-        .iter()
-        .filter(|row| row.stands_beside(cell));
+    let rows = results.reference.iter().filter(|row| row.stands_beside(cell));
     let known = rows.filter_map(|row| Some((row, *row.metrics.get(metric)?)));
     // `max_by_key` takes the last of equals; the file's first row should win.
     known.rev().max_by_key(|(row, _)| row.axes.len())
@@ -190,10 +180,7 @@ fn row_axis(results: &Results) -> Option<String> {
     if let Some(wished) = wished.filter(|wished| names.contains(wished)) {
         return Some(wished);
     }
-    names
-        .into_iter()
-        .rev()
-        .max_by_key(|name| axis::values(results, name).len())
+    names.into_iter().rev().max_by_key(|name| axis::values(results, name).len())
 }
 
 fn row_values(results: &Results, row_axis: Option<&str>) -> Vec<String> {
@@ -216,15 +203,10 @@ fn fixed_points(results: &Results, row_axis: Option<&str>) -> Vec<Axes> {
         }
     }
     let names = axis::names(results);
-    let orders: Vec<Vec<String>> = names
-        .iter()
-        .map(|name| axis::values(results, name))
-        .collect();
+    let orders: Vec<Vec<String>> = names.iter().map(|name| axis::values(results, name)).collect();
     points.sort_by_key(|point| {
         let place = |(name, order): (&String, &Vec<String>)| {
-            point
-                .get(name)
-                .and_then(|value| order.iter().position(|other| other == value))
+            point.get(name).and_then(|value| order.iter().position(|other| other == value))
         };
         names.iter().zip(&orders).map(place).collect::<Vec<_>>()
     });
@@ -251,11 +233,7 @@ struct Cells<'a>(HashMap<(&'a str, String), &'a Cell>);
 impl<'a> Cells<'a> {
     fn of(results: &'a Results) -> Self {
         let keyed = results.cells.iter().rev();
-        Self(
-            keyed
-                .map(|cell| ((cell.system.as_str(), axis::key(&cell.axes)), cell))
-                .collect(),
-        )
+        Self(keyed.map(|cell| ((cell.system.as_str(), axis::key(&cell.axes)), cell)).collect())
     }
 
     fn at(&self, system: &str, key: &str) -> Option<&'a Cell> {
@@ -281,11 +259,7 @@ fn published_alone<'a>(
     metric: &str,
 ) -> Entry<'a> {
     let agrees = |row: &&Reference| {
-        row.system == system
-            && row
-                .axes
-                .iter()
-                .all(|(name, value)| point.get(name) == Some(value))
+        row.system == system && row.axes.iter().all(|(name, value)| point.get(name) == Some(value))
     };
     let mut rows = results.reference.iter().filter(agrees);
     Entry {

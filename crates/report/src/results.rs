@@ -173,13 +173,7 @@ pub enum Verdict {
 
 impl Results {
     pub fn new(lab: impl Into<String>, form: Form) -> Self {
-        Self {
-            lab: lab.into(),
-            form,
-            quick: form == Form::Quick,
-            valid: true,
-            ..Self::default()
-        }
+        Self { lab: lab.into(), form, quick: form == Form::Quick, valid: true, ..Self::default() }
     }
 
     /// Reads a `results.json`; `file` is only named in the error.
@@ -187,16 +181,13 @@ impl Results {
         let mut json = serde_json::Deserializer::from_str(text);
         let results = serde_path_to_error::deserialize(&mut json)
             .map_err(|error| malformed(file, error.path().to_string(), error.inner()))?;
-        json.end()
-            .map_err(|error| malformed(file, ".".to_owned(), &error))?;
+        json.end().map_err(|error| malformed(file, ".".to_owned(), &error))?;
         Ok(results)
     }
 
     pub fn read(file: &Path) -> Result<Self, ReportError> {
-        let text = std::fs::read_to_string(file).map_err(|source| ReportError::Read {
-            file: file.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(file)
+            .map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
         Self::from_json(&text, file)
     }
 
@@ -233,11 +224,7 @@ impl Reference {
         } else {
             self.beside.contains(&cell.system)
         };
-        system
-            && self
-                .axes
-                .iter()
-                .all(|(name, value)| cell.axes.get(name) == Some(value))
+        system && self.axes.iter().all(|(name, value)| cell.axes.get(name) == Some(value))
     }
 }
 
@@ -264,11 +251,7 @@ impl Form {
 }
 
 fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ReportError {
-    ReportError::Malformed {
-        file: file.to_owned(),
-        at,
-        reason: error.to_string(),
-    }
+    ReportError::Malformed { file: file.to_owned(), at, reason: error.to_string() }
 }
 
 fn yes() -> bool {

@@ -37,20 +37,12 @@ pub fn write_run(
     lab_file: &str,
 ) -> Result<RunFiles, ReportError> {
     let files = RunFiles::in_directory(directory);
-    std::fs::create_dir_all(directory).map_err(|source| ReportError::Write {
-        file: directory.to_owned(),
-        source,
-    })?;
+    std::fs::create_dir_all(directory)
+        .map_err(|source| ReportError::Write { file: directory.to_owned(), source })?;
     replace(&files.results, results.to_json()?.as_bytes())?;
     replace(&files.samples, &samples.to_parquet(series)?)?;
-    replace(
-        &files.markdown,
-        markdown::render(results, lab_file).as_bytes(),
-    )?;
-    replace(
-        &files.html,
-        html::render(results, samples, series, lab_file).as_bytes(),
-    )?;
+    replace(&files.markdown, markdown::render(results, lab_file).as_bytes())?;
+    replace(&files.html, html::render(results, samples, series, lab_file).as_bytes())?;
     Ok(files)
 }
 
@@ -58,18 +50,14 @@ pub fn write_run(
 fn replace(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     let write = || {
         let directory = file.parent().unwrap_or(Path::new("."));
-        let mut temporary = tempfile::Builder::new()
-            .permissions(readable())
-            .tempfile_in(directory)?;
+        let mut temporary =
+            tempfile::Builder::new().permissions(readable()).tempfile_in(directory)?;
         temporary.write_all(bytes)?;
         temporary.as_file().sync_all()?;
         temporary.persist(file)?;
         Ok(())
     };
-    write().map_err(|source| ReportError::Write {
-        file: file.to_owned(),
-        source,
-    })
+    write().map_err(|source| ReportError::Write { file: file.to_owned(), source })
 }
 
 // Temporary files are private by default; a report is there to be read, within the umask.
@@ -97,15 +85,7 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        assert_eq!(
-            names,
-            [
-                "report.html",
-                "report.md",
-                "results.json",
-                "samples.parquet"
-            ]
-        );
+        assert_eq!(names, ["report.html", "report.md", "results.json", "samples.parquet"]);
     }
 
     #[test]
@@ -114,9 +94,6 @@ mod tests {
         let inside = file.path().join("run");
         let results = Results::new("x", Form::Smoke);
         let error = write_run(&inside, &results, &Samples::new("x"), &[], "").unwrap_err();
-        assert!(
-            error.to_string().contains(&inside.display().to_string()),
-            "{error}"
-        );
+        assert!(error.to_string().contains(&inside.display().to_string()), "{error}");
     }
 }

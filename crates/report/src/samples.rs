@@ -33,10 +33,7 @@ pub struct Sample {
 
 impl Samples {
     pub fn new(lab: impl Into<String>) -> Self {
-        Self {
-            lab: lab.into(),
-            rows: Vec::new(),
-        }
+        Self { lab: lab.into(), rows: Vec::new() }
     }
 
     /// The bytes of `samples.parquet`: these rows, then every value of every series as a row with a

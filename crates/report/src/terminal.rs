@@ -35,13 +35,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     for name in &axes {
         table.right(name, 0);
     }
-    table.right(
-        &with_unit(
-            &metrics::meaning(headline).label,
-            &pivot::unit(results, headline),
-        ),
-        0,
-    );
+    table.right(&with_unit(&metrics::meaning(headline).label, &pivot::unit(results, headline)), 0);
     table.left("95 % interval", 2);
     if any_published {
         table.right("reference", 1);
@@ -54,12 +48,11 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
 
     for cell in &results.cells {
         let mut row = vec![Text::new(&cell.system, Style::Plain)];
-        row.extend(axes.iter().map(|name| {
-            Text::new(
-                cell.axes.get(name).map_or("–", String::as_str),
-                Style::Plain,
-            )
-        }));
+        row.extend(
+            axes.iter().map(|name| {
+                Text::new(cell.axes.get(name).map_or("–", String::as_str), Style::Plain)
+            }),
+        );
         if let Some(reason) = &cell.failed {
             row.push(Text::new(&format!("failed: {reason}"), Style::Bad));
             table.spanning_row(row);
@@ -68,24 +61,13 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         let metric = cell.metrics.get(headline);
         let median = metric.map_or_else(|| "–".to_owned(), |m| number::format(m.median));
         let interval = metric.and_then(|m| Some(number::interval(m.median, m.ci95?)));
-        row.push(Text::new(
-            &format!("{median}{}", method::mark(cell)),
-            Style::Bold,
-        ));
+        row.push(Text::new(&format!("{median}{}", method::mark(cell)), Style::Bold));
         row.push(Text::new(&interval.unwrap_or_default(), Style::Dim));
         if any_published {
             let value = published(cell).map(|(_, value)| value);
-            let ratio = value
-                .zip(metric)
-                .map(|(value, metric)| metric.median / value);
-            row.push(Text::new(
-                &value.map(number::format).unwrap_or_default(),
-                Style::Plain,
-            ));
-            row.push(Text::new(
-                &ratio.map(number::ratio).unwrap_or_default(),
-                Style::Plain,
-            ));
+            let ratio = value.zip(metric).map(|(value, metric)| metric.median / value);
+            row.push(Text::new(&value.map(number::format).unwrap_or_default(), Style::Plain));
+            row.push(Text::new(&ratio.map(number::ratio).unwrap_or_default(), Style::Plain));
         }
         row.extend(beside.iter().map(|name| {
             let metric = cell.metrics.get(*name);
@@ -106,16 +88,11 @@ pub fn pivot_table(results: &Results, width: usize, colour: bool) -> String {
     let mut parts = Vec::new();
     for panel in &pivot.panels {
         let fixed = axis::describe(&panel.fixed);
-        let title = if fixed.is_empty() {
-            title.clone()
-        } else {
-            format!("{title} at {fixed}")
-        };
+        let title = if fixed.is_empty() { title.clone() } else { format!("{title} at {fixed}") };
         let mut table = Table::default();
         table.right(pivot.row_axis.as_deref().unwrap_or(""), 0);
-        let shown: Vec<usize> = (0..pivot.columns.len())
-            .filter(|index| panel.shows(*index))
-            .collect();
+        let shown: Vec<usize> =
+            (0..pivot.columns.len()).filter(|index| panel.shows(*index)).collect();
         for index in &shown {
             match &pivot.columns[*index] {
                 Column::Measured(system) => table.right(system, 0),
@@ -141,14 +118,9 @@ fn entry(entry: &crate::Entry<'_>) -> Text {
     match (entry.cell, entry.metric) {
         (Some(cell), _) if cell.failed.is_some() => Text::new("failed", Style::Bad),
         (Some(cell), Some(metric)) => {
-            let beside = published
-                .map(|value| format!(" (ref {value})"))
-                .unwrap_or_default();
+            let beside = published.map(|value| format!(" (ref {value})")).unwrap_or_default();
             let median = number::format(metric.median);
-            Text::new(
-                &format!("{median}{}{beside}", method::mark(cell)),
-                Style::Plain,
-            )
+            Text::new(&format!("{median}{}{beside}", method::mark(cell)), Style::Plain)
         }
         (None, _) if published.is_some() => Text::new(&published.unwrap_or_default(), Style::Dim),
         _ => Text::new("–", Style::Dim),
@@ -180,11 +152,8 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
         out.push('\n');
     }
     paragraphs.extend(legend(results));
-    paragraphs.extend(
-        method::warnings(results)
-            .iter()
-            .map(|warning| format!("Warning: {warning}")),
-    );
+    paragraphs
+        .extend(method::warnings(results).iter().map(|warning| format!("Warning: {warning}")));
     for paragraph in paragraphs {
         out += &wrapped(&plain(&paragraph), width);
         out.push('\n');
@@ -205,28 +174,18 @@ fn failures(results: &Results, width: usize, colour: bool) -> String {
     table.left("system", 0);
     table.left("at", 0);
     for cell in &results.cells {
-        let reason = cell
-            .failed
-            .as_deref()
-            .map(|reason| format!("failed: {reason}"));
+        let reason = cell.failed.as_deref().map(|reason| format!("failed: {reason}"));
         table.spanning_row(vec![
             Text::new(&cell.system, Style::Plain),
             Text::new(&axis::describe(&cell.axes), Style::Plain),
-            Text::new(
-                &reason.unwrap_or_else(|| "no metrics".to_owned()),
-                Style::Bad,
-            ),
+            Text::new(&reason.unwrap_or_else(|| "no metrics".to_owned()), Style::Bad),
         ]);
     }
     table.render(width, colour)
 }
 
 fn with_unit(label: &str, unit: &str) -> String {
-    if unit.is_empty() {
-        label.to_owned()
-    } else {
-        format!("{label} {unit}")
-    }
+    if unit.is_empty() { label.to_owned() } else { format!("{label} {unit}") }
 }
 
 fn wrapped(text: &str, width: usize) -> String {

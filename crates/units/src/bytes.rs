@@ -69,28 +69,15 @@ impl std::fmt::Display for Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let decimal = exact(self.0, &DECIMAL);
         let binary = exact(self.0, &BINARY);
-        f.pad(if binary.len() < decimal.len() {
-            &binary
-        } else {
-            &decimal
-        })
+        f.pad(if binary.len() < decimal.len() { &binary } else { &decimal })
     }
 }
 
 as_text!(Bytes, "a size such as \"256KiB\"");
 
-const BINARY: [(&str, u64); 4] = [
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-];
-const DECIMAL: [(&str, u64); 4] = [
-    ("GB", 1_000_000_000),
-    ("MB", 1_000_000),
-    ("KB", 1_000),
-    ("B", 1),
-];
+const BINARY: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const DECIMAL: [(&str, u64); 4] =
+    [("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000), ("B", 1)];
 
 const GRAMMAR: Grammar = Grammar {
     quantity: "size",
@@ -122,9 +109,7 @@ mod tests {
 
     #[test]
     fn prints_the_shortest_exact_form() {
-        for text in [
-            "256KiB", "640KB", "8MB", "1.5KiB", "1514B", "900B", "1MiB", "0B",
-        ] {
+        for text in ["256KiB", "640KB", "8MB", "1.5KiB", "1514B", "900B", "1MiB", "0B"] {
             assert_eq!(text.parse::<Bytes>().unwrap().to_string(), text);
         }
         assert_eq!(Bytes::new(1500).to_string(), "1.5KB");

@@ -2,28 +2,11 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error("`{text}` is not a {quantity}: write a number and a unit, for example {example}")]
-    NotANumber {
-        text: String,
-        quantity: &'static str,
-        example: &'static str,
-    },
+    NotANumber { text: String, quantity: &'static str, example: &'static str },
     #[error("`{text}` has no unit: a {quantity} is written like {example}")]
-    NoUnit {
-        text: String,
-        quantity: &'static str,
-        example: &'static str,
-    },
+    NoUnit { text: String, quantity: &'static str, example: &'static str },
     #[error("`{unit}` in `{text}` is not a unit of a {quantity}: use one of {known}")]
-    UnknownUnit {
-        text: String,
-        unit: String,
-        quantity: &'static str,
-        known: &'static str,
-    },
+    UnknownUnit { text: String, unit: String, quantity: &'static str, known: &'static str },
     #[error("`{text}` is out of range for a {quantity}: {range}")]
-    OutOfRange {
-        text: String,
-        quantity: &'static str,
-        range: &'static str,
-    },
+    OutOfRange { text: String, quantity: &'static str, range: &'static str },
 }

@@ -23,14 +23,11 @@ impl Grammar {
             .unwrap_or(trimmed.len());
         let (digits, unit) = trimmed.split_at(split);
         let unit = unit.trim();
-        let number: f64 = digits
-            .replace('_', "")
-            .parse()
-            .map_err(|_| UnitError::NotANumber {
-                text: text.to_owned(),
-                quantity: self.quantity,
-                example: self.example,
-            })?;
+        let number: f64 = digits.replace('_', "").parse().map_err(|_| UnitError::NotANumber {
+            text: text.to_owned(),
+            quantity: self.quantity,
+            example: self.example,
+        })?;
         let scale = self.scale(text, unit, number)?;
         let value = (number * scale).round();
         // 2^63 keeps sums and differences of any two quantities inside 64 bits.
@@ -57,16 +54,14 @@ impl Grammar {
             };
         }
         let lower = unit.to_ascii_lowercase();
-        self.units
-            .iter()
-            .find(|(name, _)| *name == lower)
-            .map(|(_, scale)| *scale)
-            .ok_or_else(|| UnitError::UnknownUnit {
+        self.units.iter().find(|(name, _)| *name == lower).map(|(_, scale)| *scale).ok_or_else(
+            || UnitError::UnknownUnit {
                 text: text.to_owned(),
                 unit: unit.to_owned(),
                 quantity: self.quantity,
                 known: self.known,
-            })
+            },
+        )
     }
 }
 

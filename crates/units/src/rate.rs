@@ -51,12 +51,7 @@ impl std::fmt::Display for Rate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(&exact(
             self.0,
-            &[
-                ("gbit", 1_000_000_000),
-                ("mbit", 1_000_000),
-                ("kbit", 1_000),
-                ("bit", 1),
-            ],
+            &[("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1_000), ("bit", 1)],
         ))
     }
 }
@@ -109,21 +104,14 @@ mod tests {
             ("100M", 100_000_000),
             ("0", 0),
         ] {
-            assert_eq!(
-                text.parse::<Rate>().unwrap().bits_per_second(),
-                bits,
-                "{text}"
-            );
+            assert_eq!(text.parse::<Rate>().unwrap().bits_per_second(), bits, "{text}");
         }
     }
 
     #[test]
     fn says_what_would_have_been_a_rate() {
         let message = |text: &str| text.parse::<Rate>().unwrap_err().to_string();
-        assert_eq!(
-            message("600"),
-            "`600` has no unit: a rate is written like 600mbit or 2.5gbit"
-        );
+        assert_eq!(message("600"), "`600` has no unit: a rate is written like 600mbit or 2.5gbit");
         assert!(message("600mbut").contains("`mbut` in `600mbut` is not a unit of a rate"));
         assert!(message("-3mbit").contains("is not a rate"));
         assert!(message("99999999tbit").contains("out of range"));

@@ -75,13 +75,7 @@ mod tests {
         assert_eq!("0.1%".parse::<Share>().unwrap().to_string(), "0.1%");
         assert_eq!("0%".parse::<Share>().unwrap().to_string(), "0%");
         for text in ["140%", "1.4", "-1%", "NaN", "inf%"] {
-            assert!(
-                text.parse::<Share>()
-                    .unwrap_err()
-                    .to_string()
-                    .contains("share"),
-                "{text}"
-            );
+            assert!(text.parse::<Share>().unwrap_err().to_string().contains("share"), "{text}");
         }
     }
 }

@@ -104,15 +104,7 @@ impl std::fmt::Display for Span {
         if self.0 == 0 {
             return f.pad("0s");
         }
-        f.pad(&exact(
-            self.0,
-            &[
-                ("s", 1_000_000_000),
-                ("ms", 1_000_000),
-                ("us", 1_000),
-                ("ns", 1),
-            ],
-        ))
+        f.pad(&exact(self.0, &[("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)]))
     }
 }
 
@@ -155,11 +147,6 @@ mod tests {
             let span: Span = text.parse().unwrap();
             assert_eq!((span.nanos(), span.to_string().as_str()), (nanos, printed));
         }
-        assert!(
-            "20".parse::<Span>()
-                .unwrap_err()
-                .to_string()
-                .contains("no unit")
-        );
+        assert!("20".parse::<Span>().unwrap_err().to_string().contains("no unit"));
     }
 }

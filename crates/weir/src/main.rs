@@ -40,7 +40,8 @@ fn main() -> ExitCode {
         .without_time()
         .with_target(false)
         .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| "warn".into()),
+            tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG")
+                .unwrap_or_else(|_| "warn".into()),
         )
         .init();
     let outcome = match arguments.verb {

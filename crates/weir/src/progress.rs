@@ -14,9 +14,9 @@ impl Bar {
         if std::io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        if let Ok(style) = ProgressStyle::with_template(
-            "{bar:24} {pos}/{len} cells, {eta} left  {msg}",
-        ) {
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:24} {pos}/{len} cells, {eta} left  {msg}")
+        {
             bar.set_style(style);
         }
         Self(bar)
@@ -43,7 +43,8 @@ impl Progress for Bar {
     }
 
     fn turn(&mut self, _number: usize, cell: &PlannedCell) {
-        let at: Vec<String> = cell.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
+        let at: Vec<String> =
+            cell.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
         self.0.set_message(format!("{} at {}", cell.system, at.join(", ")));
     }
 

@@ -61,38 +61,22 @@ fn ended_at(world: &World, moment: Moment, run: &str, signals: &[&str]) -> suppo
             await_some("a namespace", || {
                 let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
                 let mut names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
-                names
-                    .any(|name| name.to_string_lossy().starts_with("net:"))
-                    .then_some(())
+                names.any(|name| name.to_string_lossy().starts_with("net:")).then_some(())
             });
         }
         // The first transfer's, or that through the programs.
         Moment::InMidTransfer => {
             world.await_process("sleep");
             await_some("a transfer", || {
-                world
-                    .marked()
-                    .iter()
-                    .filter(|(_, name)| name == "iperf3")
-                    .nth(1)
-                    .map(|_| ())
+                world.marked().iter().filter(|(_, name)| name == "iperf3").nth(1).map(|_| ())
             });
         }
         Moment::TearDown => {
             await_some("a transfer", || {
-                world
-                    .marked()
-                    .iter()
-                    .filter(|(_, name)| name == "iperf3")
-                    .nth(1)
-                    .map(|_| ())
+                world.marked().iter().filter(|(_, name)| name == "iperf3").nth(1).map(|_| ())
             });
             await_some("its end", || {
-                world
-                    .marked()
-                    .iter()
-                    .all(|(_, name)| name != "iperf3")
-                    .then_some(())
+                world.marked().iter().all(|(_, name)| name != "iperf3").then_some(())
             });
         }
         Moment::After(time) => std::thread::sleep(time),
@@ -108,12 +92,9 @@ fn a_killed_lab_leaves_nothing() {
     let mut moments = vec![Moment::SetUp, Moment::InMidTransfer, Moment::TearDown];
     // Most of what can go wrong lies around a fork: many tries where the forks are.
     let mut seed = 0x9e37_79b9_u64;
-    for latest in [
-        120, 120, 120, 120, 120, 120, 120, 120, 120, 120, 300, 300, 300, 300, 3000, 3000,
-    ] {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+    for latest in [120, 120, 120, 120, 120, 120, 120, 120, 120, 120, 300, 300, 300, 300, 3000, 3000]
+    {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         moments.push(Moment::After(Duration::from_millis((seed >> 33) % latest)));
     }
     for (number, moment) in moments.into_iter().enumerate() {
@@ -152,10 +133,7 @@ fn an_interrupted_lab_says_how_to_go_on_and_leaves_nothing() {
 fn a_second_signal_ends_it_at_once_and_leaves_nothing() {
     let Some(world) = World::new() else { return };
     world.write("endings.toml", lab());
-    for (number, moment) in [Moment::SetUp, Moment::InMidTransfer]
-        .into_iter()
-        .enumerate()
-    {
+    for (number, moment) in [Moment::SetUp, Moment::InMidTransfer].into_iter().enumerate() {
         let said = ended_at(&world, moment, &format!("run{number}"), &["INT", "TERM"]);
         assert_eq!(said.status.code(), Some(1), "{said:?}");
         assert_eq!(world.leftovers(), [""; 0]);

@@ -55,38 +55,21 @@ const CLIENT: &str = "RELAY 127.0.0.1:7001 {server}:7000";
 
 fn cell<'a>(results: &'a Value, system: &str) -> &'a Value {
     let cells = results["cells"].as_array().unwrap();
-    cells
-        .iter()
-        .find(|cell| cell["system"] == system)
-        .unwrap_or_else(|| panic!("no {system}"))
+    cells.iter().find(|cell| cell["system"] == system).unwrap_or_else(|| panic!("no {system}"))
 }
 
 fn assert_failed(results: &Value, system: &str, reason: &[&str]) {
     let cell = cell(results, system);
-    let said = cell["failed"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{system} did not fail: {cell}"));
-    assert!(
-        reason.iter().all(|part| said.contains(part)),
-        "{system}: {said}"
-    );
-    assert_eq!(
-        cell["metrics"],
-        serde_json::json!({}),
-        "{system} failed and has figures"
-    );
+    let said = cell["failed"].as_str().unwrap_or_else(|| panic!("{system} did not fail: {cell}"));
+    assert!(reason.iter().all(|part| said.contains(part)), "{system}: {said}");
+    assert_eq!(cell["metrics"], serde_json::json!({}), "{system} failed and has figures");
 }
 
 fn assert_measured(results: &Value, system: &str, least: f64) {
     let cell = cell(results, system);
     assert_eq!(cell["failed"], Value::Null, "{cell}");
-    let goodput = cell["metrics"]["goodput_mbit_s"]["median"]
-        .as_f64()
-        .unwrap();
-    assert!(
-        (least..60.0).contains(&goodput),
-        "{system}: {goodput} Mbit/s"
-    );
+    let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
+    assert!((least..60.0).contains(&goodput), "{system}: {goodput} Mbit/s");
 }
 
 /// Relays that go wrong in every way between two that do not.
@@ -95,25 +78,13 @@ fn programs_that_fail_are_failed_cells() {
     let Some(world) = World::new() else { return };
     let systems = [
         CUBIC.to_owned(),
-        external(
-            "dies-at-once",
-            SERVER,
-            "sh -c 'echo no licence >&2; exit 3'",
-        ),
+        external("dies-at-once", SERVER, "sh -c 'echo no licence >&2; exit 3'"),
         external("server-dies", "sh -c 'echo no luck >&2; exit 4'", CLIENT),
         external("daemonises", SERVER, "sh -c 'setsid sleep 1000 & exit 0'"),
         external("never-listens", SERVER, "sleep 1000"),
         external("never-answers", SERVER, "RELAY 127.0.0.1:7001 hold"),
-        external(
-            "dies-later",
-            SERVER,
-            "RELAY 127.0.0.1:7001 {server}:7000 die-after 1000000",
-        ),
-        external(
-            "not-there",
-            "no-such-server --port {port}",
-            "no-such-client",
-        ),
+        external("dies-later", SERVER, "RELAY 127.0.0.1:7001 {server}:7000 die-after 1000000"),
+        external("not-there", "no-such-server --port {port}", "no-such-client"),
         external("works", SERVER, CLIENT),
         CUBIC.replace("name = \"cubic\"", "name = \"last\""),
     ];
@@ -121,59 +92,29 @@ fn programs_that_fail_are_failed_cells() {
     let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let results = world.results("run");
-    assert_failed(
-        &results,
-        "dies-at-once",
-        &["sh ended early", "exit status: 3", "no licence"],
-    );
-    assert_failed(
-        &results,
-        "server-dies",
-        &["sh ended early", "exit status: 4", "no luck"],
-    );
-    assert_failed(
-        &results,
-        "daemonises",
-        &["sh ended early", "must stay in the foreground"],
-    );
-    assert_failed(
-        &results,
-        "never-listens",
-        &["sleep did not listen on port 7001"],
-    );
-    assert_failed(
-        &results,
-        "never-answers",
-        &["no data went over 127.0.0.1:7001"],
-    );
+    assert_failed(&results, "dies-at-once", &["sh ended early", "exit status: 3", "no licence"]);
+    assert_failed(&results, "server-dies", &["sh ended early", "exit status: 4", "no luck"]);
+    assert_failed(&results, "daemonises", &["sh ended early", "must stay in the foreground"]);
+    assert_failed(&results, "never-listens", &["sleep did not listen on port 7001"]);
+    assert_failed(&results, "never-answers", &["no data went over 127.0.0.1:7001"]);
     assert_failed(
         &results,
         "dies-later",
         &["relay ended early", "exit status: 3", "enough is enough"],
     );
-    assert_failed(
-        &results,
-        "not-there",
-        &["`no-such-server` is not installed"],
-    );
+    assert_failed(&results, "not-there", &["`no-such-server` is not installed"]);
     for system in ["cubic", "works", "last"] {
         assert_measured(&results, system, 20.0);
     }
     // The CPU time of a pair is its own, not the workload's.
     let metrics = &cell(&results, "works")["metrics"];
     for name in ["cpu_percent.client", "cpu_percent.server"] {
-        assert!(
-            metrics[name]["median"].as_f64().unwrap() > 0.0,
-            "{name} of the relays: {metrics}"
-        );
+        assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name} of the relays: {metrics}");
     }
     // The failures can be seen wherever results are read.
     assert!(said.stdout.contains("failed"), "{}", said.stdout);
     for report in ["report.md", "report.html"] {
-        assert!(
-            world.read(&format!("run/{report}")).contains("no licence"),
-            "{report}"
-        );
+        assert!(world.read(&format!("run/{report}")).contains("no licence"), "{report}");
     }
     assert_eq!(world.leftovers(), [""; 0]);
 }
@@ -182,41 +123,21 @@ fn programs_that_fail_are_failed_cells() {
 fn a_program_that_is_not_installed_is_left_out_only_if_that_is_allowed() {
     let Some(world) = World::new() else { return };
     let missing = external("missing", "no-such-server {port}", CLIENT) + "optional = true\n";
-    world.write(
-        "failures.toml",
-        lab(LINK, 1, &(CUBIC.to_owned() + &missing)),
-    );
+    world.write("failures.toml", lab(LINK, 1, &(CUBIC.to_owned() + &missing)));
     let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
     assert_eq!(said.status.code(), Some(0), "{said:?}");
     assert!(
-        said.stderr
-            .contains("missing is left out: no-such-server is not installed"),
+        said.stderr.contains("missing is left out: no-such-server is not installed"),
         "{said:?}"
     );
     let results = world.results("run");
     assert_eq!(results["cells"].as_array().unwrap().len(), 1);
-    assert!(
-        results["notes"]
-            .to_string()
-            .contains("no-such-server is not installed"),
-        "{results}"
-    );
+    assert!(results["notes"].to_string().contains("no-such-server is not installed"), "{results}");
     // Asked for by name it is not left out in silence.
-    let said = world.weir(&[
-        "lab",
-        "run",
-        "failures.toml",
-        "--out",
-        "asked",
-        "--systems",
-        "missing",
-    ]);
+    let said =
+        world.weir(&["lab", "run", "failures.toml", "--out", "asked", "--systems", "missing"]);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
-    assert_failed(
-        &world.results("asked"),
-        "missing",
-        &["`no-such-server` is not installed"],
-    );
+    assert_failed(&world.results("asked"), "missing", &["`no-such-server` is not installed"]);
 }
 
 #[test]
@@ -227,11 +148,7 @@ fn an_algorithm_the_kernel_has_not_is_failed_and_no_other_takes_its_place() {
     let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let results = world.results("run");
-    assert_failed(
-        &results,
-        "nosuch",
-        &["nosuch", "this kernel has", "cubic"],
-    );
+    assert_failed(&results, "nosuch", &["nosuch", "this kernel has", "cubic"]);
     assert_measured(&results, "cubic", 20.0);
     assert!(!world.read("run/journal.jsonl").contains("\"bbr\""));
 }
@@ -257,8 +174,7 @@ fn a_workload_killed_in_mid_run_is_a_failed_cell() {
         let iperf3 = |word: &str| {
             world.marked().into_iter().map(|(pid, _)| pid).find(|pid| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                line.split(|byte| *byte == 0)
-                    .any(|argument| argument == word.as_bytes())
+                line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
             })
         };
         await_some("a client", || iperf3("--client"));

@@ -42,60 +42,24 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ("a key at the top", "hosts =", "hots ="),
     ("a strange key at the top", "[axes]", "zzzzzz = 1\n[axes]"),
     ("a key of a link", "rate = ", "rat = "),
-    (
-        "a key of a direction",
-        "rtt = \"20ms\"",
-        "forward = { dely = \"10ms\" }",
-    ),
+    ("a key of a direction", "rtt = \"20ms\"", "forward = { dely = \"10ms\" }"),
     ("a key of the workload", "from =", "form ="),
     ("a key of a system", "congestion =", "congestoin ="),
     ("a key of a form", "duration =", "durration ="),
-    (
-        "a key of view",
-        "[form.full]",
-        "[view]\nmetrik = \"goodput_mbit_s\"\n[form.full]",
-    ),
+    ("a key of view", "[form.full]", "[view]\nmetrik = \"goodput_mbit_s\"\n[form.full]"),
     (
         "a key of compare",
         "[form.full]",
         "[compare]\nbaseline = \"cubic\"\nmetrics = []\ntreshold = \"3%\"\n[form.full]",
     ),
-    (
-        "a key of a reference",
-        "[form.full]",
-        "[[reference]]\nsystm = \"cubic\"\n[form.full]",
-    ),
+    ("a key of a reference", "[form.full]", "[[reference]]\nsystm = \"cubic\"\n[form.full]"),
     ("a number for a text", "rate = \"10mbit\"", "rate = 10"),
-    (
-        "a text for a list",
-        "hosts = [\"client\", \"server\"]",
-        "hosts = \"client\"",
-    ),
-    (
-        "a list of numbers",
-        "loss = [\"0%\", \"1%\"]",
-        "loss = [0, 1]",
-    ),
-    (
-        "a text for a number",
-        "duration = \"1s\"",
-        "duration = \"1s\"\nrepeats = \"many\"",
-    ),
-    (
-        "a number that is negative",
-        "duration = \"1s\"",
-        "duration = \"1s\"\nrepeats = -3",
-    ),
-    (
-        "a huge number",
-        "duration = \"1s\"",
-        "duration = \"1s\"\nrepeats = 99999999999999",
-    ),
-    (
-        "no repeats",
-        "duration = \"1s\"",
-        "duration = \"1s\"\nrepeats = 0",
-    ),
+    ("a text for a list", "hosts = [\"client\", \"server\"]", "hosts = \"client\""),
+    ("a list of numbers", "loss = [\"0%\", \"1%\"]", "loss = [0, 1]"),
+    ("a text for a number", "duration = \"1s\"", "duration = \"1s\"\nrepeats = \"many\""),
+    ("a number that is negative", "duration = \"1s\"", "duration = \"1s\"\nrepeats = -3"),
+    ("a huge number", "duration = \"1s\"", "duration = \"1s\"\nrepeats = 99999999999999"),
+    ("no repeats", "duration = \"1s\"", "duration = \"1s\"\nrepeats = 0"),
     ("a rate of nothing", "10mbit", "0mbit"),
     ("a rate without its unit", "10mbit", "10"),
     ("a rate of a strange unit", "10mbit", "10mbyte"),
@@ -104,34 +68,14 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ("a loss above all", "\"1%\"", "\"140%\""),
     ("a loss that is no number", "\"1%\"", "\"NaN%\""),
     ("a negative delay", "rtt = \"20ms\"", "delay = \"-5ms\""),
-    (
-        "a delay without its unit",
-        "rtt = \"20ms\"",
-        "delay = \"5\"",
-    ),
-    (
-        "a round trip and a delay",
-        "rtt = \"20ms\"",
-        "rtt = \"20ms\"\ndelay = \"10ms\"",
-    ),
+    ("a delay without its unit", "rtt = \"20ms\"", "delay = \"5\""),
+    ("a round trip and a delay", "rtt = \"20ms\"", "rtt = \"20ms\"\ndelay = \"10ms\""),
     ("an unknown queue", "droptail:1bdp", "doptail:1bdp"),
     ("a queue of no size", "droptail:1bdp", "droptail:0B"),
-    (
-        "a queue of a strange size",
-        "droptail:1bdp",
-        "droptail:manybdp",
-    ),
-    (
-        "a queue of a strange setting",
-        "droptail:1bdp",
-        "codel:tarket=5ms",
-    ),
+    ("a queue of a strange size", "droptail:1bdp", "droptail:manybdp"),
+    ("a queue of a strange setting", "droptail:1bdp", "codel:tarket=5ms"),
     ("an MTU too small", "rtt = \"20ms\"", "rtt = \"20ms\"\nmtu = 20"),
-    (
-        "a host nobody links",
-        "\"server\"]\n[axes]",
-        "\"server\", \"lonely\"]\n[axes]",
-    ),
+    ("a host nobody links", "\"server\"]\n[axes]", "\"server\", \"lonely\"]\n[axes]"),
     (
         "a link to an unknown host",
         "between = [\"client\", \"server\"]",
@@ -157,11 +101,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "[workload]",
         "[[link]]\nbetween = [\"server\", \"client\"]\n[workload]",
     ),
-    (
-        "two hosts of one name",
-        "\"server\"]\n[axes]",
-        "\"server\", \"client\"]\n[axes]",
-    ),
+    ("two hosts of one name", "\"server\"]\n[axes]", "\"server\", \"client\"]\n[axes]"),
     (
         "two systems of one name",
         "[form.full]",
@@ -169,17 +109,9 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ),
     ("two values of one name", "\"0%\", \"1%\"", "\"1%\", \"1%\""),
     ("an unknown placeholder", "\"{loss}\"", "\"{los}\""),
-    (
-        "an unknown placeholder far from any",
-        "\"{loss}\"",
-        "\"{zzzzzzz}\"",
-    ),
+    ("an unknown placeholder far from any", "\"{loss}\"", "\"{zzzzzzz}\""),
     ("a placeholder left open", "\"{loss}\"", "\"{loss\""),
-    (
-        "an axis nobody uses",
-        "[axes]",
-        "[axes]\nrate = [\"1mbit\", \"2mbit\"]",
-    ),
+    ("an axis nobody uses", "[axes]", "[axes]\nrate = [\"1mbit\", \"2mbit\"]"),
     (
         "a form's unknown axis",
         "duration = \"1s\"",
@@ -190,92 +122,36 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "duration = \"1s\"",
         "duration = \"1s\"\ncells = [{ loss = [\"2%\"] }]",
     ),
-    (
-        "a form without cells",
-        "duration = \"1s\"",
-        "duration = \"1s\"\ncells = [{ loss = [] }]",
-    ),
+    ("a form without cells", "duration = \"1s\"", "duration = \"1s\"\ncells = [{ loss = [] }]"),
     ("an unknown form", "form.full", "form.ful"),
     ("no form", "[form.full]\nduration = \"1s\"\n", ""),
-    (
-        "a form too short",
-        "duration = \"1s\"",
-        "duration = \"1ms\"",
-    ),
-    (
-        "a form too long",
-        "duration = \"1s\"",
-        "duration = \"90000000s\"",
-    ),
-    (
-        "a start too long",
-        "duration = \"1s\"",
-        "duration = \"1s\"\nomit = \"3h\"",
-    ),
+    ("a form too short", "duration = \"1s\"", "duration = \"1ms\""),
+    ("a form too long", "duration = \"1s\"", "duration = \"90000000s\""),
+    ("a start too long", "duration = \"1s\"", "duration = \"1s\"\nomit = \"3h\""),
     ("no algorithm", "congestion = \"cubic\"\n", ""),
-    (
-        "an algorithm that is none",
-        "congestion = \"cubic\"",
-        "congestion = \"\"",
-    ),
+    ("an algorithm that is none", "congestion = \"cubic\"", "congestion = \"\""),
     ("no axis values", "[\"0%\", \"1%\"]", "[]"),
-    (
-        "an unknown kind of system",
-        "kind = \"tcp\"",
-        "kind = \"tpc\"",
-    ),
-    (
-        "an unknown kind of workload",
-        "kind = \"bulk\"",
-        "kind = \"bluk\"",
-    ),
-    (
-        "a workload between strangers",
-        "to = \"server\"",
-        "to = \"servr\"",
-    ),
+    ("an unknown kind of system", "kind = \"tcp\"", "kind = \"tpc\""),
+    ("an unknown kind of workload", "kind = \"bulk\"", "kind = \"bluk\""),
+    ("a workload between strangers", "to = \"server\"", "to = \"servr\""),
     ("a workload to itself", "to = \"server\"", "to = \"client\""),
-    (
-        "streams of nothing",
-        "to = \"server\"",
-        "to = \"server\"\nstreams = 0",
-    ),
+    ("streams of nothing", "to = \"server\"", "to = \"server\"\nstreams = 0"),
     (
         "a command of a kernel's TCP",
         "congestion = \"cubic\"",
         "congestion = \"cubic\"\nclient = \"run\"",
     ),
-    (
-        "a link to be judged by a transfer",
-        "kind = \"tcp\"",
-        "kind = \"link\"",
-    ),
-    (
-        "no system",
-        "[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n",
-        "",
-    ),
+    ("a link to be judged by a transfer", "kind = \"tcp\"", "kind = \"link\""),
+    ("no system", "[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n", ""),
     ("a name like a path", "name = \"lab\"", "name = \"../lab\""),
-    (
-        "a host of a strange name",
-        "\"server\"]\n[axes]",
-        "\"ser\\u0000ver\"]\n[axes]",
-    ),
-    (
-        "a system of a strange name",
-        "name = \"cubic\"",
-        "name = \"cu,bic\"",
-    ),
+    ("a host of a strange name", "\"server\"]\n[axes]", "\"ser\\u0000ver\"]\n[axes]"),
+    ("a system of a strange name", "name = \"cubic\"", "name = \"cu,bic\""),
     (
         "a setting of the whole machine",
         "[form.full]",
         "[sysctl]\n\"kernel.panic\" = \"1\"\n[form.full]",
     ),
-    (
-        "a setting outside",
-        "[form.full]",
-        "[sysctl]\n\"/etc/hostname\" = \"1\"\n[form.full]",
-    ),
+    ("a setting outside", "[form.full]", "[sysctl]\n\"/etc/hostname\" = \"1\"\n[form.full]"),
     (
         "a baseline that is no system",
         "[form.full]",
@@ -286,11 +162,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "[form.full]",
         "[compare]\nbaseline = \"cubic\"\nmetrics = [\"goodput\"]\n[form.full]",
     ),
-    (
-        "a view of no metric",
-        "[form.full]",
-        "[view]\nmetric = \"goodput_mbits\"\n[form.full]",
-    ),
+    ("a view of no metric", "[form.full]", "[view]\nmetric = \"goodput_mbits\"\n[form.full]"),
     (
         "rows that are no axis",
         "[form.full]",
@@ -305,16 +177,8 @@ const NONSENSE_OF_PROGRAMS: &[(&str, &str, &str)] = &[
     ("an unknown placeholder", "{port}", "{prot}"),
     ("no client", "client = \"relay\"\n", ""),
     ("an empty command", "client = \"relay\"", "client = \" \""),
-    (
-        "a place that is none",
-        "client = \"relay\"",
-        "client = \"relay\"\nconnect = \"nowhere\"",
-    ),
-    (
-        "a quote left open",
-        "client = \"relay\"",
-        "client = \"relay 'a b\"",
-    ),
+    ("a place that is none", "client = \"relay\"", "client = \"relay\"\nconnect = \"nowhere\""),
+    ("a quote left open", "client = \"relay\"", "client = \"relay 'a b\""),
 ];
 
 #[test]
@@ -322,19 +186,12 @@ fn nonsense_is_refused_with_its_place() {
     let Some(world) = World::new() else { return };
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     let both = NONSENSE.iter().map(|change| (LAB.to_owned(), change));
-    let programs = NONSENSE_OF_PROGRAMS
-        .iter()
-        .map(|change| (LAB.to_owned() + RELAY, change));
+    let programs = NONSENSE_OF_PROGRAMS.iter().map(|change| (LAB.to_owned() + RELAY, change));
     for (sound, (what, old, new)) in both.chain(programs) {
         assert!(sound.contains(old), "{what}: the sound file has no {old}");
         world.write("lab.toml", sound.replacen(old, new, 1));
         let said = world.weir(&["lab", "run", "lab.toml"]);
-        writeln!(
-            messages,
-            "{what}:\n  {}",
-            said.stderr.trim_end().replace('\n', "\n  ")
-        )
-        .unwrap();
+        writeln!(messages, "{what}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
         let refused = said.status.code() == Some(2) && said.stdout.is_empty();
         if !refused || !said.stderr.starts_with("weir: lab.toml:") || world.path("runs").exists() {
             wrong.push((what, said));
@@ -352,15 +209,13 @@ fn files_that_are_none_are_refused() {
     world.write("binary.toml", b"name = \"lab\"\n\x7fELF\xff\xfe\x00\x01");
     world.write("huge.toml", vec![b'#'; 40 << 20]);
     let axis = |name: char| {
-        format!(
-            "{name} = [{}]\n",
-            (0..100).map(|n| format!("\"{n}\",")).collect::<String>()
-        )
+        format!("{name} = [{}]\n", (0..100).map(|n| format!("\"{n}\",")).collect::<String>())
     };
     let axes: String = ('a'..='h').map(axis).collect();
     world.write(
         "cells.toml",
-        LAB.replace("[axes]\n", &format!("[axes]\n{axes}")).replace("1bdp", "{a}{b}{c}{d}{e}{f}{g}{h}KB"),
+        LAB.replace("[axes]\n", &format!("[axes]\n{axes}"))
+            .replace("1bdp", "{a}{b}{c}{d}{e}{f}{g}{h}KB"),
     );
     std::fs::create_dir(world.path("folder.toml")).unwrap();
     let mut messages = String::new();
@@ -376,16 +231,8 @@ fn files_that_are_none_are_refused() {
     for file in files {
         let said = world.weir(&["lab", "run", file]);
         assert_eq!(said.status.code(), Some(2), "{file}: {said:?}");
-        assert!(
-            !world.path("runs").exists(),
-            "{file}: a run directory was created"
-        );
-        writeln!(
-            messages,
-            "{file}:\n  {}",
-            said.stderr.trim_end().replace('\n', "\n  ")
-        )
-        .unwrap();
+        assert!(!world.path("runs").exists(), "{file}: a run directory was created");
+        writeln!(messages, "{file}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
     }
     insta::assert_snapshot!("files", messages);
 }
@@ -413,10 +260,7 @@ fn nonsense_on_the_command_line_is_refused() {
         let said = world.weir(line);
         assert_eq!(said.status.code(), Some(2), "{line:?}: {said:?}");
         assert_eq!(said.stdout, "", "{line:?}");
-        assert!(
-            !world.path("runs").exists(),
-            "{line:?}: a run directory was created"
-        );
+        assert!(!world.path("runs").exists(), "{line:?}: a run directory was created");
         writeln!(
             messages,
             "{}:\n  {}",

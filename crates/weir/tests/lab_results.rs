@@ -9,9 +9,7 @@ use support::{World, await_some};
 #[test]
 fn a_run_directory_is_whole_and_json_is_the_same_document() {
     let Some(world) = World::quiet() else { return };
-    let said = world.weir(&[
-        "lab", "run", "quic-tun", "--smoke", "--json", "--out", "run",
-    ]);
+    let said = world.weir(&["lab", "run", "quic-tun", "--smoke", "--json", "--out", "run"]);
     let printed: Value =
         serde_json::from_str(&said.stdout).unwrap_or_else(|e| panic!("{e}: {said:?}"));
     let results = world.results("run");
@@ -21,57 +19,27 @@ fn a_run_directory_is_whole_and_json_is_the_same_document() {
     let fine = results["valid"] == true && cells.iter().all(|cell| cell["failed"].is_null());
     assert_eq!(said.status.code(), Some(i32::from(!fine)), "{said:?}");
 
-    for key in [
-        "lab",
-        "quick",
-        "valid",
-        "environment",
-        "reference",
-        "cells",
-        "comparisons",
-    ] {
+    for key in ["lab", "quick", "valid", "environment", "reference", "cells", "comparisons"] {
         assert!(!results[key].is_null(), "no {key} in {results}");
     }
-    assert_eq!(
-        (&results["lab"], &results["quick"]),
-        (&"quic-tun".into(), &false.into())
-    );
-    let systems: Vec<&str> = cells
-        .iter()
-        .map(|cell| cell["system"].as_str().unwrap())
-        .collect();
+    assert_eq!((&results["lab"], &results["quick"]), (&"quic-tun".into(), &false.into()));
+    let systems: Vec<&str> = cells.iter().map(|cell| cell["system"].as_str().unwrap()).collect();
     assert_eq!(systems[..3], ["tcp-cubic", "tcp-bbr", "tcp-reno"]);
     for cell in cells {
-        assert_eq!(
-            cell["axes"],
-            serde_json::json!({"loss": "1%", "rtt": "1ms"}),
-            "{cell}"
-        );
+        assert_eq!(cell["axes"], serde_json::json!({"loss": "1%", "rtt": "1ms"}), "{cell}");
         for name in METRICS {
             let metric = &cell["metrics"][name];
-            let keys: Vec<&String> = metric
-                .as_object()
-                .unwrap_or_else(|| panic!("no {name}: {cell}"))
-                .keys()
-                .collect();
+            let keys: Vec<&String> =
+                metric.as_object().unwrap_or_else(|| panic!("no {name}: {cell}")).keys().collect();
             assert_eq!(keys, ["median", "ci95", "n", "unit"], "{name}");
-            assert!(
-                metric["median"].is_f64() && metric["n"] == 1,
-                "{name}: {metric}"
-            );
+            assert!(metric["median"].is_f64() && metric["n"] == 1, "{name}: {metric}");
         }
     }
     for comparison in results["comparisons"].as_array().unwrap() {
         for key in ["metric", "axes", "a", "b", "ratio", "verdict"] {
             assert!(!comparison[key].is_null(), "no {key} in {comparison}");
         }
-        assert!(
-            comparison["ratio"]
-                .as_object()
-                .unwrap()
-                .contains_key("median"),
-            "{comparison}"
-        );
+        assert!(comparison["ratio"].as_object().unwrap().contains_key("median"), "{comparison}");
     }
 
     assert!(world.read("run/run.toml").contains("form = \"smoke\""));
@@ -138,9 +106,7 @@ fn two_labs_at_once_do_not_meet() {
         let results = world.results(out);
         let cell = &results["cells"][0];
         assert_eq!(cell["failed"], Value::Null, "{said:?}");
-        let goodput = cell["metrics"]["goodput_mbit_s"]["median"]
-            .as_f64()
-            .unwrap();
+        let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
         assert!((8.0..10.0).contains(&goodput), "{goodput} Mbit/s of 10");
     }
     assert_eq!(world.leftovers(), [""; 0]);
@@ -154,28 +120,16 @@ fn many_turns_use_no_more_than_few() {
         .replace("kind = \"bulk\"", "kind = \"link-accuracy\"")
         .replace("kind = \"tcp\"\ncongestion = \"cubic\"", "kind = \"link\"")
         .replace("2bdp", "8MiB")
-        .replace(
-            "repeats = 2\nduration = \"2s\"",
-            "repeats = 14\nduration = \"300ms\"",
-        );
+        .replace("repeats = 2\nduration = \"2s\"", "repeats = 14\nduration = \"300ms\"");
     world.write("many.toml", lab);
     let running = world.start(&["lab", "run", "many.toml", "--out", "run"]);
     let pid = running.pid();
     let after = |turns| {
-        await_some("a finished turn", || {
-            (world.journal("run").len() >= turns).then_some(())
-        });
+        await_some("a finished turn", || (world.journal("run").len() >= turns).then_some(()));
         // Between turns, when no network stands.
-        let count = |of: &str| {
-            std::fs::read_dir(format!("/proc/{pid}/{of}"))
-                .unwrap()
-                .count()
-        };
+        let count = |of: &str| std::fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let field = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap();
+        let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         let memory: u64 = field.split_whitespace().next().unwrap().parse().unwrap();
         (count("fd"), count("task"), memory)
     };
@@ -185,24 +139,9 @@ fn many_turns_use_no_more_than_few() {
         (least(|a| a.0 as u64), least(|a| a.1 as u64), least(|a| a.2))
     };
     let (early, late) = (least([2, 3, 4, 5]), least([10, 11, 12, 13]));
-    assert!(
-        late.0 <= early.0 + 2,
-        "descriptors grew from {} to {}",
-        early.0,
-        late.0
-    );
-    assert!(
-        late.1 <= early.1 + 1,
-        "threads grew from {} to {}",
-        early.1,
-        late.1
-    );
-    assert!(
-        late.2 <= early.2 + 8_192,
-        "memory grew from {} kB to {} kB",
-        early.2,
-        late.2
-    );
+    assert!(late.0 <= early.0 + 2, "descriptors grew from {} to {}", early.0, late.0);
+    assert!(late.1 <= early.1 + 1, "threads grew from {} to {}", early.1, late.1);
+    assert!(late.2 <= early.2 + 8_192, "memory grew from {} kB to {} kB", early.2, late.2);
     running.end();
     assert_eq!(world.leftovers(), [""; 0]);
 }

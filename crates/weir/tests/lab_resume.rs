@@ -60,18 +60,13 @@ fn a_killed_run_goes_on_where_it_was() {
     other.signal("KILL");
     other.end();
     let before = world.journal(&run);
-    assert!(
-        before.len() < 8,
-        "the run was finished before it was killed"
-    );
+    assert!(before.len() < 8, "the run was finished before it was killed");
     // Cut short inside a letter of two bytes.
     let mut journal = std::fs::OpenOptions::new()
         .append(true)
         .open(world.path(&run).join("journal.jsonl"))
         .unwrap();
-    journal
-        .write_all(b"{\"system\":\"emu\",\"axes\":{\"rate\":\"10 \xc2")
-        .unwrap();
+    journal.write_all(b"{\"system\":\"emu\",\"axes\":{\"rate\":\"10 \xc2").unwrap();
     drop(journal);
 
     let said = world.weir(&["lab", "run", "steps.toml", "--resume"]);
@@ -89,10 +84,7 @@ fn a_killed_run_goes_on_where_it_was() {
     // Nothing is left to continue, in this form.
     let said = world.weir(&["lab", "run", "steps.toml", "--resume"]);
     assert_eq!(said.status.code(), Some(2), "{said:?}");
-    assert!(
-        said.stderr.contains("no unfinished run of `steps`"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("no unfinished run of `steps`"), "{said:?}");
 }
 
 #[test]
@@ -100,54 +92,33 @@ fn another_lab_file_or_form_is_refused() {
     let Some(world) = World::quiet() else { return };
     world.write("steps.toml", LAB);
     let begun = world.start(&["lab", "run", "steps.toml", "--out", "begun"]);
-    await_some("a finished turn", || {
-        (!world.journal("begun").is_empty()).then_some(())
-    });
+    await_some("a finished turn", || (!world.journal("begun").is_empty()).then_some(()));
     // A second run in the same place, while the first goes on.
     let said = world.weir(&["lab", "run", "steps.toml", "--out", "begun"]);
     assert_ne!(said.status.code(), Some(0));
-    assert!(
-        said.stderr.contains("another weir is running here"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("another weir is running here"), "{said:?}");
     let said = world.weir(&["lab", "run", "steps.toml", "--resume", "begun"]);
-    assert!(
-        said.stderr.contains("another weir is running here"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("another weir is running here"), "{said:?}");
     begun.signal("KILL");
     begun.end();
     let before = std::fs::read(world.path("begun/journal.jsonl")).unwrap();
 
     let said = world.weir(&["lab", "run", "steps.toml", "--smoke", "--resume", "begun"]);
     assert_eq!(said.status.code(), Some(2), "{said:?}");
-    assert!(
-        said.stderr
-            .contains("it was begun in its full form, not smoke"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("it was begun in its full form, not smoke"), "{said:?}");
     world.write("steps.toml", LAB.replace("20mbit", "30mbit"));
     let said = world.weir(&["lab", "run", "steps.toml", "--resume", "begun"]);
     assert_eq!(said.status.code(), Some(2), "{said:?}");
-    assert!(
-        said.stderr.contains("the lab file has changed since"),
-        "{said:?}"
-    );
+    assert!(said.stderr.contains("the lab file has changed since"), "{said:?}");
     let said = world.weir(&["lab", "run", "steps.toml", "--out", "begun"]);
     assert_ne!(said.status.code(), Some(0));
     assert!(said.stderr.contains("holds a run already"), "{said:?}");
     for nothing in ["nowhere", "."] {
         let said = world.weir(&["lab", "run", "steps.toml", "--resume", nothing]);
         assert_ne!(said.status.code(), Some(0), "{said:?}");
-        assert!(
-            said.stderr.contains("is not a run that can be resumed"),
-            "{said:?}"
-        );
+        assert!(said.stderr.contains("is not a run that can be resumed"), "{said:?}");
     }
-    assert_eq!(
-        std::fs::read(world.path("begun/journal.jsonl")).unwrap(),
-        before
-    );
+    assert_eq!(std::fs::read(world.path("begun/journal.jsonl")).unwrap(), before);
     assert!(!world.path("nowhere").exists());
     assert_eq!(world.leftovers(), [""; 0]);
 }
@@ -162,10 +133,7 @@ fn a_folder_with_something_in_it_is_refused() {
     for place in [".", "mine", "lab.toml"] {
         let said = world.weir(&["lab", "run", "lab.toml", "--out", place]);
         assert_ne!(said.status.code(), Some(0), "{said:?}");
-        assert!(
-            said.stderr.contains(place) && !said.stderr.contains("panic"),
-            "{said:?}"
-        );
+        assert!(said.stderr.contains(place) && !said.stderr.contains("panic"), "{said:?}");
     }
     assert_eq!(world.read("mine/report.md"), "my own words");
     assert!(!world.path("run.toml").exists() && !world.path("mine/run.toml").exists());

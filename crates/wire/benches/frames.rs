@@ -43,31 +43,18 @@ fn segmentation(criterion: &mut Criterion) {
 fn headers(criterion: &mut Criterion) {
     let (packet, _) = super_packet();
     let mut group = criterion.benchmark_group("headers");
-    group.bench_function("layout", |bench| {
-        bench.iter(|| Layout::parse(black_box(&packet)))
-    });
-    group.bench_function("flow", |bench| {
-        bench.iter(|| wire::flow::hash(black_box(&packet), 7))
-    });
+    group.bench_function("layout", |bench| bench.iter(|| Layout::parse(black_box(&packet))));
+    group.bench_function("flow", |bench| bench.iter(|| wire::flow::hash(black_box(&packet), 7)));
     group.finish();
 }
 
 fn super_packet() -> (Vec<u8>, VirtioHeader) {
     let mut packet = Vec::new();
-    let tcp = PacketBuilder::ethernet2([2; 6], [4; 6])
-        .ipv4([10; 4], [11; 4], 64)
-        .tcp(1, 2, 3, 4);
+    let tcp = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 64).tcp(1, 2, 3, 4);
     tcp.write(&mut packet, &vec![7; 65160]).unwrap();
     let virtio = VirtioHeader {
-        partial_checksum: Some(PartialChecksum {
-            start: 34,
-            offset: 16,
-        }),
-        gso: Some(Gso {
-            kind: GsoKind::TcpV4,
-            ecn: false,
-            size: 1448,
-        }),
+        partial_checksum: Some(PartialChecksum { start: 34, offset: 16 }),
+        gso: Some(Gso { kind: GsoKind::TcpV4, ecn: false, size: 1448 }),
         ..VirtioHeader::default()
     };
     (packet, virtio)

@@ -118,10 +118,7 @@ fn merge(lanes: [u64; LANES]) -> u64 {
 
 fn tail(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<2>();
-    let sum: u64 = words
-        .iter()
-        .map(|word| u64::from(u16::from_ne_bytes(*word)))
-        .sum();
+    let sum: u64 = words.iter().map(|word| u64::from(u16::from_ne_bytes(*word))).sum();
     match rest {
         [last] => sum + u64::from(u16::from_ne_bytes([*last, 0])),
         _ => sum,

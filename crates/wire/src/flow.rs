@@ -69,23 +69,15 @@ impl Hash {
 }
 
 fn ports(frame: &[u8], at: usize) -> u64 {
-    u64::from(u32::from_be_bytes([
-        frame[at],
-        frame[at + 1],
-        frame[at + 2],
-        frame[at + 3],
-    ]))
+    u64::from(u32::from_be_bytes([frame[at], frame[at + 1], frame[at + 2], frame[at + 3]]))
 }
 
 fn flow_label(frame: &[u8], layout: &Layout) -> u64 {
     let at = layout.network_offset;
     match layout.network {
-        Network::Ipv6 => u64::from(u32::from_be_bytes([
-            0,
-            frame[at + 1] & 0x0f,
-            frame[at + 2],
-            frame[at + 3],
-        ])),
+        Network::Ipv6 => {
+            u64::from(u32::from_be_bytes([0, frame[at + 1] & 0x0f, frame[at + 2], frame[at + 3]]))
+        }
         _ => 0,
     }
 }

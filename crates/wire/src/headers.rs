@@ -129,11 +129,7 @@ fn ipv4(frame: &[u8], offset: usize) -> Option<Ip> {
     let fragment = u16::from_be_bytes([header[6], header[7]]) & MORE_FRAGMENTS_OR_OFFSET != 0;
     let transport_offset = offset + header_len;
     // A total of 0 is a super-packet beyond 64 KiB ("BIG TCP"): the frame's length tells.
-    let end = if total < header_len {
-        frame.len()
-    } else {
-        frame.len().min(offset + total)
-    };
+    let end = if total < header_len { frame.len() } else { frame.len().min(offset + total) };
     Some(Ip {
         network: Network::Ipv4,
         transport: transport(header[9], fragment, &frame[..end], transport_offset),
@@ -150,11 +146,7 @@ fn ipv6(frame: &[u8], offset: usize) -> Option<Ip> {
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut at = offset + header.len();
     // Likewise, 0 is a jumbogram (RFC 2675).
-    let end = if payload == 0 {
-        frame.len()
-    } else {
-        frame.len().min(at + payload)
-    };
+    let end = if payload == 0 { frame.len() } else { frame.len().min(at + payload) };
     let mut next = header[6];
     let mut fragment = false;
     for _ in 0..MAX_EXTENSIONS {

@@ -60,9 +60,8 @@ impl<'a> Segmenter<'a> {
             return Err(SegmentError::NoSize);
         }
         let payload_offset = layout.payload_offset().ok_or(mismatch)?;
-        let (header, payload) = frame[..layout.end]
-            .split_at_checked(payload_offset)
-            .ok_or(mismatch)?;
+        let (header, payload) =
+            frame[..layout.end].split_at_checked(payload_offset).ok_or(mismatch)?;
         let at = layout.transport_offset;
         let unchecked = udp
             && virtio.partial_checksum.is_none()
@@ -83,12 +82,7 @@ impl<'a> Segmenter<'a> {
             sequence: if udp {
                 0
             } else {
-                u32::from_be_bytes([
-                    header[at + 4],
-                    header[at + 5],
-                    header[at + 6],
-                    header[at + 7],
-                ])
+                u32::from_be_bytes([header[at + 4], header[at + 5], header[at + 6], header[at + 7]])
             },
             done: 0,
         };
@@ -169,10 +163,7 @@ impl<'a> Segmenter<'a> {
                 let total = (header.len() - ip + payload) as u16;
                 put(header, ip + 2, total);
                 put(header, ip + 4, self.identification);
-                let sum = self
-                    .network_sum
-                    .plus_word(total)
-                    .plus_word(self.identification);
+                let sum = self.network_sum.plus_word(total).plus_word(self.identification);
                 put(header, ip + 10, sum.checksum());
             }
             _ => put(header, ip + 4, (header.len() - ip - 40 + payload) as u16),
@@ -185,11 +176,7 @@ impl<'a> Segmenter<'a> {
         put(header, at + 4, length);
         if self.checksummed {
             // The length counts twice: in the pseudo-header and in UDP's own.
-            let sum = self
-                .transport_sum
-                .plus_word(length)
-                .plus_word(length)
-                .plus(body);
+            let sum = self.transport_sum.plus_word(length).plus_word(length).plus(body);
             put(header, at + 6, sum.checksum_nonzero());
         }
     }

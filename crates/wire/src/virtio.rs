@@ -51,18 +51,8 @@ impl VirtioHeader {
     /// Reads the first 10 bytes, in the machine's own byte order; `None` if there are fewer.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
-        let [
-            flags,
-            gso,
-            header_0,
-            header_1,
-            size_0,
-            size_1,
-            start_0,
-            start_1,
-            offset_0,
-            offset_1,
-        ] = *bytes;
+        let [flags, gso, header_0, header_1, size_0, size_1, start_0, start_1, offset_0, offset_1] =
+            *bytes;
         let word = |first, second| u16::from_ne_bytes([first, second]);
         Some(Self {
             partial_checksum: (flags & NEEDS_CSUM != 0).then(|| PartialChecksum {
@@ -146,23 +136,11 @@ mod tests {
 
     #[test]
     fn written_and_read_back() {
-        for kind in [
-            GsoKind::TcpV4,
-            GsoKind::TcpV6,
-            GsoKind::UdpL4,
-            GsoKind::UdpFragments,
-        ] {
+        for kind in [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpL4, GsoKind::UdpFragments] {
             let header = VirtioHeader {
-                partial_checksum: Some(PartialChecksum {
-                    start: 34,
-                    offset: 16,
-                }),
+                partial_checksum: Some(PartialChecksum { start: 34, offset: 16 }),
                 data_valid: false,
-                gso: Some(Gso {
-                    kind,
-                    ecn: true,
-                    size: 1448,
-                }),
+                gso: Some(Gso { kind, ecn: true, size: 1448 }),
                 header_len: 66,
             };
             assert_eq!(VirtioHeader::parse(&header.to_bytes()), Some(header));
@@ -174,16 +152,10 @@ mod tests {
     #[test]
     fn a_tag_moves_the_checksum() {
         let header = VirtioHeader {
-            partial_checksum: Some(PartialChecksum {
-                start: 34,
-                offset: 16,
-            }),
+            partial_checksum: Some(PartialChecksum { start: 34, offset: 16 }),
             ..VirtioHeader::default()
         };
-        let start = header
-            .shifted(4)
-            .partial_checksum
-            .map(|partial| partial.start);
+        let start = header.shifted(4).partial_checksum.map(|partial| partial.start);
         assert_eq!(start, Some(38));
     }
 }

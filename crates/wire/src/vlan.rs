@@ -64,13 +64,7 @@ mod tests {
             assert_eq!(remove(&mut tagged), Some(tag));
             assert_eq!(tagged[4..], frame);
         }
-        assert!(!insert(
-            &mut [0; 15],
-            Tag {
-                tpid: 0x8100,
-                tci: 1
-            }
-        ));
+        assert!(!insert(&mut [0; 15], Tag { tpid: 0x8100, tci: 1 }));
         assert_eq!(remove(&mut [0x81; 15]), None);
     }
 }

@@ -33,18 +33,9 @@ fn sample(kind: u8) -> Vec<u8> {
     let payload = [7; 64];
     let mut frame = Vec::new();
     match kind {
-        0 => link
-            .ipv4([10; 4], [11; 4], 9)
-            .tcp(1, 2, 3, 4)
-            .write(&mut frame, &payload),
-        1 => link
-            .ipv6([10; 16], [11; 16], 9)
-            .tcp(1, 2, 3, 4)
-            .write(&mut frame, &payload),
-        2 => link
-            .ipv4([10; 4], [11; 4], 9)
-            .udp(1, 2)
-            .write(&mut frame, &payload),
+        0 => link.ipv4([10; 4], [11; 4], 9).tcp(1, 2, 3, 4).write(&mut frame, &payload),
+        1 => link.ipv6([10; 16], [11; 16], 9).tcp(1, 2, 3, 4).write(&mut frame, &payload),
+        2 => link.ipv4([10; 4], [11; 4], 9).udp(1, 2).write(&mut frame, &payload),
         _ => link
             .single_vlan(5.try_into().unwrap())
             .ipv6([10; 16], [11; 16], 9)
@@ -176,19 +167,11 @@ fn flows_are_told_apart_and_fragments_kept_together() {
     };
     let (first, second) = (fragment(1, [0x20, 0]), fragment(7, [0x00, 4]));
     assert_eq!(flow::hash(&first, 9), flow::hash(&second, 9));
-    assert!(matches!(
-        Layout::parse(&first).unwrap().transport,
-        Transport::Fragment(17)
-    ));
+    assert!(matches!(Layout::parse(&first).unwrap().transport, Transport::Fragment(17)));
 
-    let buckets: std::collections::BTreeSet<u64> = (0..1000)
-        .map(|source| flow::hash(&frame(source), 3) % 1024)
-        .collect();
-    assert!(
-        buckets.len() > 550,
-        "1000 flows in only {} of 1024 buckets",
-        buckets.len()
-    );
+    let buckets: std::collections::BTreeSet<u64> =
+        (0..1000).map(|source| flow::hash(&frame(source), 3) % 1024).collect();
+    assert!(buckets.len() > 550, "1000 flows in only {} of 1024 buckets", buckets.len());
 }
 
 #[test]
@@ -203,22 +186,13 @@ fn extension_headers_are_stepped_over() {
     frame[62] = 17;
     frame[63] = 1;
     let layout = Layout::parse(&frame).unwrap();
-    assert_eq!(
-        (layout.transport, layout.transport_offset),
-        (Transport::Udp, 78)
-    );
+    assert_eq!((layout.transport, layout.transport_offset), (Transport::Udp, 78));
     // An atomic fragment header is no fragment, any other is.
     frame[20] = 44;
     frame[54] = 17;
     frame[55..62].fill(0);
     let atomic = Layout::parse(&frame).unwrap();
-    assert_eq!(
-        (atomic.transport, atomic.transport_offset),
-        (Transport::Udp, 62)
-    );
+    assert_eq!((atomic.transport, atomic.transport_offset), (Transport::Udp, 62));
     frame[57] = 1;
-    assert_eq!(
-        Layout::parse(&frame).unwrap().transport,
-        Transport::Fragment(17)
-    );
+    assert_eq!(Layout::parse(&frame).unwrap().transport, Transport::Fragment(17));
 }

@@ -24,13 +24,7 @@ struct Shape {
 fn shapes() -> impl Strategy<Value = Shape> {
     let payload = (1usize..60_000, any::<u8>())
         .prop_map(|(len, salt)| (0..len).map(|n| ((n * 31) >> 3) as u8 ^ salt).collect());
-    let kinds = (
-        any::<bool>(),
-        any::<bool>(),
-        0u8..=2,
-        0usize..=10,
-        any::<u8>(),
-    );
+    let kinds = (any::<bool>(), any::<bool>(), 0u8..=2, 0usize..=10, any::<u8>());
     (kinds, any::<u32>(), payload, 64u16..9000).prop_map(
         |((v6, udp, tags, options, flags), sequence, payload, size)| Shape {
             v6,
@@ -71,9 +65,7 @@ fn super_packet(shape: &Shape) -> (Vec<u8>, VirtioHeader) {
     };
     let mut packet = Vec::new();
     if shape.udp {
-        ip.udp(4000, 5000)
-            .write(&mut packet, &shape.payload)
-            .unwrap();
+        ip.udp(4000, 5000).write(&mut packet, &shape.payload).unwrap();
     } else {
         let tcp = ip.tcp(4000, 5000, shape.sequence, 1024).ack(77);
         let tcp = tcp.options_raw(&vec![1; shape.options]).unwrap();
@@ -95,11 +87,7 @@ fn super_packet(shape: &Shape) -> (Vec<u8>, VirtioHeader) {
             start: layout.transport_offset as u16,
             offset: offset as u16,
         }),
-        gso: Some(Gso {
-            kind,
-            ecn: false,
-            size: shape.size,
-        }),
+        gso: Some(Gso { kind, ecn: false, size: shape.size }),
         ..VirtioHeader::default()
     };
     (packet, virtio)
@@ -197,18 +185,12 @@ proptest! {
 }
 
 fn check_tcp(tcp: &etherparse::TcpHeader, shape: &Shape, done: usize, first: bool, last: bool) {
-    assert_eq!(
-        tcp.sequence_number,
-        shape.sequence.wrapping_add(done as u32)
-    );
+    assert_eq!(tcp.sequence_number, shape.sequence.wrapping_add(done as u32));
     let asked = |bit: u8| shape.flags & bit != 0;
     assert_eq!(tcp.fin, asked(0x01) && last);
     assert_eq!(tcp.psh, asked(0x08) && last);
     assert_eq!(tcp.cwr, asked(0x80) && first);
     assert_eq!((tcp.syn, tcp.rst), (asked(0x02), asked(0x04)));
-    assert_eq!(
-        (tcp.ack, tcp.urg, tcp.ece),
-        (asked(0x10), asked(0x20), asked(0x40))
-    );
+    assert_eq!((tcp.ack, tcp.urg, tcp.ece), (asked(0x10), asked(0x20), asked(0x40)));
     assert_eq!(tcp.options.len(), shape.options);
 }

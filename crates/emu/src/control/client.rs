@@ -14,10 +14,7 @@ pub struct Client {
 impl Client {
     pub fn connect(directory: &Directory, name: &str) -> Result<Self, EmuError> {
         let stream = directory.connect(name)?;
-        Ok(Self {
-            name: name.to_owned(),
-            lines: Lines::new(stream, PATIENCE),
-        })
+        Ok(Self { name: name.to_owned(), lines: Lines::new(stream, PATIENCE) })
     }
 
     pub fn show(&mut self) -> Result<LinkReport, EmuError> {
@@ -28,11 +25,7 @@ impl Client {
     }
 
     pub fn set(&mut self, both: Settings, ab: Settings, ba: Settings) -> Result<(), EmuError> {
-        let request = Request::Set {
-            both: Box::new(both),
-            ab: Box::new(ab),
-            ba: Box::new(ba),
-        };
+        let request = Request::Set { both: Box::new(both), ab: Box::new(ab), ba: Box::new(ba) };
         self.ask(&request).map(|_| ())
     }
 
@@ -50,11 +43,7 @@ impl Client {
     fn ask(&mut self, request: &Request) -> Result<Reply, EmuError> {
         let text = serde_json::to_string(request).map_err(|e| self.failed(e.into()))?;
         self.lines.write(text).map_err(|e| self.failed(e))?;
-        let line = self
-            .lines
-            .read()
-            .map_err(|e| self.failed(e))?
-            .ok_or(EmuError::Ended)?;
+        let line = self.lines.read().map_err(|e| self.failed(e))?.ok_or(EmuError::Ended)?;
         match serde_json::from_str(&line).map_err(|e| self.failed(e.into()))? {
             Reply::Error(problem) => Err(EmuError::Refused(problem)),
             reply => Ok(reply),
@@ -62,10 +51,7 @@ impl Client {
     }
 
     fn failed(&self, source: io::Error) -> EmuError {
-        EmuError::Control {
-            doing: format!("speaking to link {}", self.name),
-            source,
-        }
+        EmuError::Control { doing: format!("speaking to link {}", self.name), source }
     }
 }
 

@@ -24,13 +24,11 @@ impl Directory {
     /// To be called before a user namespace changes who we are.
     pub fn of_user() -> Self {
         let uid = rustix::process::geteuid();
-        Self(
-            match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-                _ if uid.is_root() => PathBuf::from("/run/weir"),
-                Some(path) if path.is_absolute() => path.join("weir"),
-                _ => PathBuf::from(format!("/tmp/weir-{}", uid.as_raw())),
-            },
-        )
+        Self(match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+            _ if uid.is_root() => PathBuf::from("/run/weir"),
+            Some(path) if path.is_absolute() => path.join("weir"),
+            _ => PathBuf::from(format!("/tmp/weir-{}", uid.as_raw())),
+        })
     }
 
     pub fn at(path: impl Into<PathBuf>) -> Self {
@@ -40,11 +38,7 @@ impl Directory {
     /// Makes the directory if need be, and makes sure that it is nobody else's.
     pub fn prepare(&self) -> Result<(), EmuError> {
         let failed = |source| control(&format!("preparing {}", self.0.display()), source);
-        match DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.0)
-        {
+        match DirBuilder::new().recursive(true).mode(0o700).create(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(failed(error));
             }
@@ -66,10 +60,8 @@ impl Directory {
         match name {
             Some(name) => {
                 check_name(name)?;
-                self.take(name)?.ok_or_else(|| EmuError::NameTaken {
-                    name: name.to_owned(),
-                    pid: None,
-                })
+                self.take(name)?
+                    .ok_or_else(|| EmuError::NameTaken { name: name.to_owned(), pid: None })
             }
             None => {
                 for number in 0..MOST_UNNAMED {
@@ -111,10 +103,7 @@ impl Directory {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 let known = self.names().unwrap_or_default();
                 let hint = nearest(name, known.iter().map(String::as_str));
-                EmuError::NoSuchLink {
-                    name: name.to_owned(),
-                    hint,
-                }
+                EmuError::NoSuchLink { name: name.to_owned(), hint }
             }
             _ => control(&format!("speaking to link {name}"), error),
         })
@@ -132,11 +121,7 @@ impl Directory {
         }
         let listener = UnixListener::bind(&path)
             .map_err(|error| control(&format!("binding {}", path.display()), error))?;
-        Ok(Some(Claim {
-            name: name.to_owned(),
-            path,
-            listener,
-        }))
+        Ok(Some(Claim { name: name.to_owned(), path, listener }))
     }
 
     /// Of two commands that find the same dead socket, the second must not remove the first one's new
@@ -193,10 +178,7 @@ fn alive(path: &Path) -> bool {
 }
 
 fn control(doing: &str, source: io::Error) -> EmuError {
-    EmuError::Control {
-        doing: doing.to_owned(),
-        source,
-    }
+    EmuError::Control { doing: doing.to_owned(), source }
 }
 
 const SUFFIX: &str = ".sock";

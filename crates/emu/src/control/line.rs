@@ -15,11 +15,7 @@ pub(crate) struct Lines {
 impl Lines {
     /// `patience` bounds each line and each write as a whole, however little comes at a time.
     pub(crate) fn new(stream: UnixStream, patience: Duration) -> Self {
-        Self {
-            stream,
-            pending: Vec::new(),
-            patience,
-        }
+        Self { stream, pending: Vec::new(), patience }
     }
 
     /// The next line without its end; `None` when the other side has finished.
@@ -27,23 +23,16 @@ impl Lines {
         let deadline = Instant::now() + self.patience;
         let mut searched = 0;
         loop {
-            if let Some(at) = self.pending[searched..]
-                .iter()
-                .position(|byte| *byte == b'\n')
-            {
+            if let Some(at) = self.pending[searched..].iter().position(|byte| *byte == b'\n') {
                 let rest = self.pending.split_off(searched + at + 1);
                 let mut line = std::mem::replace(&mut self.pending, rest);
                 line.pop();
                 let text = String::from_utf8(line);
-                return text
-                    .map(Some)
-                    .map_err(|_| io::Error::other("it is not UTF-8"));
+                return text.map(Some).map_err(|_| io::Error::other("it is not UTF-8"));
             }
             searched = self.pending.len();
             if searched > LONGEST {
-                return Err(io::Error::other(format!(
-                    "it is longer than {LONGEST} bytes"
-                )));
+                return Err(io::Error::other(format!("it is longer than {LONGEST} bytes")));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -49,12 +49,7 @@ impl Server {
             .name("control socket".to_owned())
             .spawn(move || serve(&listener, &inside, &ending))
             .map_err(failed)?;
-        Ok(Self {
-            claim,
-            shared,
-            end,
-            thread: Some(thread),
-        })
+        Ok(Self { claim, shared, end, thread: Some(thread) })
     }
 
     pub fn name(&self) -> &str {
@@ -78,10 +73,7 @@ impl Drop for Server {
 
 fn serve(listener: &UnixListener, shared: &Arc<Shared>, end: &OwnedFd) {
     loop {
-        let mut fds = [
-            PollFd::new(listener, PollFlags::IN),
-            PollFd::new(end, PollFlags::IN),
-        ];
+        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
         if poll(&mut fds, None).is_err() {
             continue;
         }
@@ -104,19 +96,14 @@ fn welcome(stream: UnixStream, shared: &Arc<Shared>) {
     let mut lines = Lines::new(stream, PATIENCE);
     if shared.clients.fetch_add(1, Ordering::AcqRel) >= MOST_CLIENTS {
         shared.clients.fetch_sub(1, Ordering::AcqRel);
-        let _ = say(
-            &mut lines,
-            &Reply::Error("too many ask at once: try again".to_owned()),
-        );
+        let _ = say(&mut lines, &Reply::Error("too many ask at once: try again".to_owned()));
         return;
     }
     let inside = Arc::clone(shared);
-    let thread = std::thread::Builder::new()
-        .name("control client".to_owned())
-        .spawn(move || {
-            converse(lines, &inside);
-            inside.clients.fetch_sub(1, Ordering::AcqRel);
-        });
+    let thread = std::thread::Builder::new().name("control client".to_owned()).spawn(move || {
+        converse(lines, &inside);
+        inside.clients.fetch_sub(1, Ordering::AcqRel);
+    });
     if thread.is_err() {
         shared.clients.fetch_sub(1, Ordering::AcqRel);
     }
@@ -129,36 +116,24 @@ fn converse(mut lines: Lines, shared: &Shared) {
             Ok(Some(line)) => line,
             Ok(None) => return,
             Err(error) => {
-                let _ = say(
-                    &mut lines,
-                    &Reply::Error(format!("the request cannot be read: {error}")),
-                );
+                let _ =
+                    say(&mut lines, &Reply::Error(format!("the request cannot be read: {error}")));
                 return;
             }
         };
         let reply = match serde_json::from_str(&line) {
             Ok(Request::Down) => {
                 if say(&mut lines, &Reply::Done("ending".to_owned())).is_ok() {
-                    shared
-                        .parting
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(lines);
+                    shared.parting.lock().unwrap_or_else(PoisonError::into_inner).push(lines);
                 }
                 shared.down.store(true, Ordering::Release);
                 return;
             }
-            Ok(Request::Show) => shared
-                .inspector
-                .look()
-                .map(|link| Reply::Link(Box::new(link))),
-            Ok(Request::Set { both, ab, ba }) => shared
-                .inspector
-                .change(&both, &ab, &ba)
-                .map(|()| Reply::Done("changed".to_owned())),
-            Err(error) => Err(EmuError::Refused(format!(
-                "the request is not understood: {error}"
-            ))),
+            Ok(Request::Show) => shared.inspector.look().map(|link| Reply::Link(Box::new(link))),
+            Ok(Request::Set { both, ab, ba }) => {
+                shared.inspector.change(&both, &ab, &ba).map(|()| Reply::Done("changed".to_owned()))
+            }
+            Err(error) => Err(EmuError::Refused(format!("the request is not understood: {error}"))),
         };
         let reply = reply.unwrap_or_else(|error| Reply::Error(error.to_string()));
         if say(&mut lines, &reply).is_err() {

@@ -1,5 +1,5 @@
 //! Two hosts with an emulated link between, and numbered frames over it.
-#![allow(dead_code)]
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use emu::{Cable, DirectionStatistics, Emulator, Handle, Scheduling, open_port};
 use host::{Address, HostError, Namespace};

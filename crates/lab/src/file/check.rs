@@ -132,13 +132,16 @@ impl LabFile {
                 return self.refuse(values.span(), format!("axis `{axis}` has no values"));
             }
             let mut seen = HashSet::new();
-            if let Some(twice) = values.get_ref().iter().find(|value| !seen.insert(value.get_ref())) {
+            if let Some(twice) = values.get_ref().iter().find(|value| !seen.insert(value.get_ref()))
+            {
                 let message = format!("axis `{axis}` has the value `{}` twice", twice.get_ref());
                 return self.refuse(twice.span(), message);
             }
             cells = cells.saturating_mul(values.get_ref().len());
             if cells > MOST_PLACES {
-                let message = format!("with axis `{axis}` there are {cells} combinations of values; {MOST_PLACES} are the most");
+                let message = format!(
+                    "with axis `{axis}` there are {cells} combinations of values; {MOST_PLACES} are the most"
+                );
                 return self.refuse(values.span(), message);
             }
         }
@@ -203,7 +206,9 @@ impl LabFile {
         match system.kind {
             SystemKind::Tcp if system.congestion.is_none() => self.refuse(
                 place,
-                format!("system `{name}` names no algorithm: add `congestion = \"cubic\"` or another"),
+                format!(
+                    "system `{name}` names no algorithm: add `congestion = \"cubic\"` or another"
+                ),
             ),
             SystemKind::External if system.client.is_none() || system.server.is_none() => self
                 .refuse(
@@ -227,17 +232,24 @@ impl LabFile {
                 return self.refuse(command.span(), "an empty command line");
             }
             if let Some(quote) = crate::workload::open_quote(command.get_ref()) {
-                return self.refuse(command.span(), format!("the quote {quote} is opened and never closed"));
+                return self.refuse(
+                    command.span(),
+                    format!("the quote {quote} is opened and never closed"),
+                );
             }
         }
         // An axis may stand for any part of it; what that comes to is seen in its cells.
         if let Some(connect) = &system.connect
             && !self.axes.keys().any(|axis| connect.get_ref().contains(&format!("{{{axis}}}")))
         {
-            let sample = |name: &str| Some(if name == "port" { "1" } else { "127.0.0.1" }.to_owned());
+            let sample =
+                |name: &str| Some(if name == "port" { "1" } else { "127.0.0.1" }.to_owned());
             let place = fill(connect.get_ref(), &COMMAND_WORDS, sample).unwrap_or_default();
             if place.parse::<std::net::SocketAddr>().is_err() {
-                let message = format!("`{}` is no address and port: 127.0.0.1:6500 is one", connect.get_ref());
+                let message = format!(
+                    "`{}` is no address and port: 127.0.0.1:6500 is one",
+                    connect.get_ref()
+                );
                 return self.refuse(connect.span(), message);
             }
         }
@@ -342,7 +354,8 @@ impl LabFile {
             let text = name.get_ref();
             let own = text.strip_prefix("net.").is_some_and(|rest| rest.chars().all(plain));
             if !own || text.contains("..") {
-                let message = format!("`{text}` is no setting of a host's own: those begin with `net.`");
+                let message =
+                    format!("`{text}` is no setting of a host's own: those begin with `net.`");
                 return self.refuse(name.span(), message);
             }
         }
@@ -354,13 +367,30 @@ impl LabFile {
         let in_links = self.link.iter().any(|link| {
             let link = link.get_ref();
             let own = [
-                &link.rate, &link.trace, &link.rtt, &link.delay, &link.jitter, &link.loss,
-                &link.reorder, &link.duplicate, &link.corrupt, &link.queue, &link.overhead,
+                &link.rate,
+                &link.trace,
+                &link.rtt,
+                &link.delay,
+                &link.jitter,
+                &link.loss,
+                &link.reorder,
+                &link.duplicate,
+                &link.corrupt,
+                &link.queue,
+                &link.overhead,
             ];
             let ways = [&link.forward, &link.backward].into_iter().flat_map(|way| {
                 [
-                    &way.rate, &way.trace, &way.delay, &way.jitter, &way.loss, &way.reorder,
-                    &way.duplicate, &way.corrupt, &way.queue, &way.overhead,
+                    &way.rate,
+                    &way.trace,
+                    &way.delay,
+                    &way.jitter,
+                    &way.loss,
+                    &way.reorder,
+                    &way.duplicate,
+                    &way.corrupt,
+                    &way.queue,
+                    &way.overhead,
                 ]
             });
             own.into_iter().chain(ways).flatten().any(|setting| setting.get_ref().contains(text))

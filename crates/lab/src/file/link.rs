@@ -45,7 +45,12 @@ impl LabFile {
                 return Err(self.source.error(mtu.span(), "an MTU is from 576 to 9000 bytes"));
             }
         };
-        Ok(LinkSettings { ends: [a.get_ref().clone(), b.get_ref().clone()], mtu, forward, backward })
+        Ok(LinkSettings {
+            ends: [a.get_ref().clone(), b.get_ref().clone()],
+            mtu,
+            forward,
+            backward,
+        })
     }
 }
 
@@ -111,7 +116,10 @@ impl Cell<'_> {
             (Some(rate), None) => {
                 let value: Rate = self.read(rate)?;
                 if value == Rate::default() {
-                    return Err(self.error(rate, "a rate of 0 carries nothing: leave `rate` out for an unlimited link"));
+                    return Err(self.error(
+                        rate,
+                        "a rate of 0 carries nothing: leave `rate` out for an unlimited link",
+                    ));
                 }
                 Ok(Capacity::Fixed(value))
             }
@@ -119,8 +127,8 @@ impl Cell<'_> {
                 let path = self.filled(trace)?;
                 let text = std::fs::read_to_string(&path)
                     .map_err(|e| self.error(trace, format!("cannot read trace {path}: {e}")))?;
-                let parsed = Trace::parse(&text)
-                    .map_err(|e| self.error(trace, format!("{path}: {e}")))?;
+                let parsed =
+                    Trace::parse(&text).map_err(|e| self.error(trace, format!("{path}: {e}")))?;
                 Ok(Capacity::Trace(Arc::new(parsed)))
             }
             (None, None) => Ok(Capacity::Unlimited),
@@ -165,7 +173,10 @@ impl Cell<'_> {
 /// Puts numbers where a queue's text says `2bdp` or `max(1bdp,256KiB)`.
 fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, String> {
     let Some((before, rest)) = text.split_once("max(") else {
-        return text.split(',').map(|part| sized(part, product)).collect::<Result<Vec<_>, _>>()
+        return text
+            .split(',')
+            .map(|part| sized(part, product))
+            .collect::<Result<Vec<_>, _>>()
             .map(|parts| parts.join(","));
     };
     let (inside, after) =

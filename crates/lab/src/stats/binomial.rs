@@ -25,16 +25,8 @@ pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), St
     let half = z * (z2 + 4.0 * n * p * (1.0 - p)).sqrt();
     let whole = 2.0 * (n + z2);
     // At the borders the formula gives 0 and 1 but for rounding.
-    let low = if hits == 0 {
-        0.0
-    } else {
-        (centre - half) / whole
-    };
-    let high = if hits == trials {
-        1.0
-    } else {
-        (centre + half) / whole
-    };
+    let low = if hits == 0 { 0.0 } else { (centre - half) / whole };
+    let high = if hits == trials { 1.0 } else { (centre + half) / whole };
     Ok((share(low), share(high)))
 }
 
@@ -99,16 +91,8 @@ fn check(lost: f64, sent: f64, expected: Share) -> Result<LossCheck, StatsError>
 fn clopper_pearson_of(hits: f64, trials: f64, level: Share) -> Result<(Share, Share), StatsError> {
     let tail = (1.0 - confidence(level)?) / 2.0;
     let misses = trials - hits;
-    let low = if hits > 0.0 {
-        beta(hits, misses + 1.0)?.inverse_cdf(tail)
-    } else {
-        0.0
-    };
-    let high = if misses > 0.0 {
-        beta(hits + 1.0, misses)?.inverse_cdf(1.0 - tail)
-    } else {
-        1.0
-    };
+    let low = if hits > 0.0 { beta(hits, misses + 1.0)?.inverse_cdf(tail) } else { 0.0 };
+    let high = if misses > 0.0 { beta(hits + 1.0, misses)?.inverse_cdf(1.0 - tail) } else { 1.0 };
     Ok((share(low), share(high)))
 }
 
@@ -122,9 +106,7 @@ fn beta(a: f64, b: f64) -> Result<Beta, StatsError> {
 
 fn counted(hits: u64, trials: u64) -> Result<(), StatsError> {
     if trials == 0 {
-        return Err(StatsError::Empty {
-            what: "binomial interval",
-        });
+        return Err(StatsError::Empty { what: "binomial interval" });
     }
     if hits > trials {
         return Err(StatsError::OutOfRange {

@@ -24,11 +24,7 @@ pub struct Bootstrap {
 
 impl Bootstrap {
     pub fn new(seed: u64) -> Self {
-        Self {
-            resamples: RESAMPLES,
-            confidence: ninety_five(),
-            seed,
-        }
+        Self { resamples: RESAMPLES, confidence: ninety_five(), seed }
     }
 
     pub fn with_confidence(self, confidence: Share) -> Self {
@@ -175,11 +171,7 @@ fn acceleration(samples: &[f64], statistic: impl Fn(&mut [f64]) -> f64) -> f64 {
         (cubes + d * d * d, squares + d * d)
     });
     let acceleration = cubes / (6.0 * f64::powf(squares, 1.5));
-    if acceleration.is_finite() {
-        acceleration
-    } else {
-        0.0
-    }
+    if acceleration.is_finite() { acceleration } else { 0.0 }
 }
 
 /// Enough that the ends of a 95 % interval move by a few hundredths of its width between seeds.

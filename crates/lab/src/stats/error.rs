@@ -13,22 +13,11 @@ pub enum StatsError {
     )]
     NotPositive { index: usize, value: f64 },
     #[error("{what} is {value}: it must lie {range}")]
-    OutOfRange {
-        what: &'static str,
-        value: f64,
-        range: &'static str,
-    },
+    OutOfRange { what: &'static str, value: f64, range: &'static str },
     #[error("{given} samples are too many for the {what}: give at most {limit}, or batch them")]
-    TooMany {
-        what: &'static str,
-        given: usize,
-        limit: usize,
-    },
+    TooMany { what: &'static str, given: usize, limit: usize },
     #[error("a {given} observation came while {expected} was running: measure what `next` names")]
-    OutOfTurn {
-        expected: &'static str,
-        given: &'static str,
-    },
+    OutOfTurn { expected: &'static str, given: &'static str },
     #[error("the comparison has ended: read its verdict, or plan more pairs")]
     Ended,
 }
@@ -39,10 +28,7 @@ pub(super) fn finite(samples: &[f64], what: &'static str) -> Result<(), StatsErr
         return Err(StatsError::Empty { what });
     }
     match samples.iter().position(|value| !value.is_finite()) {
-        Some(index) => Err(StatsError::NotFinite {
-            index,
-            value: samples[index],
-        }),
+        Some(index) => Err(StatsError::NotFinite { index, value: samples[index] }),
         None => Ok(()),
     }
 }
@@ -51,10 +37,7 @@ pub(super) fn finite(samples: &[f64], what: &'static str) -> Result<(), StatsErr
 pub(super) fn positive(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
     finite(samples, what)?;
     match samples.iter().position(|value| *value <= 0.0) {
-        Some(index) => Err(StatsError::NotPositive {
-            index,
-            value: samples[index],
-        }),
+        Some(index) => Err(StatsError::NotPositive { index, value: samples[index] }),
         None => Ok(()),
     }
 }

@@ -36,18 +36,12 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     finite(b, "Mann-Whitney test")?;
     let given = a.len() + b.len();
     if given > LIMIT {
-        return Err(StatsError::TooMany {
-            what: "Mann-Whitney test",
-            given,
-            limit: LIMIT,
-        });
+        return Err(StatsError::TooMany { what: "Mann-Whitney test", given, limit: LIMIT });
     }
     let method = MannWhitneyUMethod::AsymptoticInclContinuityCorrection;
     // Finite and not empty, so none of its errors can come.
-    let (u, p) =
-        mannwhitneyu(a, b, method, Alternative::TwoSided).map_err(|_| StatsError::Empty {
-            what: "Mann-Whitney test",
-        })?;
+    let (u, p) = mannwhitneyu(a, b, method, Alternative::TwoSided)
+        .map_err(|_| StatsError::Empty { what: "Mann-Whitney test" })?;
     if has_ties(a, b) || a.len() * b.len() > EXACT_PAIRS {
         return Ok(MannWhitney { u, p, exact: false });
     }

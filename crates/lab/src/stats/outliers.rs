@@ -12,10 +12,7 @@ use super::{StatsError, summary};
 /// The places of the samples whose modified z-score is beyond ±3.5, in their order.
 pub fn outliers(samples: &[f64]) -> Result<Vec<usize>, StatsError> {
     let scores = modified_z_scores(samples)?;
-    let far = scores
-        .iter()
-        .enumerate()
-        .filter(|(_, z)| z.abs() > SUSPICIOUS);
+    let far = scores.iter().enumerate().filter(|(_, z)| z.abs() > SUSPICIOUS);
     Ok(far.map(|(index, _)| index).collect())
 }
 
@@ -25,11 +22,7 @@ pub fn modified_z_scores(samples: &[f64]) -> Result<Vec<f64>, StatsError> {
     let middle = median_in_place(&mut samples.to_vec());
     let scale = robust_deviation(samples, middle);
     let score = |x: &f64| {
-        if scale > 0.0 {
-            (x - middle) / scale
-        } else {
-            0.0
-        }
+        if scale > 0.0 { (x - middle) / scale } else { 0.0 }
     };
     Ok(samples.iter().map(score).collect())
 }

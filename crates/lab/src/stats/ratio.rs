@@ -99,18 +99,12 @@ pub fn compare_paired(
     let exact = order_statistics(&ratios, level)?;
     let median = Estimate {
         median: median_in_place(&mut ratios.clone()),
-        ci95: widened(
-            boot.percentile(&ratios, median_in_place)?,
-            student.or(exact),
-        ),
+        ci95: widened(boot.percentile(&ratios, median_in_place)?, student.or(exact)),
         n: ratios.len(),
     };
     let of_logs = boot.bca(&logs, |logs| mean(logs))?.map(exp_both);
-    let geometric_mean = GeometricMean {
-        mean: mean(&logs).exp(),
-        ci95: widened(of_logs, student),
-        n: ratios.len(),
-    };
+    let geometric_mean =
+        GeometricMean { mean: mean(&logs).exp(), ci95: widened(of_logs, student), n: ratios.len() };
     Ok(RatioVerdict {
         ratio: median,
         geometric_mean,
@@ -135,9 +129,7 @@ pub fn compare_unpaired(
     let n = a.len().min(b.len());
     let few = n < ENOUGH;
     let level = boot.confidence.fraction();
-    let welch = welch(&logs_a, &logs_b, level)?
-        .map(exp_both)
-        .filter(|_| few);
+    let welch = welch(&logs_a, &logs_b, level)?.map(exp_both).filter(|_| few);
     // In logarithms throughout, so that huge values over tiny ones stay finite until the end.
     let of_medians =
         boot.percentile_of_two(a, b, |a, b| (median_in_place(a) / median_in_place(b)).ln())?;
@@ -174,11 +166,7 @@ pub fn geometric_mean_of(ratios: &[f64], seed: u64) -> Result<GeometricMean, Sta
     positive(ratios, "geometric mean")?;
     let logs = logarithms(ratios);
     let interval = Bootstrap::new(seed).bca(&logs, |logs| mean(logs))?;
-    Ok(GeometricMean {
-        mean: mean(&logs).exp(),
-        ci95: interval.map(exp_both),
-        n: ratios.len(),
-    })
+    Ok(GeometricMean { mean: mean(&logs).exp(), ci95: interval.map(exp_both), n: ratios.len() })
 }
 
 /// The rule at this module's top. The threshold is symmetric for ratios: `t` and `1/t` weigh the same,

@@ -69,17 +69,9 @@ pub fn hodges_lehmann(differences: &[f64]) -> Result<HodgesLehmann, StatsError> 
     }
     let mut averages = Vec::with_capacity(n * (n + 1) / 2);
     for (i, first) in differences.iter().enumerate() {
-        averages.extend(
-            differences[i..]
-                .iter()
-                .map(|second| first / 2.0 + second / 2.0),
-        );
+        averages.extend(differences[i..].iter().map(|second| first / 2.0 + second / 2.0));
     }
-    Ok(HodgesLehmann {
-        estimate: super::quantile::median_in_place(&mut averages),
-        averages,
-        n,
-    })
+    Ok(HodgesLehmann { estimate: super::quantile::median_in_place(&mut averages), averages, n })
 }
 
 impl HodgesLehmann {
@@ -113,11 +105,7 @@ fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
         up_to += **p;
         up_to <= tail
     };
-    distribution(n)
-        .iter()
-        .take_while(fits)
-        .count()
-        .checked_sub(1)
+    distribution(n).iter().take_while(fits).count().checked_sub(1)
 }
 
 fn exact_two_sided(v: usize, n: usize) -> f64 {

@@ -22,11 +22,8 @@ pub(super) fn order_statistics(
     confidence: f64,
 ) -> Result<Option<(f64, f64)>, StatsError> {
     let n = samples.len();
-    let too_many = |_| StatsError::TooMany {
-        what: "interval of the median",
-        given: n,
-        limit: usize::MAX,
-    };
+    let too_many =
+        |_| StatsError::TooMany { what: "interval of the median", given: n, limit: usize::MAX };
     let below = Binomial::new(0.5, n as u64).map_err(too_many)?;
     let tail = (1.0 - confidence) / 2.0 * (1.0 + 1e-12);
     // By halves, as walking through the counts of thousands of samples takes long.

@@ -3,11 +3,11 @@
 use super::external::{Pair, await_listener};
 use super::started::Started;
 use super::{Turn, Windowed, iperf3};
+use crate::Failure;
 use crate::file::SystemKind;
 use crate::outcome::Measurement;
 use crate::testbed::Testbed;
 use crate::watch::{Roles, Watch};
-use crate::Failure;
 use host::Namespace;
 use probe::tcp::{Filter, TcpSocket};
 use report::{Axes, Line, Series, Shape};
@@ -79,11 +79,11 @@ impl Transfer<'_> {
         let begun = self.await_data(inside, testbed)?;
         let opens = begun + Span::from_secs(iperf3::whole_seconds(turn.omit));
         let closes = opens + Span::from_secs(iperf3::whole_seconds(turn.duration));
-        self.look_until(opens, inside, testbed)?;
+        if let Some(status) = self.look_until(opens, inside, testbed)? {
+            return Err(self.early_end(status));
+        }
         let before = Watch::read(&self.roles)?;
-        // The last look is taken shortly before the end: afterwards sockets and processes are gone.
-        self.look_until(closes - LAST_LOOK, inside, testbed)?;
-        let after = Watch::read(&self.roles)?;
+        let after = self.watch_until(closes - LAST_LOOK, inside, testbed)?;
         self.await_end(closes + AFTERMATH, testbed)?;
         let window = before.taken()..after.taken();
         let mut result = Measurement::default();
@@ -148,19 +148,44 @@ impl Transfer<'_> {
         Ok(())
     }
 
+    /// The machine's clocks at the last moment before `until` at which iperf3 was alive: afterwards
+    /// sockets and processes are gone. Its own time began up to a lost packet's timeout before its
+    /// first data was seen, so it may end that much earlier than it seems to have to.
+    fn watch_until(
+        &mut self,
+        until: Time,
+        inside: &Namespace,
+        testbed: &Testbed,
+    ) -> Result<Watch, Failure> {
+        let mut latest = None;
+        loop {
+            let stop = until.min(probe::clock::now() + WATCH_EVERY);
+            let ended = self.look_until(stop, inside, testbed)?;
+            let watch = Watch::read(&self.roles)?;
+            let ended = ended.or(self.program.wait(Duration::ZERO)?);
+            match (ended, latest.take()) {
+                (None, _) if stop == until => return Ok(watch),
+                (None, _) => latest = Some(watch),
+                (Some(status), Some(before_it)) if status.success() => return Ok(before_it),
+                (Some(status), _) => return Err(self.early_end(status)),
+            }
+        }
+    }
+
+    /// How iperf3 ended, if it did.
     fn look_until(
         &mut self,
         until: Time,
         inside: &Namespace,
         testbed: &Testbed,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<ExitStatus>, Failure> {
         loop {
             let left = until.since(probe::clock::now());
             if left == Span::ZERO {
-                return Ok(());
+                return Ok(None);
             }
             if let Some(status) = self.program.wait(left.min(LOOK_EVERY).as_duration())? {
-                return Err(self.early_end(status));
+                return Ok(Some(status));
             }
             self.check_alive(testbed)?;
             let look = self.look(inside)?;
@@ -238,7 +263,8 @@ impl Transfer<'_> {
         let (Some(sent), Some(received)) = (&end.sum_sent, &end.sum_received) else {
             return Err(Failure::Workload("iperf3 gave no totals".to_owned()));
         };
-        if let (Some(wanted), Some(had)) = (&self.turn.system.congestion, &end.sender_tcp_congestion)
+        if let (Some(wanted), Some(had)) =
+            (&self.turn.system.congestion, &end.sender_tcp_congestion)
             && wanted.get_ref() != had
         {
             let text = format!("iperf3 ended with {had} though {} was asked for", wanted.get_ref());
@@ -275,10 +301,11 @@ impl Transfer<'_> {
         }
         let inside: Vec<&Look> = self.seen.iter().filter(|l| window.contains(&l.at)).collect();
         let (Some(first), Some(last)) = (inside.first(), inside.last()) else { return };
-        let total = |look: &Look, field: fn(&probe::tcp::TcpInfo) -> Option<Bytes>| -> Option<u64> {
-            let counts = look.sockets.iter().map(|s| Some(field(s.info.as_ref()?)?.count()));
-            counts.sum()
-        };
+        let total =
+            |look: &Look, field: fn(&probe::tcp::TcpInfo) -> Option<Bytes>| -> Option<u64> {
+                let counts = look.sockets.iter().map(|s| Some(field(s.info.as_ref()?)?.count()));
+                counts.sum()
+            };
         let grown = |field| Some(total(last, field)?.saturating_sub(total(first, field)?) as f64);
         let sent = grown(|info| info.bytes_sent);
         let again = grown(|info| info.bytes_retrans);
@@ -344,6 +371,7 @@ fn jain(rates: &[f64]) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
 }
 
+const WATCH_EVERY: Span = Span::from_millis(250);
 const LOOK_EVERY: Span = Span::from_millis(100);
 const LAST_LOOK: Span = Span::from_millis(60);
 /// The exchange of results passes a lossy path as well, and each loss there costs a timeout.

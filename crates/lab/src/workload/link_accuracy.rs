@@ -110,7 +110,10 @@ fn judge_delay(
         .map(|(receipt, left)| (receipt.at as f64 - *left as f64 - ordered).abs() / 1000.0)
         .collect();
     if errors.len() < PROBES as usize / 4 {
-        return Err(Failure::Workload(format!("only {} of {PROBES} probes came back", errors.len())));
+        return Err(Failure::Workload(format!(
+            "only {} of {PROBES} probes came back",
+            errors.len()
+        )));
     }
     result.record_quantiles("delay_error_us", "µs", &errors, &["p50", "p99"]);
     Ok(())
@@ -142,8 +145,7 @@ fn exchange(
             Ok(udp::sender(near, far).and_then(|socket| send(&socket, &cancelled)))
         });
         done.store(true, Ordering::Release);
-        let received =
-            receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let received = receiving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if turn.cancel.is_cancelled() {
             return Err(Failure::Interrupted);
         }

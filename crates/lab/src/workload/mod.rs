@@ -16,7 +16,7 @@ use crate::file::{LabFile, SystemSpec, WorkloadKind};
 use crate::outcome::Measurement;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::{Cancel, Failure, links};
-use report::Axes;
+use report::{Axes, Form};
 use units::Span;
 
 /// Everything one turn needs to know.
@@ -25,6 +25,7 @@ pub(crate) struct Turn<'a> {
     pub lab: &'a LabFile,
     pub system: &'a SystemSpec,
     pub axes: &'a Axes,
+    pub form: Form,
     pub duration: Span,
     pub omit: Span,
     pub seed: u64,
@@ -37,10 +38,8 @@ pub(crate) struct Turn<'a> {
 impl Turn<'_> {
     /// Builds the cell's network, measures, and takes the network down.
     pub(crate) fn measure(&self) -> Result<Measurement, Failure> {
-        let cables = self
-            .lab
-            .links_at(self.axes)
-            .map_err(|error| Failure::Workload(error.to_string()))?;
+        let cables =
+            self.lab.links_at(self.axes).map_err(|error| Failure::Workload(error.to_string()))?;
         let expected = cables.first().map(|cable| cable.forward.config.clone());
         let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
         let measured = match (self.lab.workload.get_ref().kind, expected) {

@@ -30,10 +30,7 @@ impl Started {
         };
         let wrong = |e: io::Error| {
             let folder = std::env::temp_dir();
-            Failure::io(
-                &format!("creating a temporary file in {}", folder.display()),
-                &e,
-            )
+            Failure::io(&format!("creating a temporary file in {}", folder.display()), &e)
         };
         let (stdout, out) = create().map_err(wrong)?;
         let (stderr, err) = create().map_err(wrong)?;
@@ -41,18 +38,8 @@ impl Started {
         let room = turn.programs.display().to_string();
         let environment = vec![("TMPDIR".to_owned(), room)];
         let cpus = turn.cpus.workload.clone();
-        let program = Program {
-            argv,
-            environment,
-            stdout,
-            stderr,
-            cpus: cpus.to_vec(),
-        };
-        Ok(Self {
-            process: Confined::start(inside, program)?,
-            out,
-            err,
-        })
+        let program = Program { argv, environment, stdout, stderr, cpus: cpus.to_vec() };
+        Ok(Self { process: Confined::start(inside, program)?, out, err })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -112,12 +99,7 @@ fn from(file: &File, mut at: u64) -> io::Result<Vec<u8>> {
 
 fn last_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
-    text.lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .unwrap_or("")
-        .to_owned()
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("").to_owned()
 }
 
 const LAST_WORDS: u64 = 2_000;

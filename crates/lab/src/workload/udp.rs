@@ -85,11 +85,11 @@ pub(super) fn send_stamped(
         let mut control = nix::cmsg_space!([TimeSpec; 3], [u8; 64]);
         let mut parts = [IoSliceMut::new(&mut buffer)];
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        let message =
-            match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags) {
-                Err(Errno::EAGAIN) => return Ok(None),
-                other => other?,
-            };
+        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags)
+        {
+            Err(Errno::EAGAIN) => return Ok(None),
+            other => other?,
+        };
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmTimestampsns(stamps) = part {
                 return Ok(Some(nanos(&stamps.system)));

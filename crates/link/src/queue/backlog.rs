@@ -11,10 +11,7 @@ pub(super) struct Backlog<P> {
 
 impl<P> Backlog<P> {
     pub(super) fn new() -> Self {
-        Self {
-            items: VecDeque::new(),
-            bytes: Bytes::ZERO,
-        }
+        Self { items: VecDeque::new(), bytes: Bytes::ZERO }
     }
 
     #[inline]

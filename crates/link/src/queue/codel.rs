@@ -50,23 +50,13 @@ impl CoDelConfig {
 
 impl Default for CoDelConfig {
     fn default() -> Self {
-        Self {
-            limit: Limit::Packets(1000),
-            target: TARGET,
-            interval: INTERVAL,
-            ecn: false,
-        }
+        Self { limit: Limit::Packets(1000), target: TARGET, interval: INTERVAL, ecn: false }
     }
 }
 
 impl std::fmt::Display for CoDelConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            limit,
-            target,
-            interval,
-            ecn,
-        } = self;
+        let Self { limit, target, interval, ecn } = self;
         let ecn = if *ecn { ",ecn" } else { "" };
         write!(f, "limit={limit},target={target},interval={interval}{ecn}")
     }
@@ -76,11 +66,7 @@ impl<P: Packet> Discipline<P> for CoDel<P> {
     type Config = CoDelConfig;
 
     fn new(config: &CoDelConfig, _pace: Option<Rate>, _seed: u64) -> Self {
-        Self {
-            config: *config,
-            backlog: Backlog::new(),
-            control: Control::default(),
-        }
+        Self { config: *config, backlog: Backlog::new(), control: Control::default() }
     }
 
     fn retune(&mut self, config: &CoDelConfig, _pace: Option<Rate>) {
@@ -92,11 +78,7 @@ impl<P: Packet> Discipline<P> for CoDel<P> {
     }
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        if self
-            .config
-            .limit
-            .has_room(self.backlog.packets(), self.backlog.bytes(), item.size)
-        {
+        if self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
             self.backlog.push(item);
         } else {
             stats.dropped.overflow.add(item.size);

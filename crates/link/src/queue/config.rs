@@ -111,9 +111,7 @@ pub(crate) fn limit_only(
 ) -> Result<Limit, LinkError> {
     let mut limit = default;
     for term in terms(text) {
-        limit = bare_limit(term)
-            .ok_or_else(|| term.unknown(name, &["limit="]))?
-            .parse()?;
+        limit = bare_limit(term).ok_or_else(|| term.unknown(name, &["limit="]))?.parse()?;
     }
     Ok(limit)
 }

@@ -14,10 +14,7 @@ impl<P: Packet> Discipline<P> for DropTail<P> {
     type Config = Limit;
 
     fn new(limit: &Limit, _pace: Option<Rate>, _seed: u64) -> Self {
-        Self {
-            limit: *limit,
-            backlog: Backlog::new(),
-        }
+        Self { limit: *limit, backlog: Backlog::new() }
     }
 
     fn retune(&mut self, limit: &Limit, _pace: Option<Rate>) {
@@ -31,10 +28,7 @@ impl<P: Packet> Discipline<P> for DropTail<P> {
 
     #[inline]
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        if self
-            .limit
-            .has_room(self.backlog.packets(), self.backlog.bytes(), item.size)
-        {
+        if self.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
             self.backlog.push(item);
         } else {
             stats.dropped.overflow.add(item.size);

@@ -98,14 +98,7 @@ impl Default for FqCoDelConfig {
 
 impl std::fmt::Display for FqCoDelConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            limit,
-            target,
-            interval,
-            flows,
-            quantum,
-            ecn,
-        } = self;
+        let Self { limit, target, interval, flows, quantum, ecn } = self;
         let ecn = if *ecn { ",ecn" } else { "" };
         write!(
             f,
@@ -231,12 +224,7 @@ struct Flow<P> {
 
 impl<P> Flow<P> {
     fn new() -> Self {
-        Self {
-            backlog: Backlog::new(),
-            control: Control::default(),
-            deficit: 0,
-            listed: false,
-        }
+        Self { backlog: Backlog::new(), control: Control::default(), deficit: 0, listed: false }
     }
 }
 
@@ -287,11 +275,4 @@ const MOST_FLOWS: u32 = 65_536;
 /// A turn that adds less than this would have a large frame wait for thousands of turns.
 const LEAST_QUANTUM: u64 = 64;
 const MOST_QUANTUM: u64 = 1 << 30;
-const SETTINGS: [&str; 6] = [
-    "limit=",
-    "target=",
-    "interval=",
-    "flows=",
-    "quantum=",
-    "ecn",
-];
+const SETTINGS: [&str; 6] = ["limit=", "target=", "interval=", "flows=", "quantum=", "ecn"];

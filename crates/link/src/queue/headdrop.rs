@@ -15,10 +15,7 @@ impl<P: Packet> Discipline<P> for HeadDrop<P> {
     type Config = Limit;
 
     fn new(limit: &Limit, _pace: Option<Rate>, _seed: u64) -> Self {
-        Self {
-            limit: *limit,
-            backlog: Backlog::new(),
-        }
+        Self { limit: *limit, backlog: Backlog::new() }
     }
 
     fn retune(&mut self, limit: &Limit, _pace: Option<Rate>) {
@@ -35,10 +32,7 @@ impl<P: Packet> Discipline<P> for HeadDrop<P> {
             stats.dropped.overflow.add(item.size);
             return;
         }
-        while !self
-            .limit
-            .has_room(self.backlog.packets(), self.backlog.bytes(), item.size)
-        {
+        while !self.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
             let Some(oldest) = self.backlog.pop_head() else {
                 break;
             };

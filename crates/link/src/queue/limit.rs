@@ -36,16 +36,12 @@ impl std::str::FromStr for Limit {
         let trimmed = text.trim();
         match trimmed.strip_suffix('p') {
             Some(packets) => {
-                packets
-                    .trim_end()
-                    .parse()
-                    .map(Self::Packets)
-                    .map_err(|_| LinkError::UnknownForm {
-                        what: "queue limit",
-                        found: text.to_owned(),
-                        hint: String::new(),
-                        known: "bytes such as `256KiB`, or packets such as `100p`",
-                    })
+                packets.trim_end().parse().map(Self::Packets).map_err(|_| LinkError::UnknownForm {
+                    what: "queue limit",
+                    found: text.to_owned(),
+                    hint: String::new(),
+                    known: "bytes such as `256KiB`, or packets such as `100p`",
+                })
             }
             None => Ok(Self::Bytes(trimmed.parse()?)),
         }

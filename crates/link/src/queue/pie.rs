@@ -82,18 +82,9 @@ impl Default for PieConfig {
 
 impl std::fmt::Display for PieConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            limit,
-            target,
-            update,
-            burst,
-            ecn,
-        } = self;
+        let Self { limit, target, update, burst, ecn } = self;
         let ecn = if *ecn { ",ecn" } else { "" };
-        write!(
-            f,
-            "limit={limit},target={target},update={update},burst={burst}{ecn}"
-        )
+        write!(f, "limit={limit},target={target},update={update},burst={burst}{ecn}")
     }
 }
 
@@ -150,11 +141,7 @@ impl<P: Packet> Discipline<P> for Pie<P> {
     fn dequeue(&mut self, now: Time, _stats: &mut LinkStats) -> Option<Queued<P>> {
         self.catch_up(now);
         let item = self.backlog.pop_head()?;
-        self.delay = if self.backlog.packets() == 0 {
-            Span::ZERO
-        } else {
-            now.since(item.arrived)
-        };
+        self.delay = if self.backlog.packets() == 0 { Span::ZERO } else { now.since(item.arrived) };
         Some(item)
     }
 
@@ -173,9 +160,7 @@ impl<P: Packet> Discipline<P> for Pie<P> {
 
 impl<P: Packet> Pie<P> {
     fn has_room(&self, size: Bytes) -> bool {
-        self.config
-            .limit
-            .has_room(self.backlog.packets(), self.backlog.bytes(), size)
+        self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), size)
     }
 
     /// Section 4.1, with the de-randomisation of section 5.4: no two signals too close together,
@@ -299,10 +284,7 @@ mod tests {
             let mut pie = pie(probability, 35, 25);
             pie.calculate();
             let change = pie.probability - probability;
-            assert!(
-                (change - 0.015 / divisor).abs() < 1e-12,
-                "{probability}: {change}"
-            );
+            assert!((change - 0.015 / divisor).abs() < 1e-12, "{probability}: {change}");
             assert_eq!(pie.old_delay, Span::from_millis(35));
         }
     }
@@ -326,11 +308,7 @@ mod tests {
         let mut pie = pie(0.1, 100, 100);
         let mut stats = LinkStats::new(Time::ZERO);
         for _ in 0..10 {
-            let item = Queued {
-                packet: Full,
-                size: Full.size(),
-                arrived: Time::ZERO,
-            };
+            let item = Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
             pie.admit(item, &mut stats);
         }
         let (mut gap, mut shortest, mut longest) = (0, u32::MAX, 0);
@@ -351,11 +329,7 @@ mod tests {
             let mut pie = pie(probability, 100, old_delay_ms);
             let mut stats = LinkStats::new(Time::ZERO);
             for _ in 0..packets {
-                let item = Queued {
-                    packet: Full,
-                    size: Full.size(),
-                    arrived: Time::ZERO,
-                };
+                let item = Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
                 pie.admit(item, &mut stats);
             }
             (0..1000).any(|_| pie.signals())

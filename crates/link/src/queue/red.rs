@@ -115,15 +115,7 @@ impl Default for RedConfig {
 
 impl std::fmt::Display for RedConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            limit,
-            min,
-            max,
-            p,
-            weight,
-            gentle,
-            ecn,
-        } = self;
+        let Self { limit, min, max, p, weight, gentle, ecn } = self;
         write!(
             f,
             "limit={limit},min={min},max={max},p={p},weight={weight}{}{}",
@@ -209,9 +201,7 @@ enum Verdict {
 
 impl<P: Packet> Red<P> {
     fn has_room(&self, size: Bytes) -> bool {
-        self.config
-            .limit
-            .has_room(self.backlog.packets(), self.backlog.bytes(), size)
+        self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), size)
     }
 
     /// Section 4: the average moves by `weight` at each arrival. After an idle time, as if as many
@@ -253,11 +243,7 @@ impl<P: Packet> Red<P> {
         let count = self.since_mark.unwrap_or(0);
         self.since_mark = Some(count + 1);
         let spread = 1.0 - count as f64 * chance;
-        let even = if spread <= chance {
-            1.0
-        } else {
-            chance / spread
-        };
+        let even = if spread <= chance { 1.0 } else { chance / spread };
         if self.random.unit() < even {
             self.since_mark = Some(0);
             return Verdict::Mark;
@@ -324,11 +310,7 @@ mod tests {
         let config = RedConfig::parse(config).unwrap();
         let mut red: Red<Full> = Red::new(&config, None, 5);
         let mut stats = LinkStats::new(Time::ZERO);
-        let item = || Queued {
-            packet: Full,
-            size: Full.size(),
-            arrived: Time::ZERO,
-        };
+        let item = || Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
         (0..queue).for_each(|_| red.admit(item(), &mut stats));
         let mut one = || {
             let before = stats.dropped.early.packets;

@@ -18,14 +18,7 @@ pub struct TestPacket {
 
 impl TestPacket {
     pub fn new(number: u64, size: u64) -> Self {
-        Self {
-            number,
-            size,
-            flow: 0,
-            ecn: false,
-            marked: false,
-            corrupted: None,
-        }
+        Self { number, size, flow: 0, ecn: false, marked: false, corrupted: None }
     }
 }
 

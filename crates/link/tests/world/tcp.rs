@@ -51,11 +51,8 @@ impl Sender {
     fn send(&mut self, now: Time, link: &mut Link<TestPacket>) {
         while (self.outstanding.len() as f64) < self.window {
             self.outstanding.push_back(self.next);
-            let packet = TestPacket {
-                flow: self.flow,
-                ecn: self.ecn,
-                ..TestPacket::new(self.next, 1514)
-            };
+            let packet =
+                TestPacket { flow: self.flow, ecn: self.ecn, ..TestPacket::new(self.next, 1514) };
             self.next += 1;
             link.arrive(now, packet);
         }

@@ -64,11 +64,7 @@ pub fn ip(arguments: &str) {
 }
 
 pub fn try_command(program: &str, arguments: &str) -> bool {
-    Command::new(program)
-        .args(arguments.split_whitespace())
-        .status()
-        .unwrap()
-        .success()
+    Command::new(program).args(arguments.split_whitespace()).status().unwrap().success()
 }
 
 /// Two hosts, 10.9.0.1 and .2, fd09::1 and ::2, whose `eth0` have their other ends `left` and
@@ -84,19 +80,13 @@ impl World {
         let (left, middle, right) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         for (number, name, host) in [(1, "left", &left), (2, "right", &right)] {
             let path = host.path();
-            middle.ip(&format!(
-                "link add {name} type veth peer name eth0 netns {path}"
-            ));
+            middle.ip(&format!("link add {name} type veth peer name eth0 netns {path}"));
             middle.ip(&format!("link set {name} up"));
             host.ip(&format!("address add 10.9.0.{number}/24 dev eth0"));
             host.ip(&format!("address add fd09::{number}/64 dev eth0 nodad"));
             host.ip("link set eth0 up");
         }
-        Some(Self {
-            left,
-            middle,
-            right,
-        })
+        Some(Self { left, middle, right })
     }
 }
 
@@ -152,11 +142,5 @@ fn wait(ports: &[Box<dyn Port>; 2]) {
         .filter_map(|port| port.fd())
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let _ = poll(
-        &mut fds,
-        Some(&Timespec {
-            tv_sec: 0,
-            tv_nsec: 10_000_000,
-        }),
-    );
+    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 10_000_000 }));
 }

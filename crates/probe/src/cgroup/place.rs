@@ -76,12 +76,10 @@ impl Place {
     /// The directories the CPU controller governs this process by, innermost first.
     pub(super) fn levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
         self.cpu.iter().flat_map(|(mount, within, version)| {
-            within
-                .ancestors()
-                .map(move |group| match group.as_os_str().is_empty() {
-                    true => (mount.clone(), *version),
-                    false => (mount.join(group), *version),
-                })
+            within.ancestors().map(move |group| match group.as_os_str().is_empty() {
+                true => (mount.clone(), *version),
+                false => (mount.join(group), *version),
+            })
         })
     }
 
@@ -134,25 +132,16 @@ impl Mount {
     /// it: a bind mount of another group, or a group outside of the cgroup namespace (`/..`).
     fn within(&self, group: &str) -> Option<PathBuf> {
         let within = Path::new(group).strip_prefix(&self.root).ok()?;
-        let plain = within
-            .components()
-            .all(|part| matches!(part, std::path::Component::Normal(_)));
+        let plain = within.components().all(|part| matches!(part, std::path::Component::Normal(_)));
         plain.then(|| within.to_owned())
     }
 }
 
 /// mountinfo writes blanks, tabs, newlines and backslashes as octal numbers.
 fn unescaped(text: &str) -> String {
-    [
-        ("\\040", " "),
-        ("\\011", "\t"),
-        ("\\012", "\n"),
-        ("\\134", "\\"),
-    ]
-    .iter()
-    .fold(text.to_owned(), |text, (code, letter)| {
-        text.replace(code, letter)
-    })
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (code, letter)| text.replace(code, letter))
 }
 
 #[cfg(test)]
@@ -169,20 +158,13 @@ mod tests {
 ";
 
     fn levels(groups: &str, mounts: &str) -> Vec<String> {
-        Place::parse(groups, mounts)
-            .levels()
-            .map(|(path, _)| path.display().to_string())
-            .collect()
+        Place::parse(groups, mounts).levels().map(|(path, _)| path.display().to_string()).collect()
     }
 
     #[test]
     fn version_1_beside_version_2() {
         let groups = "4:memory:/m\n2:cpuacct:/a/b\n1:cpu:/a/b\n0::/elsewhere\n";
-        let expected = [
-            "/sys/fs/cgroup/cpu/a/b",
-            "/sys/fs/cgroup/cpu/a",
-            "/sys/fs/cgroup/cpu",
-        ];
+        let expected = ["/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu/a", "/sys/fs/cgroup/cpu"];
         assert_eq!(levels(groups, HYBRID), expected);
         let place = Place::parse(groups, HYBRID);
         let account = PathBuf::from("/sys/fs/cgroup/cpuacct/a/b");
@@ -197,11 +179,7 @@ mod tests {
         let groups = "3:cpu,cpuacct:/docker/x\n";
         assert_eq!(
             levels(groups, mounts),
-            [
-                "/cg/cpu,cpuacct/docker/x",
-                "/cg/cpu,cpuacct/docker",
-                "/cg/cpu,cpuacct"
-            ]
+            ["/cg/cpu,cpuacct/docker/x", "/cg/cpu,cpuacct/docker", "/cg/cpu,cpuacct"]
         );
     }
 
@@ -210,11 +188,7 @@ mod tests {
         let mounts = "9 8 0:1 / /sys/fs/cgroup rw shared:7 - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(
             levels("0::/user.slice/x\n", mounts),
-            [
-                "/sys/fs/cgroup/user.slice/x",
-                "/sys/fs/cgroup/user.slice",
-                "/sys/fs/cgroup"
-            ]
+            ["/sys/fs/cgroup/user.slice/x", "/sys/fs/cgroup/user.slice", "/sys/fs/cgroup"]
         );
         let bound = "9 8 0:1 /docker/7 /a\\040b ro - cgroup2 none rw\n";
         assert_eq!(levels("0::/docker/7/y\n", bound), ["/a b/y", "/a b"]);

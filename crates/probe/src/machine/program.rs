@@ -8,10 +8,7 @@ use crate::ProbeError;
 /// The first line that `program` prints when called with `flags` (`["--version"]`, nginx and
 /// ssh want others).
 pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
-    let failed = |source| ProbeError::Kernel {
-        what: "the version of a program",
-        source,
-    };
+    let failed = |source| ProbeError::Kernel { what: "the version of a program", source };
     let spawned = Command::new(program)
         .args(flags)
         .stdin(Stdio::null())
@@ -20,12 +17,7 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
         .spawn();
     let mut child = match spawned {
         // A directory on the path that may not be read gives the latter.
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::NotFound | ErrorKind::PermissionDenied
-            ) =>
-        {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             return Err(ProbeError::NotFound {
                 what: format!("program {program:?} that may be run"),
                 hint: "install it, or give its path",
@@ -41,10 +33,7 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
     let _ = child.kill();
     let _ = child.wait();
 
-    let said = [
-        child.stdout.take().map(what_is_there),
-        child.stderr.take().map(what_is_there),
-    ];
+    let said = [child.stdout.take().map(what_is_there), child.stderr.take().map(what_is_there)];
     for text in said.into_iter().flatten() {
         let text = text.map_err(failed)?;
         if let Some(line) = text.lines().find(|line| !line.trim().is_empty()) {
@@ -86,12 +75,7 @@ mod tests {
         let sleeper = rustix::process::Pid::from_raw(sleeper).unwrap();
         rustix::process::kill_process(sleeper, rustix::process::Signal::KILL).unwrap();
         assert!(matches!(say("true"), Err(ProbeError::NotFound { .. })));
-        let error = program_version("no-such-program", &[])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("no-such-program") && error.contains("install"),
-            "{error}"
-        );
+        let error = program_version("no-such-program", &[]).unwrap_err().to_string();
+        assert!(error.contains("no-such-program") && error.contains("install"), "{error}");
     }
 }

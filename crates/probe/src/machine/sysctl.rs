@@ -86,10 +86,7 @@ pub fn sysctl(name: &str) -> Result<String, ProbeError> {
 
 /// [`SYSCTLS`] as far as they exist here.
 pub fn sysctls() -> Vec<(String, String)> {
-    SYSCTLS
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), sysctl(name).ok()?)))
-        .collect()
+    SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name).ok()?))).collect()
 }
 
 #[cfg(test)]
@@ -104,19 +101,9 @@ mod tests {
 
     #[test]
     fn only_settings_are_read() {
-        for name in [
-            "net.nosuch",
-            "",
-            "net..core",
-            "///net",
-            "net.//.x",
-            "a.//.//.b",
-        ] {
+        for name in ["net.nosuch", "", "net..core", "///net", "net.//.x", "a.//.//.b"] {
             let error = sysctl(name).unwrap_err();
-            assert!(
-                matches!(error, ProbeError::NotFound { .. }),
-                "{name}: {error}"
-            );
+            assert!(matches!(error, ProbeError::NotFound { .. }), "{name}: {error}");
         }
     }
 

@@ -55,9 +55,7 @@ pub struct KsoftirqdUse {
 
 impl KsoftirqdUse {
     pub fn sum(&self) -> CpuTime {
-        self.cores
-            .values()
-            .fold(CpuTime::default(), |sum, each| sum.plus(each))
+        self.cores.values().fold(CpuTime::default(), |sum, each| sum.plus(each))
     }
 }
 

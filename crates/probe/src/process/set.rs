@@ -104,16 +104,11 @@ impl Processes {
 
     /// What they used since `earlier`.
     pub fn since(&self, earlier: &Self) -> ProcessesUse {
-        let mut spent = ProcessesUse {
-            elapsed: self.taken.since(earlier.taken),
-            ..ProcessesUse::default()
-        };
+        let mut spent =
+            ProcessesUse { elapsed: self.taken.since(earlier.taken), ..ProcessesUse::default() };
         let mut reaped = CpuTime::default();
         for (pid, now) in &self.each {
-            let before = earlier
-                .each
-                .get(pid)
-                .filter(|before| before.is_same_as(now));
+            let before = earlier.each.get(pid).filter(|before| before.is_same_as(now));
             if before.is_none() {
                 spent.started.push(*pid);
             }
@@ -145,11 +140,7 @@ impl Processes {
     }
 
     fn new(each: BTreeMap<u32, Process>, scope: Scope) -> Self {
-        Self {
-            taken: clock::now(),
-            each,
-            scope,
-        }
+        Self { taken: clock::now(), each, scope }
     }
 
     fn is_settled(&self) -> bool {
@@ -178,9 +169,8 @@ impl Processes {
         let mut others = Self::of(pids()?)?.each;
         others.remove(&root);
         loop {
-            let (children, rest): (BTreeMap<_, _>, _) = others
-                .into_iter()
-                .partition(|(_, process)| each.contains_key(&process.parent));
+            let (children, rest): (BTreeMap<_, _>, _) =
+                others.into_iter().partition(|(_, process)| each.contains_key(&process.parent));
             if children.is_empty() {
                 return Ok(Self::new(each, Scope::Tree(root)));
             }
@@ -206,9 +196,7 @@ pub struct ProcessesUse {
 
 impl ProcessesUse {
     pub fn sum(&self) -> CpuTime {
-        self.each
-            .values()
-            .fold(self.reaped, |sum, each| sum.plus(&each.cpu))
+        self.each.values().fold(self.reaped, |sum, each| sum.plus(&each.cpu))
     }
 }
 
@@ -219,14 +207,9 @@ pub struct ProcessUse {
 }
 
 fn pids() -> Result<Vec<u32>, ProbeError> {
-    let entries = std::fs::read_dir("/proc").map_err(|source| ProbeError::Read {
-        path: "/proc".into(),
-        source,
-    })?;
-    Ok(entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect())
+    let entries = std::fs::read_dir("/proc")
+        .map_err(|source| ProbeError::Read { path: "/proc".into(), source })?;
+    Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Looking through all of `/proc` for children costs many times as much as asking each process
@@ -244,9 +227,7 @@ fn children_of(pid: u32) -> Vec<u32> {
         .flatten()
         .filter_map(|thread| read_text(thread.path().join("children")).ok())
         .flat_map(|list| {
-            list.split_ascii_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<_>>()
+            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
         })
         .collect()
 }

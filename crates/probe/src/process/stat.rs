@@ -41,9 +41,7 @@ impl Process {
             |what: &str| ProbeError::malformed("/proc/PID/stat", format!("{what} in {text:?}"));
         // The name may hold blanks and parentheses, so it ends at the last one.
         let (pid, rest) = text.split_once(" (").ok_or_else(|| malformed("no name"))?;
-        let (name, rest) = rest
-            .rsplit_once(") ")
-            .ok_or_else(|| malformed("no end of the name"))?;
+        let (name, rest) = rest.rsplit_once(") ").ok_or_else(|| malformed("no end of the name"))?;
         let columns: Vec<&str> = rest.split_ascii_whitespace().collect();
         // Numbered as in proc(5), where the process ID is 1 and the state 3.
         let column = |number: usize| {
@@ -64,16 +62,8 @@ impl Process {
                 .ok_or_else(|| malformed("no state"))?,
             threads: column(20)?,
             started: column(22)?,
-            cpu: CpuTime {
-                user: time(14)?,
-                system: time(15)?,
-                precise: None,
-            },
-            reaped: CpuTime {
-                user: time(16)?,
-                system: time(17)?,
-                precise: None,
-            },
+            cpu: CpuTime { user: time(14)?, system: time(15)?, precise: None },
+            reaped: CpuTime { user: time(16)?, system: time(17)?, precise: None },
         })
     }
 
@@ -105,10 +95,7 @@ impl CpuTime {
         Self {
             user: self.user - earlier.user,
             system: self.system - earlier.system,
-            precise: self
-                .precise
-                .zip(earlier.precise)
-                .map(|(later, earlier)| later - earlier),
+            precise: self.precise.zip(earlier.precise).map(|(later, earlier)| later - earlier),
         }
     }
 
@@ -117,11 +104,7 @@ impl CpuTime {
             (None, None) => None,
             _ => Some(self.total() + other.total()),
         };
-        Self {
-            user: self.user + other.user,
-            system: self.system + other.system,
-            precise,
-        }
+        Self { user: self.user + other.user, system: self.system + other.system, precise }
     }
 
     /// Cores kept busy: 1.5 is one and a half. `None` over no time.
@@ -145,9 +128,7 @@ pub(crate) fn ended(pid: u32, error: ProbeError) -> ProbeError {
 
 fn process_clock(pid: u32) -> Option<Span> {
     let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).ok()?);
-    let at = nix::time::ClockId::pid_cpu_clock_id(pid)
-        .and_then(|clock| clock.now())
-        .ok()?;
+    let at = nix::time::ClockId::pid_cpu_clock_id(pid).and_then(|clock| clock.now()).ok()?;
     Some(std::time::Duration::from(at).into())
 }
 
@@ -177,15 +158,9 @@ mod tests {
 
     #[test]
     fn a_precise_time_wins() {
-        let coarse = CpuTime {
-            user: Span::from_millis(10),
-            system: Span::from_millis(10),
-            precise: None,
-        };
-        let fine = CpuTime {
-            precise: Some(Span::from_micros(20_500)),
-            ..coarse
-        };
+        let coarse =
+            CpuTime { user: Span::from_millis(10), system: Span::from_millis(10), precise: None };
+        let fine = CpuTime { precise: Some(Span::from_micros(20_500)), ..coarse };
         assert_eq!(coarse.total(), Span::from_millis(20));
         assert_eq!(coarse.plus(&fine).total(), Span::from_micros(40_500));
         assert_eq!(fine.since(&coarse).precise, None);
@@ -195,10 +170,7 @@ mod tests {
     #[test]
     fn a_process_that_is_not_there_has_ended() {
         // Larger than any process ID (kernel/pid.c caps them at 2^22).
-        assert!(matches!(
-            Process::read(u32::MAX),
-            Err(ProbeError::Ended { pid: u32::MAX })
-        ));
+        assert!(matches!(Process::read(u32::MAX), Err(ProbeError::Ended { pid: u32::MAX })));
     }
 
     proptest! {

@@ -40,10 +40,7 @@ impl Thread {
             ended(pid, ProbeError::Read { path, source })
         })?;
         let mut threads = Vec::new();
-        for tid in entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        {
+        for tid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             match Self::read_at(&format!("{path}/{tid}"), tid) {
                 Err(ProbeError::Ended { .. }) => {}
                 thread => threads.push(thread?),
@@ -58,10 +55,7 @@ impl Thread {
         (self.tid == earlier.tid).then(|| ThreadUse {
             elapsed: self.taken.since(earlier.taken),
             cpu: self.cpu.since(&earlier.cpu),
-            waited: self
-                .waited
-                .zip(earlier.waited)
-                .map(|(later, earlier)| later - earlier),
+            waited: self.waited.zip(earlier.waited).map(|(later, earlier)| later - earlier),
         })
     }
 
@@ -76,10 +70,7 @@ impl Thread {
             tid: stat.pid,
             name: stat.name,
             state: stat.state,
-            cpu: CpuTime {
-                precise: schedstat.map(|(ran, _)| ran),
-                ..stat.cpu
-            },
+            cpu: CpuTime { precise: schedstat.map(|(ran, _)| ran), ..stat.cpu },
             waited: schedstat.map(|(_, waited)| waited),
         })
     }

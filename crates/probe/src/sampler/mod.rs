@@ -41,15 +41,7 @@ impl Sample<'_> {
 
     /// `metric` carries its unit in its name (`queue_kbyte`); `subject` says what was measured.
     pub fn put(&mut self, metric: &str, subject: &str, value: f64) {
-        self.store.put(
-            metric,
-            subject,
-            Point {
-                sample: self.number,
-                at: self.at,
-                value,
-            },
-        );
+        self.store.put(metric, subject, Point { sample: self.number, at: self.at, value });
     }
 
     pub fn put_known(&mut self, metric: &str, subject: &str, value: Option<f64>) {

@@ -28,10 +28,7 @@ impl CpuProbe {
 
     /// Also sums up over these cores.
     pub fn over(cores: impl IntoIterator<Item = usize>) -> Self {
-        Self {
-            chosen: Some(cores.into_iter().collect()),
-            before: None,
-        }
+        Self { chosen: Some(cores.into_iter().collect()), before: None }
     }
 }
 
@@ -68,11 +65,7 @@ pub struct ProcessProbe {
 impl ProcessProbe {
     /// Of these processes; see [`Processes::tree`] for a whole tree.
     pub fn new(label: impl Into<String>, processes: Processes) -> Self {
-        Self {
-            label: label.into(),
-            before: processes,
-            begun: false,
-        }
+        Self { label: label.into(), before: processes, begun: false }
     }
 
     pub fn tree(label: impl Into<String>, root: u32) -> Result<Self, ProbeError> {
@@ -106,10 +99,7 @@ pub struct KsoftirqdProbe {
 
 impl KsoftirqdProbe {
     pub fn new() -> Result<Self, ProbeError> {
-        Ok(Self {
-            before: KsoftirqdSnapshot::read()?,
-            begun: false,
-        })
+        Ok(Self { before: KsoftirqdSnapshot::read()?, begun: false })
     }
 }
 
@@ -156,10 +146,7 @@ impl TcpProbe {
     }
 
     fn of(chosen: Chosen) -> Self {
-        Self {
-            chosen,
-            before: BTreeMap::new(),
-        }
+        Self { chosen, before: BTreeMap::new() }
     }
 }
 
@@ -183,10 +170,7 @@ impl Probe for TcpProbe {
             put("cwnd_segments", info.snd_cwnd.map(f64::from));
             put("rtt_us", micros(info.rtt));
             put("min_rtt_us", micros(info.min_rtt));
-            put(
-                "delivery_rate_mbit_s",
-                info.delivery_rate.map(Rate::mbit_per_second),
-            );
+            put("delivery_rate_mbit_s", info.delivery_rate.map(Rate::mbit_per_second));
             put("pacing_rate_mbit_s", limited(info.pacing_rate));
             if let Queues::Data { receive, send } = socket.queues {
                 put("receive_queue_kbyte", Some(receive.count() as f64 / 1e3));
@@ -196,17 +180,11 @@ impl Probe for TcpProbe {
                 let spent = info.since(before, now.since(*at));
                 let percent = |share: Option<Share>| share.map(Share::percent);
                 put("acked_mbit_s", spent.goodput().map(Rate::mbit_per_second));
-                put(
-                    "received_mbit_s",
-                    spent.receive_rate().map(Rate::mbit_per_second),
-                );
+                put("received_mbit_s", spent.receive_rate().map(Rate::mbit_per_second));
                 put("retransmits", spent.retrans.map(f64::from));
                 put("busy_percent", percent(spent.busy_share()));
                 put("rwnd_limited_percent", percent(spent.rwnd_limited_share()));
-                put(
-                    "sndbuf_limited_percent",
-                    percent(spent.sndbuf_limited_share()),
-                );
+                put("sndbuf_limited_percent", percent(spent.sndbuf_limited_share()));
             }
             seen.insert(socket.cookie, (now, info));
         }
@@ -330,10 +308,7 @@ pub struct SnmpProbe {
 impl SnmpProbe {
     /// Names as in [`crate::snmp`]; those this kernel lacks give no series.
     pub fn new(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self {
-            names: names.into_iter().map(Into::into).collect(),
-            before: None,
-        }
+        Self { names: names.into_iter().map(Into::into).collect(), before: None }
     }
 }
 
@@ -373,6 +348,5 @@ fn put_cpu_time(sample: &mut Sample<'_>, subject: &str, time: &CpuTime, elapsed:
 
 /// The kernel's "no limit" is no number to draw.
 fn limited(rate: Option<Rate>) -> Option<f64> {
-    rate.filter(|rate| rate.bits_per_second() < u64::MAX)
-        .map(Rate::mbit_per_second)
+    rate.filter(|rate| rate.bits_per_second() < u64::MAX).map(Rate::mbit_per_second)
 }

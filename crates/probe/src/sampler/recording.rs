@@ -54,9 +54,7 @@ impl Recording {
     }
 
     pub fn find(&self, metric: &str, subject: &str) -> Option<&Series> {
-        self.series
-            .iter()
-            .find(|series| series.metric == metric && series.subject == subject)
+        self.series.iter().find(|series| series.metric == metric && series.subject == subject)
     }
 }
 
@@ -72,12 +70,7 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(points_max: usize) -> Self {
-        Self {
-            series: BTreeMap::new(),
-            points: 0,
-            points_max: points_max.max(2),
-            stride: 1,
-        }
+        Self { series: BTreeMap::new(), points: 0, points_max: points_max.max(2), stride: 1 }
     }
 
     /// Of how many moments one is kept.
@@ -148,11 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn point(sample: u64) -> Point {
-        Point {
-            sample,
-            at: Time::from_nanos(sample),
-            value: sample as f64,
-        }
+        Point { sample, at: Time::from_nanos(sample), value: sample as f64 }
     }
 
     #[test]

@@ -58,10 +58,7 @@ impl Sampler {
             .spawn(move || self.run(&stopped, &tell))
             .map_err(SamplerError::Thread)?;
         match told.recv() {
-            Ok(Ok(())) => Ok(RunningSampler {
-                stop: Some(stop),
-                thread: Some(thread),
-            }),
+            Ok(Ok(())) => Ok(RunningSampler { stop: Some(stop), thread: Some(thread) }),
             Ok(Err(source)) => Err(SamplerError::Prepare(source)),
             Err(mpsc::RecvError) => Err(SamplerError::Died),
         }
@@ -80,10 +77,7 @@ impl Sampler {
             return Recording::default();
         }
         let mut store = Store::new(self.points_max);
-        let mut recording = Recording {
-            started: clock::now(),
-            ..Recording::default()
-        };
+        let mut recording = Recording { started: clock::now(), ..Recording::default() };
         let mut failures = BTreeMap::new();
         let mut number = 0u64;
         let mut last = recording.started;
@@ -96,11 +90,7 @@ impl Sampler {
             // Deadlines are multiples of the interval from the start, so lateness never adds up.
             let passed = now.since(recording.started).nanos() / self.interval.nanos();
             let due = (number / stride + 1) * stride;
-            let next = if passed < due {
-                due
-            } else {
-                (passed / stride + 1) * stride
-            };
+            let next = if passed < due { due } else { (passed / stride + 1) * stride };
             recording.missed += (next - due) / stride;
             number = next;
             let deadline = recording.started + self.interval * number;
@@ -137,11 +127,7 @@ impl Sampler {
             if let Err(error) = probe.read(&mut sample) {
                 let failure = failures.entry(index).or_insert_with(|| {
                     tracing::warn!(probe = probe.name(), %error, "a probe cannot be read");
-                    Failure {
-                        probe: probe.name().to_owned(),
-                        times: 0,
-                        message: String::new(),
-                    }
+                    Failure { probe: probe.name().to_owned(), times: 0, message: String::new() }
                 });
                 failure.times += 1;
                 failure.message = error.to_string();
@@ -232,10 +218,8 @@ mod tests {
     #[test]
     fn samples_are_recorded_with_failures_and_cost() {
         let (tell, told) = mpsc::channel();
-        let running = Sampler::every(Span::from_millis(1))
-            .probe(Counting(0, tell))
-            .start()
-            .unwrap();
+        let running =
+            Sampler::every(Span::from_millis(1)).probe(Counting(0, tell)).start().unwrap();
         while told.recv().unwrap() < 10 {}
         let recording = running.stop().unwrap();
         let points = &recording.find("count", "x").unwrap().points;
@@ -250,18 +234,15 @@ mod tests {
     #[test]
     fn it_stops_at_once_however_long_the_interval() {
         let (tell, _told) = mpsc::channel();
-        let running = Sampler::every(Span::from_secs(100_000))
-            .probe(Counting(0, tell))
-            .start()
-            .unwrap();
+        let running =
+            Sampler::every(Span::from_secs(100_000)).probe(Counting(0, tell)).start().unwrap();
         assert_eq!(running.stop().unwrap().samples, 1);
     }
 
     #[test]
     fn a_thread_that_cannot_be_prepared_is_told() {
-        let failed = Sampler::every(Span::from_secs(1))
-            .at_start(|| Err("no such namespace".into()))
-            .start();
+        let failed =
+            Sampler::every(Span::from_secs(1)).at_start(|| Err("no such namespace".into())).start();
         let message = failed.unwrap_err().to_string();
         assert!(message.contains("no such namespace"), "{message}");
     }

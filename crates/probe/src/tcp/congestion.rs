@@ -162,12 +162,8 @@ mod tests {
     #[test]
     fn each_algorithms_form() {
         let bbr = bytes([1_000_000, 0, 20_000, 739, 512]);
-        let Some(CongestionInfo::Bbr {
-            bandwidth,
-            min_rtt,
-            pacing_gain,
-            cwnd_gain,
-        }) = CongestionInfo::parse(BBR, &bbr)
+        let Some(CongestionInfo::Bbr { bandwidth, min_rtt, pacing_gain, cwnd_gain }) =
+            CongestionInfo::parse(BBR, &bbr)
         else {
             panic!("no BBR");
         };

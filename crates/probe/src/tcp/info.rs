@@ -154,9 +154,7 @@ impl TcpInfo {
     /// What the connection did since `earlier`, `elapsed` ago.
     pub fn since(&self, earlier: &Self, elapsed: Span) -> TcpUse {
         fn both<T, R>(later: Option<T>, earlier: Option<T>, minus: fn(T, T) -> R) -> Option<R> {
-            later
-                .zip(earlier)
-                .map(|(later, earlier)| minus(later, earlier))
+            later.zip(earlier).map(|(later, earlier)| minus(later, earlier))
         }
         TcpUse {
             elapsed,
@@ -167,11 +165,7 @@ impl TcpInfo {
                 Bytes::saturating_sub,
             ),
             bytes_sent: both(self.bytes_sent, earlier.bytes_sent, Bytes::saturating_sub),
-            bytes_retrans: both(
-                self.bytes_retrans,
-                earlier.bytes_retrans,
-                Bytes::saturating_sub,
-            ),
+            bytes_retrans: both(self.bytes_retrans, earlier.bytes_retrans, Bytes::saturating_sub),
             // The 32-bit counters wrap on long connections.
             retrans: both(self.total_retrans, earlier.total_retrans, u32::wrapping_sub),
             segs_out: both(self.segs_out, earlier.segs_out, u32::wrapping_sub),
@@ -182,16 +176,8 @@ impl TcpInfo {
             reord_seen: both(self.reord_seen, earlier.reord_seen, u32::wrapping_sub),
             timeouts: both(self.total_rto, earlier.total_rto, u16::wrapping_sub),
             busy: both(self.busy_time, earlier.busy_time, Span::saturating_sub),
-            rwnd_limited: both(
-                self.rwnd_limited,
-                earlier.rwnd_limited,
-                Span::saturating_sub,
-            ),
-            sndbuf_limited: both(
-                self.sndbuf_limited,
-                earlier.sndbuf_limited,
-                Span::saturating_sub,
-            ),
+            rwnd_limited: both(self.rwnd_limited, earlier.rwnd_limited, Span::saturating_sub),
+            sndbuf_limited: both(self.sndbuf_limited, earlier.sndbuf_limited, Span::saturating_sub),
         }
     }
 }
@@ -338,17 +324,13 @@ fn wide(count: u64) -> Option<Bytes> {
 }
 
 fn rate(bytes_per_second: u64) -> Option<Rate> {
-    Some(Rate::from_bits_per_second(
-        bytes_per_second.saturating_mul(8),
-    ))
+    Some(Rate::from_bits_per_second(bytes_per_second.saturating_mul(8)))
 }
 
 pub(crate) fn rate_over(bytes: Bytes, elapsed: Span) -> Option<Rate> {
     let bits = u128::from(bytes.count()) * 8 * 1_000_000_000;
     let per_second = bits.checked_div(elapsed.nanos().into())?;
-    Some(Rate::from_bits_per_second(
-        per_second.try_into().unwrap_or(u64::MAX),
-    ))
+    Some(Rate::from_bits_per_second(per_second.try_into().unwrap_or(u64::MAX)))
 }
 
 fn share(part: u64, whole: u64) -> Option<Share> {
@@ -400,10 +382,7 @@ mod tests {
         assert_eq!(info.cwnd(), Some(Bytes::new(14_480)));
         assert_eq!(info.min_rtt, None);
         assert_eq!(info.delivery_rate, Some(Rate::from_mbit(8)));
-        assert_eq!(
-            info.max_pacing_rate,
-            Some(Rate::from_bits_per_second(u64::MAX))
-        );
+        assert_eq!(info.max_pacing_rate, Some(Rate::from_bits_per_second(u64::MAX)));
         assert_eq!(info.accept_queue(), None);
     }
 

@@ -19,16 +19,12 @@ pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
         let request = SockDiagMessage::InetRequest(filter.request(family));
-        let answered = netlink::dump(
-            NETLINK_SOCK_DIAG,
-            "TCP sockets (inet_diag)",
-            request,
-            |answer| {
+        let answered =
+            netlink::dump(NETLINK_SOCK_DIAG, "TCP sockets (inet_diag)", request, |answer| {
                 if let SockDiagMessage::InetResponse(answer) = answer {
                     found.extend(TcpSocket::of(*answer).filter(|socket| filter.passes(socket)));
                 }
-            },
-        );
+            });
         match answered {
             // IPv6 may be compiled out or switched off.
             Err(error) if family == AF_INET6 && error.is_not_supported() => {}
@@ -113,8 +109,7 @@ impl Filter {
     }
 
     pub fn remote(self, address: SocketAddr) -> Self {
-        self.remote_address(address.ip())
-            .remote_port(address.port())
+        self.remote_address(address.ip()).remote_port(address.port())
     }
 
     fn request(&self, family: u8) -> InetRequest {
@@ -123,17 +118,11 @@ impl Filter {
         let socket_id = SocketId {
             source_port: self.local_port.unwrap_or(0),
             destination_port: self.remote_port.unwrap_or(0),
-            ..if family == AF_INET {
-                SocketId::new_v4()
-            } else {
-                SocketId::new_v6()
-            }
+            ..if family == AF_INET { SocketId::new_v4() } else { SocketId::new_v6() }
         };
         let states = match self.states.as_slice() {
             [] => StateFlags::all().bits(),
-            states => states
-                .iter()
-                .fold(0, |bits, state| bits | 1 << *state as u32),
+            states => states.iter().fold(0, |bits, state| bits | 1 << *state as u32),
         };
         InetRequest {
             family,
@@ -154,12 +143,8 @@ impl Filter {
         };
         is(self.local, socket.local.ip())
             && is(self.remote, socket.remote.ip())
-            && self
-                .local_port
-                .is_none_or(|port| port == socket.local.port())
-            && self
-                .remote_port
-                .is_none_or(|port| port == socket.remote.port())
+            && self.local_port.is_none_or(|port| port == socket.local.port())
+            && self.remote_port.is_none_or(|port| port == socket.remote.port())
             && (self.states.is_empty() || self.states.contains(&socket.state))
     }
 }
@@ -232,10 +217,9 @@ impl TcpSocket {
             inode: header.inode,
             uid: header.uid,
             queues: match state {
-                TcpState::Listen => Queues::Accept {
-                    waiting: header.recv_queue,
-                    limit: header.send_queue,
-                },
+                TcpState::Listen => {
+                    Queues::Accept { waiting: header.recv_queue, limit: header.send_queue }
+                }
                 _ => Queues::Data {
                     receive: Bytes::new(header.recv_queue.into()),
                     send: Bytes::new(header.send_queue.into()),
@@ -268,17 +252,12 @@ impl TcpSocket {
 impl Timer {
     fn of(timer: inet::Timer) -> Self {
         match timer {
-            inet::Timer::Retransmit(expires, retransmits) => Self::Retransmit {
-                expires: expires.into(),
-                retransmits,
-            },
-            inet::Timer::KeepAlive(expires) => Self::KeepAlive {
-                expires: expires.into(),
-            },
+            inet::Timer::Retransmit(expires, retransmits) => {
+                Self::Retransmit { expires: expires.into(), retransmits }
+            }
+            inet::Timer::KeepAlive(expires) => Self::KeepAlive { expires: expires.into() },
             inet::Timer::TimeWait => Self::TimeWait,
-            inet::Timer::Probe(expires) => Self::Probe {
-                expires: expires.into(),
-            },
+            inet::Timer::Probe(expires) => Self::Probe { expires: expires.into() },
         }
     }
 }

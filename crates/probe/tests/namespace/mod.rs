@@ -15,10 +15,7 @@ pub(crate) fn run(test: impl FnOnce() + Send + 'static) {
             }
             made => made.unwrap(),
         }
-        match Command::new("ip")
-            .args(["link", "set", "lo", "up"])
-            .status()
-        {
+        match Command::new("ip").args(["link", "set", "lo", "up"]).status() {
             Err(error) => return eprintln!("SKIPPED: no program ip (iproute2): {error}"),
             Ok(status) => assert!(status.success(), "ip link set lo up: {status}"),
         }

@@ -87,11 +87,7 @@ fn over_time(index: usize, mine: &[(usize, &Series)]) -> Markup {
 }
 
 fn stacked(series: &Series, cell: usize, place: usize, stride: usize) -> Markup {
-    let unit = series
-        .lines
-        .first()
-        .map(|line| line.unit.as_str())
-        .unwrap_or_default();
+    let unit = series.lines.first().map(|line| line.unit.as_str()).unwrap_or_default();
     let names: Vec<&str> = series.lines.iter().map(|line| line.name.as_str()).collect();
     let chart = Stacked {
         caption: Caption {
@@ -99,11 +95,7 @@ fn stacked(series: &Series, cell: usize, place: usize, stride: usize) -> Markup 
             title: format!("{} over time", series.name),
             description: format!("Stacked shares over time of {}", names.join(", ")),
         },
-        y_label: if unit.is_empty() {
-            "share".to_owned()
-        } else {
-            format!("share, {unit}")
-        },
+        y_label: if unit.is_empty() { "share".to_owned() } else { format!("share, {unit}") },
         time_s: embed::thinned_time(series, stride),
         layers: series
             .lines

@@ -61,12 +61,7 @@ pub(super) fn stride(series: &Series) -> usize {
 /// A line's values as they are drawn.
 pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>> {
     let mean = |part: &[Option<f64>]| {
-        let known: Vec<f64> = part
-            .iter()
-            .flatten()
-            .copied()
-            .filter(|v| v.is_finite())
-            .collect();
+        let known: Vec<f64> = part.iter().flatten().copied().filter(|v| v.is_finite()).collect();
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     };
     values.chunks(stride).map(mean).collect()
@@ -74,11 +69,7 @@ pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>>
 
 /// The time axis as it is drawn.
 pub(super) fn thinned_time(series: &Series, stride: usize) -> Vec<f64> {
-    series
-        .time_s
-        .chunks(stride)
-        .filter_map(|part| part.first().copied())
-        .collect()
+    series.time_s.chunks(stride).filter_map(|part| part.first().copied()).collect()
 }
 
 fn cell_key(system: &str, axes: &Axes) -> String {
@@ -91,18 +82,13 @@ fn encode(series: &Series) -> Value {
         return json!({"name": series.name, "time": [], "lines": []});
     }
     let stride = stride(series);
-    let time: Vec<f64> = thinned_time(series, stride)
-        .into_iter()
-        .map(rounded)
-        .collect();
+    let time: Vec<f64> = thinned_time(series, stride).into_iter().map(rounded).collect();
     let lines: Vec<Value> = series
         .lines
         .iter()
         .map(|line| {
-            let mut values: Vec<Option<f64>> = thinned(&line.values, stride)
-                .into_iter()
-                .map(|value| value.map(rounded))
-                .collect();
+            let mut values: Vec<Option<f64>> =
+                thinned(&line.values, stride).into_iter().map(|value| value.map(rounded)).collect();
             values.resize(time.len(), None);
             json!({"name": line.name, "unit": line.unit, "values": values})
         })

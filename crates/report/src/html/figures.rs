@@ -85,11 +85,8 @@ pub(super) fn comparisons(results: &Results) -> Markup {
 }
 
 fn forest(results: &Results, metric: &str, index: usize) -> Markup {
-    let mut those: Vec<&Comparison> = results
-        .comparisons
-        .iter()
-        .filter(|one| one.metric == metric)
-        .collect();
+    let mut those: Vec<&Comparison> =
+        results.comparisons.iter().filter(|one| one.metric == metric).collect();
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for one in &those {
         let pair = (one.a.as_str(), one.b.as_str());
@@ -162,46 +159,25 @@ fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
         let colour = place % COLOURS;
         let measured = panel.rows.iter().enumerate().filter_map(|(at, row)| {
             let metric = row.entries[place].metric?;
-            Some(Point {
-                at,
-                value: metric.median,
-                interval: metric.ci95,
-            })
+            Some(Point { at, value: metric.median, interval: metric.ci95 })
         });
         let published: Vec<Point> = panel
             .rows
             .iter()
             .enumerate()
             .filter_map(|(at, row)| {
-                Some(Point {
-                    at,
-                    value: row.entries[place].published?.1,
-                    interval: None,
-                })
+                Some(Point { at, value: row.entries[place].published?.1, interval: None })
             })
             .collect();
         let points: Vec<Point> = measured.filter(|point| point.value.is_finite()).collect();
         if let (Column::Measured(name), false) = (column, points.is_empty()) {
-            lines.push(ChartLine {
-                name: name.clone(),
-                colour,
-                published: false,
-                points,
-            });
+            lines.push(ChartLine { name: name.clone(), colour, published: false, points });
         }
         if !published.is_empty() {
-            let reference = panel
-                .rows
-                .iter()
-                .find_map(|row| row.entries[place].published);
+            let reference = panel.rows.iter().find_map(|row| row.entries[place].published);
             let name = reference.map_or(column.system(), |(reference, _)| &reference.system);
             let name = format!("{name}, reference");
-            lines.push(ChartLine {
-                name,
-                colour,
-                published: true,
-                points: published,
-            });
+            lines.push(ChartLine { name, colour, published: true, points: published });
         }
     }
     let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
@@ -228,10 +204,7 @@ fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
 fn distributions(results: &Results, samples: &Samples) -> Vec<Cdf> {
     let systems = pivot::systems(results);
     let mut charts: Vec<(&str, &Axes, Cdf)> = Vec::new();
-    let events = samples
-        .rows
-        .iter()
-        .filter(|sample| is_event(&sample.metric));
+    let events = samples.rows.iter().filter(|sample| is_event(&sample.metric));
     for sample in events {
         let known = charts
             .iter()
@@ -241,42 +214,23 @@ fn distributions(results: &Results, samples: &Samples) -> Vec<Cdf> {
             charts.len() - 1
         });
         let distributions = &mut charts[index].2.distributions;
-        match distributions
-            .iter_mut()
-            .find(|one| one.name == sample.system)
-        {
+        match distributions.iter_mut().find(|one| one.name == sample.system) {
             Some(one) => one.values.push(sample.value),
             None => distributions.push(Distribution {
                 name: sample.system.clone(),
-                colour: systems
-                    .iter()
-                    .position(|name| *name == sample.system)
-                    .unwrap_or(0),
+                colour: systems.iter().position(|name| *name == sample.system).unwrap_or(0),
                 values: vec![sample.value],
             }),
         }
     }
-    let enough = |cdf: &Cdf| {
-        cdf.distributions
-            .iter()
-            .any(|one| one.values.len() >= LEAST_EVENTS)
-    };
-    charts
-        .into_iter()
-        .map(|(.., cdf)| cdf)
-        .filter(enough)
-        .take(MOST_CDFS)
-        .collect()
+    let enough = |cdf: &Cdf| cdf.distributions.iter().any(|one| one.values.len() >= LEAST_EVENTS);
+    charts.into_iter().map(|(.., cdf)| cdf).filter(enough).take(MOST_CDFS).collect()
 }
 
 fn new_cdf(sample: &Sample, index: usize) -> Cdf {
     let label = metrics::meaning(&sample.metric).label;
     let place = axis::describe(&sample.axes);
-    let title = if place.is_empty() {
-        label.clone()
-    } else {
-        format!("{label} · {place}")
-    };
+    let title = if place.is_empty() { label.clone() } else { format!("{label} · {place}") };
     Cdf {
         caption: Caption {
             id: format!("cdf-{index}"),
@@ -289,10 +243,7 @@ fn new_cdf(sample: &Sample, index: usize) -> Cdf {
 }
 
 fn is_event(metric: &str) -> bool {
-    matches!(
-        metric,
-        "fct_ms" | "latency_us" | "rtt_us" | "delay_error_us"
-    )
+    matches!(metric, "fct_ms" | "latency_us" | "rtt_us" | "delay_error_us")
 }
 
 fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
@@ -313,15 +264,9 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
             let place = axis::describe(&cell.axes);
             (values.len() > 1).then(|| StripRow {
                 label: format!("{} · {place}", cell.system),
-                colour: systems
-                    .iter()
-                    .position(|name| *name == cell.system)
-                    .unwrap_or(0),
+                colour: systems.iter().position(|name| *name == cell.system).unwrap_or(0),
                 values,
-                median: cell
-                    .metrics
-                    .get(pivot.metric)
-                    .map_or(f64::NAN, |metric| metric.median),
+                median: cell.metrics.get(pivot.metric).map_or(f64::NAN, |metric| metric.median),
             })
         })
         .take(MOST_STRIPS)
@@ -349,11 +294,7 @@ fn repeats(results: &Results, samples: &Samples, pivot: &Pivot<'_>) -> Markup {
 }
 
 fn with_unit(label: &str, unit: &str) -> String {
-    if unit.is_empty() {
-        label.to_owned()
-    } else {
-        format!("{label}, {unit}")
-    }
+    if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
 const LEAST_EVENTS: usize = 20;

@@ -68,9 +68,7 @@ fn panels(pivot: &Pivot<'_>) -> Markup {
 }
 
 fn table(pivot: &Pivot<'_>, panel: &Panel<'_>) -> Markup {
-    let shown: Vec<usize> = (0..pivot.columns.len())
-        .filter(|index| panel.shows(*index))
-        .collect();
+    let shown: Vec<usize> = (0..pivot.columns.len()).filter(|index| panel.shows(*index)).collect();
     html! {
         div class="scroll" tabindex="0" role="group" aria-label={(pivot.label) " table"} {
             table class="pivot" {

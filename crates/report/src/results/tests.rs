@@ -8,20 +8,15 @@ fn the_shape_scripts_rely_on() {
     let mut results = Results::new("quic-tun", Form::Quick);
     let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
     let mut cell = Cell::new("tcp-cubic", axes.clone());
-    cell.metrics
-        .insert("goodput_mbit_s".to_owned(), mbit(57.1, Some([55.0, 58.9])));
-    cell.metrics
-        .insert("cpu_percent.ksoftirqd".to_owned(), mbit(2.0, None));
+    cell.metrics.insert("goodput_mbit_s".to_owned(), mbit(57.1, Some([55.0, 58.9])));
+    cell.metrics.insert("cpu_percent.ksoftirqd".to_owned(), mbit(2.0, None));
     results.cells.push(cell);
     results.comparisons.push(Comparison {
         metric: "goodput_mbit_s".to_owned(),
         axes,
         a: "weir-tunnel".to_owned(),
         b: "tcp-cubic".to_owned(),
-        ratio: Ratio {
-            median: 9.8,
-            ci95: Some([9.1, 10.4]),
-        },
+        ratio: Ratio { median: 9.8, ci95: Some([9.1, 10.4]) },
         verdict: Verdict::Better,
         threshold: None,
     });
@@ -116,10 +111,5 @@ proptest! {
 }
 
 fn mbit(median: f64, ci95: Option<[f64; 2]>) -> Metric {
-    Metric {
-        median,
-        ci95,
-        n: 5,
-        unit: "Mbit/s".to_owned(),
-    }
+    Metric { median, ci95, n: 5, unit: "Mbit/s".to_owned() }
 }

@@ -23,18 +23,12 @@ pub(super) fn encode(samples: &Samples, series: &[Series]) -> Result<Vec<u8>, Re
 }
 
 pub(super) fn read(file: &Path) -> Result<Samples, ReportError> {
-    let opened = File::open(file).map_err(|source| ReportError::Read {
-        file: file.to_owned(),
-        source,
-    })?;
-    let malformed = |reason: String| ReportError::MalformedSamples {
-        file: file.to_owned(),
-        reason,
-    };
+    let opened =
+        File::open(file).map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
+    let malformed =
+        |reason: String| ReportError::MalformedSamples { file: file.to_owned(), reason };
     let reader = SerializedFileReader::new(opened).map_err(|error| malformed(error.to_string()))?;
-    let rows = reader
-        .get_row_iter(None)
-        .map_err(|error| malformed(error.to_string()))?;
+    let rows = reader.get_row_iter(None).map_err(|error| malformed(error.to_string()))?;
     let mut samples = Samples::default();
     for row in rows {
         let row = row.map_err(|error| malformed(error.to_string()))?;
@@ -75,22 +69,19 @@ fn rows<'a>(samples: &'a Samples, series: &'a [Series]) -> Vec<Tidy<'a>> {
     let timed = series.iter().flat_map(|one| {
         one.lines.iter().flat_map(move |line| {
             let metric: Arc<str> = format!("{}.{}", one.name, line.name).into();
-            one.time_s
-                .iter()
-                .zip(&line.values)
-                .filter_map(move |(time, value)| {
-                    Some(Tidy {
-                        system: &one.system,
-                        axes: &one.axes,
-                        repeat: one.repeat,
-                        block: one.block,
-                        time_s: Some(*time),
-                        metric: metric.clone(),
-                        value: (*value)?,
-                        unit: &line.unit,
-                        valid: one.valid,
-                    })
+            one.time_s.iter().zip(&line.values).filter_map(move |(time, value)| {
+                Some(Tidy {
+                    system: &one.system,
+                    axes: &one.axes,
+                    repeat: one.repeat,
+                    block: one.block,
+                    time_s: Some(*time),
+                    metric: metric.clone(),
+                    value: (*value)?,
+                    unit: &line.unit,
+                    valid: one.valid,
                 })
+            })
         })
     });
     whole.chain(timed).collect()
@@ -107,9 +98,7 @@ fn axis_names(rows: &[Tidy<'_>]) -> Vec<String> {
 }
 
 fn write(lab: &str, rows: &[Tidy<'_>], axes: &[String]) -> Result<Vec<u8>, ParquetError> {
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        .build();
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let mut writer = SerializedFileWriter::new(Vec::new(), schema(axes)?, Arc::new(properties))?;
     for rows in rows.chunks(ROWS_A_GROUP) {
         let mut group = writer.next_row_group()?;
@@ -128,9 +117,7 @@ fn write(lab: &str, rows: &[Tidy<'_>], axes: &[String]) -> Result<Vec<u8>, Parqu
         let valid: Vec<bool> = rows.iter().map(|row| row.valid).collect();
         column::<BoolType>(&mut group, &valid, None)?;
         for name in axes {
-            let values = rows
-                .iter()
-                .map(|row| Some(row.axes.get(name)?.as_str().into()));
+            let values = rows.iter().map(|row| Some(row.axes.get(name)?.as_str().into()));
             optional::<ByteArrayType>(&mut group, values)?;
         }
         group.close()?;
@@ -147,11 +134,7 @@ fn schema(axes: &[String]) -> Result<TypePtr, ParquetError> {
         let name = format!("{AXIS_PREFIX}{name}");
         fields.push(field(&name, Physical::BYTE_ARRAY, Repetition::OPTIONAL)?);
     }
-    Ok(Arc::new(
-        Type::group_type_builder("sample")
-            .with_fields(fields)
-            .build()?,
-    ))
+    Ok(Arc::new(Type::group_type_builder("sample").with_fields(fields).build()?))
 }
 
 fn field(name: &str, physical: Physical, repetition: Repetition) -> Result<TypePtr, ParquetError> {
@@ -174,9 +157,7 @@ fn text<'a>(
 }
 
 fn ints(rows: &[Tidy<'_>], of: impl Fn(&Tidy<'_>) -> u32) -> Vec<i32> {
-    rows.iter()
-        .map(|row| i32::try_from(of(row)).unwrap_or(i32::MAX))
-        .collect()
+    rows.iter().map(|row| i32::try_from(of(row)).unwrap_or(i32::MAX)).collect()
 }
 
 fn optional<T: DataType>(
@@ -233,14 +214,10 @@ fn sample(row: &Row) -> Result<(String, Sample), String> {
             ("value", Field::Double(number)) => sample.value = *number,
             ("valid", Field::Bool(valid)) => sample.valid = *valid,
             (name, Field::Str(text)) if name.starts_with(AXIS_PREFIX) => {
-                sample
-                    .axes
-                    .insert(name[AXIS_PREFIX.len()..].to_owned(), text.clone());
+                sample.axes.insert(name[AXIS_PREFIX.len()..].to_owned(), text.clone());
             }
             ("system" | "metric" | "value", other) => {
-                return Err(format!(
-                    "column {name} holds {other} where a sample has its {name}"
-                ));
+                return Err(format!("column {name} holds {other} where a sample has its {name}"));
             }
             // A newer writer's column.
             _ => {}
@@ -276,9 +253,7 @@ mod tests {
     fn samples_and_series_come_back() {
         let mut samples = Samples::new("x");
         samples.rows.push(one("a", &[("loss", "1%")], None, 57.1));
-        samples
-            .rows
-            .push(one("b", &[("rtt", "1ms")], Some(0.5), 3.0));
+        samples.rows.push(one("b", &[("rtt", "1ms")], Some(0.5), 3.0));
         let series = Series {
             name: "cpu".to_owned(),
             system: "a".to_owned(),
@@ -301,10 +276,7 @@ mod tests {
         assert_eq!(read.lab, "x");
         assert_eq!(read.rows[..2], samples.rows);
         assert_eq!(read.rows.len(), 3);
-        assert_eq!(
-            (read.rows[2].metric.as_str(), read.rows[2].repeat),
-            ("cpu.cpu0", 2)
-        );
+        assert_eq!((read.rows[2].metric.as_str(), read.rows[2].repeat), ("cpu.cpu0", 2));
     }
 
     #[test]
@@ -327,10 +299,7 @@ mod tests {
     fn one(system: &str, axes: &[(&str, &str)], time_s: Option<f64>, value: f64) -> Sample {
         Sample {
             system: system.to_owned(),
-            axes: axes
-                .iter()
-                .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
-                .collect(),
+            axes: axes.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
             repeat: 1,
             block: 3,
             time_s,

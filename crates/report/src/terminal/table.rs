@@ -38,10 +38,7 @@ struct Row {
 
 impl Text {
     pub(super) fn new(text: &str, style: Style) -> Self {
-        Self {
-            text: plain(text),
-            style,
-        }
+        Self { text: plain(text), style }
     }
 
     fn width(&self) -> usize {
@@ -51,33 +48,19 @@ impl Text {
 
 impl Table {
     pub(super) fn left(&mut self, title: &str, drop: u8) {
-        self.heads.push(Head {
-            title: plain(title),
-            right: false,
-            drop,
-        });
+        self.heads.push(Head { title: plain(title), right: false, drop });
     }
 
     pub(super) fn right(&mut self, title: &str, drop: u8) {
-        self.heads.push(Head {
-            title: plain(title),
-            right: true,
-            drop,
-        });
+        self.heads.push(Head { title: plain(title), right: true, drop });
     }
 
     pub(super) fn row(&mut self, texts: Vec<Text>) {
-        self.rows.push(Row {
-            texts,
-            spanning: false,
-        });
+        self.rows.push(Row { texts, spanning: false });
     }
 
     pub(super) fn spanning_row(&mut self, texts: Vec<Text>) {
-        self.rows.push(Row {
-            texts,
-            spanning: true,
-        });
+        self.rows.push(Row { texts, spanning: true });
     }
 
     pub(super) fn render(&self, width: usize, colour: bool) -> String {
@@ -95,11 +78,8 @@ impl Table {
         if let Some(first) = widths.first_mut() {
             *first = first.saturating_sub(excess).max(LEAST_NAME.min(*first));
         }
-        let heads: Vec<Text> = self
-            .heads
-            .iter()
-            .map(|head| Text::new(&head.title, Style::Dim))
-            .collect();
+        let heads: Vec<Text> =
+            self.heads.iter().map(|head| Text::new(&head.title, Style::Dim)).collect();
         let mut out = self.line(&heads, false, &shown, &widths, width, colour);
         for row in &self.rows {
             out += &self.line(&row.texts, row.spanning, &shown, &widths, width, colour);
@@ -181,9 +161,7 @@ pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
 
 /// What a process wrote may hold escape sequences; the terminal must not obey them.
 pub(super) fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn cut(text: &str, width: usize) -> String {

@@ -25,10 +25,7 @@ fn forest() {
     let row = |label: &str, median: f64, verdict| ForestRow {
         group: "weir-tunnel / tcp-cubic".to_owned(),
         label: label.to_owned(),
-        ratio: Ratio {
-            median,
-            ci95: Some([median * 0.9, median * 1.1]),
-        },
+        ratio: Ratio { median, ci95: Some([median * 0.9, median * 1.1]) },
         verdict,
     };
     let chart = Forest {
@@ -51,16 +48,8 @@ fn distribution() {
         caption: caption("Flow completion"),
         x_label: "ms".to_owned(),
         distributions: vec![
-            Distribution {
-                name: "caqm".to_owned(),
-                colour: 0,
-                values: vec![3.0, 1.0, 2.0],
-            },
-            Distribution {
-                name: "none".to_owned(),
-                colour: 1,
-                values: Vec::new(),
-            },
+            Distribution { name: "caqm".to_owned(), colour: 0, values: vec![3.0, 1.0, 2.0] },
+            Distribution { name: "none".to_owned(), colour: 1, values: Vec::new() },
         ],
     };
     snapshot("cdf", &chart.render().into_string());
@@ -134,10 +123,5 @@ fn line(name: &str, colour: usize, published: bool, values: &[f64]) -> ChartLine
         value: *value,
         interval: (!published).then_some([value * 0.9, value * 1.1]),
     });
-    ChartLine {
-        name: name.to_owned(),
-        colour,
-        published,
-        points: points.collect(),
-    }
+    ChartLine { name: name.to_owned(), colour, published, points: points.collect() }
 }

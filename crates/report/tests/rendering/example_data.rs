@@ -6,11 +6,8 @@ use report::{Axes, Line, Results, Sample, Samples, Series, Shape};
 
 /// A run with three systems, two round-trip times, a failed, an invalid and a CPU-limited cell.
 pub(crate) fn results() -> Results {
-    Results::from_json(
-        include_str!("example-results.json"),
-        Path::new("example-results.json"),
-    )
-    .expect("the example is well formed")
+    Results::from_json(include_str!("example-results.json"), Path::new("example-results.json"))
+        .expect("the example is well formed")
 }
 
 /// A run whose every text tries to leave the place it is shown in.
@@ -22,9 +19,7 @@ pub(crate) fn hostile() -> Results {
     results.cells[0].system = HOSTILE.to_owned();
     results.cells[1].failed = Some(format!("exit status 1: {HOSTILE}\u{1b}[2J\n| a | b |"));
     results.comparisons[0].a = HOSTILE.to_owned();
-    results
-        .environment
-        .insert("hostname".to_owned(), HOSTILE.into());
+    results.environment.insert("hostname".to_owned(), HOSTILE.into());
     results.warnings.push(HOSTILE.to_owned());
     results.reference.truncate(1);
     results.reference[0].source = HOSTILE.to_owned();
@@ -63,12 +58,7 @@ pub(crate) fn series() -> Vec<Series> {
         .flat_map(|cell| {
             let goodput = cell.metrics["goodput_mbit_s"].median;
             [
-                one(
-                    cell,
-                    "throughput",
-                    Shape::Lines,
-                    &[("goodput", "Mbit/s", goodput, 0.1)],
-                ),
+                one(cell, "throughput", Shape::Lines, &[("goodput", "Mbit/s", goodput, 0.1)]),
                 one(
                     cell,
                     "rtt and cwnd",

@@ -6,12 +6,7 @@ use crate::example_data::{HOSTILE, LAB_FILE, hostile, results, samples, series};
 fn the_page_is_well_formed() {
     balanced(&html::render(&results(), &samples(), &series(), LAB_FILE));
     balanced(&html::render(&hostile(), &Samples::new("x"), &[], HOSTILE));
-    balanced(&html::render(
-        &Results::new("empty", Form::Smoke),
-        &Samples::new("x"),
-        &[],
-        "",
-    ));
+    balanced(&html::render(&Results::new("empty", Form::Smoke), &Samples::new("x"), &[], ""));
 }
 
 #[test]
@@ -26,11 +21,7 @@ fn hostile_text_stays_text() {
     results.cells[0].axes = series[0].axes.clone();
     let page = html::render(&results, &samples, &series, HOSTILE);
     assert!(!page.contains("<script>alert"), "a script got through");
-    assert_eq!(
-        page.matches("<script").count(),
-        2,
-        "only the page's own data and script"
-    );
+    assert_eq!(page.matches("<script").count(), 2, "only the page's own data and script");
     assert_eq!(page.matches("</script").count(), 2);
     assert!(!page.contains("<!--"));
     balanced(&page);
@@ -42,10 +33,7 @@ fn the_page_asks_the_network_for_nothing() {
     assert!(page.contains("default-src 'none'"));
     assert!(!page.contains("unsafe-inline"));
     for (name, value) in attributes(&page) {
-        let loads = matches!(
-            name,
-            "src" | "href" | "srcset" | "action" | "data" | "poster"
-        );
+        let loads = matches!(name, "src" | "href" | "srcset" | "action" | "data" | "poster");
         assert!(!loads || value.starts_with('#'), "{name}={value}");
         assert!(!name.starts_with("on"), "an inline handler: {name}");
         assert!(name != "style", "the policy would refuse style={value}");
@@ -62,24 +50,14 @@ fn embedded_series_read_back() {
     assert_eq!(data.as_array().unwrap().len(), series().len());
     assert_eq!(data[0]["lines"][0]["unit"], "Mbit/s");
     assert_eq!(data[0]["time"].as_array().unwrap().len(), 90);
-    assert!(
-        data[0]["lines"][0]["values"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|v| v.is_null())
-    );
+    assert!(data[0]["lines"][0]["values"].as_array().unwrap().iter().any(|v| v.is_null()));
 }
 
 #[test]
 fn every_identifier_is_unique_and_every_target_exists() {
     let page = html::render(&results(), &samples(), &series(), LAB_FILE);
     let all = attributes(&page);
-    let mut ids: Vec<&str> = all
-        .iter()
-        .filter(|(n, _)| *n == "id")
-        .map(|(_, v)| *v)
-        .collect();
+    let mut ids: Vec<&str> = all.iter().filter(|(n, _)| *n == "id").map(|(_, v)| *v).collect();
     ids.sort_unstable();
     let count = ids.len();
     ids.dedup();
@@ -112,11 +90,7 @@ fn balanced(page: &str) {
         rest = &rest[at + 1..];
         let end = rest.find('>').expect("a tag that ends");
         let tag = &rest[..end];
-        let name = tag
-            .trim_start_matches('/')
-            .split([' ', '\n'])
-            .next()
-            .unwrap();
+        let name = tag.trim_start_matches('/').split([' ', '\n']).next().unwrap();
         if let Some(closed) = tag.strip_prefix('/') {
             assert_eq!(open.pop(), Some(closed));
         } else if !VOID.contains(&name) && !name.starts_with('!') {
@@ -140,9 +114,7 @@ fn attributes(page: &str) -> Vec<(&str, &str)> {
         rest = &rest[at + 1..];
         let end = rest.find('>').unwrap();
         let mut tag = &rest[..end];
-        let raw = ["script", "style"]
-            .into_iter()
-            .find(|name| tag.starts_with(name));
+        let raw = ["script", "style"].into_iter().find(|name| tag.starts_with(name));
         while let Some(equals) = tag.find("=\"") {
             let name = tag[..equals].rsplit([' ', '\n']).next().unwrap();
             let value = &tag[equals + 2..];

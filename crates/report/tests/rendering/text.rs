@@ -50,10 +50,7 @@ fn markdown_whole() {
 #[test]
 fn markdown_is_not_broken_by_what_it_shows() {
     let text = markdown::render(&hostile(), "a\n```\nb");
-    assert!(
-        !text.contains(HOSTILE) && !text.contains("<script"),
-        "{text}"
-    );
+    assert!(!text.contains(HOSTILE) && !text.contains("<script"), "{text}");
     assert!(text.contains("````toml\na\n```\nb\n````"));
     let rows = text.lines().filter(|line| line.starts_with('|'));
     for row in rows {

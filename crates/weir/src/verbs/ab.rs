@@ -84,7 +84,9 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     }
     let cancel = cancel_on_signals()?;
     let bar = ProgressBar::new(plan.turns() as u64);
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} turns, at most {eta} left") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:24} {pos}/{len} turns, at most {eta} left")
+    {
         bar.set_style(style);
     }
     let answer = ab::run(&contest, plan, &cancel, &mut |done, _| bar.set_position(done as u64));
@@ -104,7 +106,8 @@ fn contest(arguments: &Ab) -> Result<Contest, LabError> {
         let patience = read("--patience", &arguments.patience)?;
         return Ok(Contest::Commands { base: base.clone(), change: change.clone(), patience });
     }
-    let (Some(lab), Some(base), Some(change)) = (&arguments.lab, &arguments.base, &arguments.change)
+    let (Some(lab), Some(base), Some(change)) =
+        (&arguments.lab, &arguments.base, &arguments.change)
     else {
         let text = "name the two systems: weir lab ab LAB --base SYSTEM --change SYSTEM";
         return Err(LabError::Usage(text.to_owned()));

@@ -155,7 +155,8 @@ fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> 
 /// The command line that goes on where this one was interrupted.
 fn continuation(arguments: &Run, directory: &Path) -> String {
     let mut words = vec!["weir lab run".to_owned(), quoted(&arguments.lab)];
-    let flags = [("--quick", arguments.quick), ("--smoke", arguments.smoke), ("--json", arguments.json)];
+    let flags =
+        [("--quick", arguments.quick), ("--smoke", arguments.smoke), ("--json", arguments.json)];
     words.extend(flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).to_owned()));
     if !arguments.systems.is_empty() {
         words.push(format!("--systems {}", quoted(&arguments.systems.join(","))));
@@ -186,7 +187,8 @@ fn list() -> anyhow::Result<Ending> {
 
 fn compare(arguments: &Compare) -> anyhow::Result<Ending> {
     let (before, after) = (runs::read(&arguments.before)?, runs::read(&arguments.after)?);
-    let threshold = arguments.threshold.parse().map_err(|e| LabError::Usage(format!("--threshold: {e}")))?;
+    let threshold =
+        arguments.threshold.parse().map_err(|e| LabError::Usage(format!("--threshold: {e}")))?;
     let compared = lab::compare::runs(&before, &after, &arguments.metrics, threshold)?;
     if arguments.json {
         output::print(serde_json::to_string_pretty(&compared)? + "\n")?;

@@ -51,7 +51,7 @@ pub(crate) struct Up {
     /// End after this time, for example 30s
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
-    /// A TOML file with these flags' names as keys, and tables [ab] and [ba]; flags come first
+    /// A TOML file with these flags' names as keys, and tables `[ab]` and `[ba]`; flags come first
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON document at the end, with the queues' traces, instead of the table
@@ -146,19 +146,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Up(arguments) => up(&arguments),
         Verb::Set(arguments) => set(&arguments),
-        Verb::Show(Show {
-            name: Some(name),
-            json,
-            watch: true,
-        }) => watch(&name, json),
-        Verb::Show(Show {
-            name: Some(name),
-            json,
-            ..
-        }) => show(&[name], json, false),
-        Verb::Show(Show {
-            name: None, json, ..
-        }) => show(&Directory::of_user().names()?, json, true),
+        Verb::Show(Show { name: Some(name), json, watch: true }) => watch(&name, json),
+        Verb::Show(Show { name: Some(name), json, .. }) => show(&[name], json, false),
+        Verb::Show(Show { name: None, json, .. }) => {
+            show(&Directory::of_user().names()?, json, true)
+        }
         Verb::List { json } => list(json),
         Verb::Down { name } => {
             Client::connect(&Directory::of_user(), &name)?.down()?;
@@ -178,19 +170,14 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
         eprintln!("note: {sentence}");
     }
     let cancel = cancel_on_signals()?;
-    let end = plan
-        .duration
-        .map(|duration| Instant::now() + duration.as_duration());
+    let end = plan.duration.map(|duration| Instant::now() + duration.as_duration());
     let link = RunningLink::start(claim.name(), plan, privilege)?;
     let inspector = link.inspector();
     let server = Server::start(claim, inspector.clone())?;
     for note in link.notes() {
         eprintln!("note: {note}");
     }
-    eprintln!(
-        "link {} is up; Ctrl-C or `weir link down {0}` ends it",
-        server.name()
-    );
+    eprintln!("link {} is up; Ctrl-C or `weir link down {0}` ends it", server.name());
     let mut view = View::new(!arguments.json);
     let over = || end.is_some_and(|end| Instant::now() >= end);
     while !cancel.is_cancelled() && !over() && !server.down_requested() && link.is_running() {
@@ -206,11 +193,7 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     } else {
         print(&emu::table(&report));
     }
-    Ok(if report.valid {
-        Ending::Fine
-    } else {
-        Ending::Failed
-    })
+    Ok(if report.valid { Ending::Fine } else { Ending::Failed })
 }
 
 impl Up {
@@ -243,13 +226,8 @@ impl Up {
                 options.set(key, value)?;
             }
         }
-        for (key, values) in [
-            ("address-a", &self.address_a),
-            ("address-b", &self.address_b),
-        ] {
-            values
-                .iter()
-                .try_for_each(|value| options.set(key, value))?;
+        for (key, values) in [("address-a", &self.address_a), ("address-b", &self.address_b)] {
+            values.iter().try_for_each(|value| options.set(key, value))?;
         }
         if self.no_real_time {
             options.set("no-real-time", "true")?;
@@ -269,11 +247,7 @@ fn set(arguments: &Set) -> anyhow::Result<Ending> {
         pairs.iter().try_for_each(|pair| settings.set_pair(pair))?;
         Ok(settings)
     };
-    let (both, ab, ba) = (
-        read(&arguments.both)?,
-        read(&arguments.ab)?,
-        read(&arguments.ba)?,
-    );
+    let (both, ab, ba) = (read(&arguments.both)?, read(&arguments.ab)?, read(&arguments.ba)?);
     if [&both, &ab, &ba].iter().all(|settings| settings.is_empty()) {
         let problem = "nothing to change: name settings, for example loss=1% or --ab rate=20mbit";
         return Err(EmuError::Refused(problem.to_owned()).into());
@@ -340,10 +314,7 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     for name in names {
         if let Ok(report) = Client::connect(&directory, &name).and_then(|mut client| client.show())
         {
-            print(&format!(
-                "{name:<16} {} - {}  (process {})\n",
-                report.a, report.b, report.pid
-            ));
+            print(&format!("{name:<16} {} - {}  (process {})\n", report.a, report.b, report.pid));
         }
     }
     Ok(Ending::Fine)
@@ -360,12 +331,7 @@ struct View {
 impl View {
     fn new(wanted: bool) -> Self {
         let live = wanted && std::io::stdout().is_terminal();
-        Self {
-            live,
-            lines: 0,
-            due: Instant::now(),
-            before: None,
-        }
+        Self { live, lines: 0, due: Instant::now(), before: None }
     }
 
     fn is_due(&self) -> bool {
@@ -399,11 +365,7 @@ impl View {
 /// Whoever read may have gone; the link's end must not depend on that.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let end = if text.ends_with(['\n', 'J']) {
-        ""
-    } else {
-        "\n"
-    };
+    let end = if text.ends_with(['\n', 'J']) { "" } else { "\n" };
     let _ = write!(out, "{text}{end}").and_then(|()| out.flush());
 }
 

@@ -54,18 +54,10 @@ impl World {
         };
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let home = tempfile::Builder::new()
-            .prefix("lab-test-")
-            .tempdir()
-            .unwrap();
+        let home = tempfile::Builder::new().prefix("lab-test-").tempdir().unwrap();
         std::fs::create_dir(home.path().join("tmp")).unwrap();
         let mark = format!("WEIR_TEST_MARK={}-{number}-", std::process::id());
-        Some(Self {
-            home,
-            outer,
-            mark,
-            _turn: None,
-        })
+        Some(Self { home, outer, mark, _turn: None })
     }
 
     /// A world whose labs meet no other test's: for what must be measured well.
@@ -108,12 +100,8 @@ impl World {
     pub fn start_command(&self, mut command: Command) -> Running {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let place = |what: &str| {
-            self.home
-                .path()
-                .join("tmp")
-                .with_file_name(format!(".{what}-{number}"))
-        };
+        let place =
+            |what: &str| self.home.path().join("tmp").with_file_name(format!(".{what}-{number}"));
         let (stdout, stderr) = (place("stdout"), place("stderr"));
         let (name, value) = self.mark.split_once('=').unwrap();
         command
@@ -124,11 +112,7 @@ impl World {
             .stdout(File::create(&stdout).unwrap())
             .stderr(File::create(&stderr).unwrap());
         let child = self.outer.run(|| Ok(command.spawn())).unwrap().unwrap();
-        Running {
-            child,
-            stdout,
-            stderr,
-        }
+        Running { child, stdout, stderr }
     }
 
     /// Everything that should be gone after a run: its processes, interfaces and queues, its
@@ -146,22 +130,14 @@ impl World {
 
     /// Likewise, without waiting for anything to go.
     pub fn leftovers_once(&self) -> Vec<String> {
-        await_some("the end of all processes", || {
-            self.marked().is_empty().then_some(())
-        });
+        await_some("the end of all processes", || self.marked().is_empty().then_some(()));
         self.leftovers_now()
     }
 
     fn leftovers_now(&self) -> Vec<String> {
-        let mut left: Vec<String> = self
-            .marked()
-            .into_iter()
-            .map(|(pid, name)| format!("process {pid} {name}"))
-            .collect();
-        let interfaces = self
-            .outer
-            .run(|| read("/proc/thread-self/net/dev"))
-            .unwrap();
+        let mut left: Vec<String> =
+            self.marked().into_iter().map(|(pid, name)| format!("process {pid} {name}")).collect();
+        let interfaces = self.outer.run(|| read("/proc/thread-self/net/dev")).unwrap();
         left.extend(
             interfaces
                 .lines()
@@ -176,17 +152,9 @@ impl World {
             .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
             .unwrap_or_default();
         let usual = |line: &&str| !line.starts_with("qdisc noqueue 0: dev lo");
-        left.extend(
-            queues
-                .lines()
-                .filter(usual)
-                .map(|line| format!("queue {line}")),
-        );
+        left.extend(queues.lines().filter(usual).map(|line| format!("queue {line}")));
         for entry in std::fs::read_dir(self.path("tmp")).unwrap() {
-            left.push(format!(
-                "temporary {}",
-                entry.unwrap().file_name().display()
-            ));
+            left.push(format!("temporary {}", entry.unwrap().file_name().display()));
         }
         left
     }
@@ -195,18 +163,11 @@ impl World {
     pub fn marked(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
             let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            if environment
-                .split(|byte| *byte == 0)
-                .any(|word| word == self.mark.as_bytes())
-            {
+            if environment.split(|byte| *byte == 0).any(|word| word == self.mark.as_bytes()) {
                 let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
                 found.push((pid, name.trim().to_owned()));
             }
@@ -217,24 +178,15 @@ impl World {
     /// Waits until a process of this name runs.
     pub fn await_process(&self, name: &str) -> u32 {
         await_some(&format!("a process {name}"), || {
-            self.marked()
-                .into_iter()
-                .find(|(_, comm)| comm == name)
-                .map(|(pid, _)| pid)
+            self.marked().into_iter().find(|(_, comm)| comm == name).map(|(pid, _)| pid)
         })
     }
 
     /// The finished turns of a run so far.
     pub fn journal(&self, run: &str) -> Vec<String> {
         let text = std::fs::read(self.path(run).join("journal.jsonl")).unwrap_or_default();
-        let whole = text
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
-        String::from_utf8_lossy(&text[..whole])
-            .lines()
-            .map(str::to_owned)
-            .collect()
+        let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        String::from_utf8_lossy(&text[..whole]).lines().map(str::to_owned).collect()
     }
 
     pub fn results(&self, run: &str) -> serde_json::Value {
@@ -273,11 +225,7 @@ impl Running {
             std::thread::sleep(Duration::from_millis(5));
         };
         let (stdout, stderr) = self.said_so_far();
-        Said {
-            status,
-            stdout,
-            stderr,
-        }
+        Said { status, stdout, stderr }
     }
 
     pub fn said_so_far(&self) -> (String, String) {
@@ -322,31 +270,18 @@ pub fn relay() -> String {
     let relay = profile.join("examples/relay");
     if !relay.exists() {
         let mut cargo = Command::new(env!("CARGO"));
-        cargo.args([
-            "build",
-            "--quiet",
-            "--offline",
-            "-p",
-            "weir",
-            "--example",
-            "relay",
-        ]);
+        cargo.args(["build", "--quiet", "--offline", "-p", "weir", "--example", "relay"]);
         if profile.ends_with("release") {
             cargo.arg("--release");
         }
-        assert!(
-            cargo.status().unwrap().success(),
-            "examples/relay.rs cannot be built"
-        );
+        assert!(cargo.status().unwrap().success(), "examples/relay.rs cannot be built");
     }
     relay.display().to_string()
 }
 
 fn read(path: &str) -> Result<String, HostError> {
-    std::fs::read_to_string(path).map_err(|source| HostError::Io {
-        doing: format!("reading {path}"),
-        source,
-    })
+    std::fs::read_to_string(path)
+        .map_err(|source| HostError::Io { doing: format!("reading {path}"), source })
 }
 
 /// For what must come at once on an idle machine; only a hang takes longer.

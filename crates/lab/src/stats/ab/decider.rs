@@ -61,10 +61,7 @@ impl Decider {
     pub fn observe(&mut self, state: State, value: f64) -> Result<(), StatsError> {
         let expected = self.next_state().ok_or(StatsError::Ended)?;
         if state != expected {
-            return Err(StatsError::OutOfTurn {
-                expected: expected.name(),
-                given: state.name(),
-            });
+            return Err(StatsError::OutOfTurn { expected: expected.name(), given: state.name() });
         }
         positive(&[value], "observation").map_err(|error| self.placed(error))?;
         if self.warmed_up < self.plan.warm_up {

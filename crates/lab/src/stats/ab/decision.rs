@@ -111,10 +111,7 @@ struct Spread {
 impl Spread {
     fn of((low, high): (f64, f64), error: f64) -> Self {
         let reach = Normal::standard().inverse_cdf(1.0 - error / 2.0);
-        Self {
-            deviation: (high - low) / 2.0 / reach,
-            reach,
-        }
+        Self { deviation: (high - low) / 2.0 / reach, reach }
     }
 
     /// So far off that the interval ends short of it with the chance that `beyond` deviations give.

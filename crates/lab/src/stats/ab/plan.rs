@@ -97,11 +97,7 @@ impl Plan {
     pub(super) fn outer_states(&self) -> Vec<State> {
         let mut coin = Pcg64Mcg::seed_from_u64(self.seed);
         let mut toss = || {
-            if coin.random::<bool>() {
-                State::Base
-            } else {
-                State::Change
-            }
+            if coin.random::<bool>() { State::Base } else { State::Change }
         };
         (0..self.fours()).map(|_| toss()).collect()
     }
@@ -114,10 +110,7 @@ impl Plan {
         }
         let quarters = 1..=SPENDING.len();
         let at = |quarter: usize| fours * quarter / SPENDING.len();
-        quarters
-            .zip(SPENDING)
-            .map(|(quarter, part)| (at(quarter), part))
-            .collect()
+        quarters.zip(SPENDING).map(|(quarter, part)| (at(quarter), part)).collect()
     }
 }
 

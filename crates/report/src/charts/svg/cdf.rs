@@ -32,20 +32,11 @@ impl Cdf {
             top: 34.0,
             bottom: 48.0,
         };
-        let all = self
-            .distributions
-            .iter()
-            .flat_map(|one| one.values.iter().copied());
+        let all = self.distributions.iter().flat_map(|one| one.values.iter().copied());
         let x = Scale::for_magnitudes(all);
-        let ticks: Vec<(f64, String)> = x
-            .ticks()
-            .into_iter()
-            .map(|(value, label)| (x.place(value), label))
-            .collect();
-        let shares = Scale::Linear {
-            low: 0.0,
-            high: 100.0,
-        };
+        let ticks: Vec<(f64, String)> =
+            x.ticks().into_iter().map(|(value, label)| (x.place(value), label)).collect();
+        let shares = Scale::Linear { low: 0.0, high: 100.0 };
         let log = if x.is_log() { " (log scale)" } else { "" };
         frame.draw(
             &self.caption,
@@ -68,11 +59,7 @@ impl Cdf {
 }
 
 fn staircase(values: &[f64], frame: &Frame, x: &Scale) -> String {
-    let mut sorted: Vec<f64> = values
-        .iter()
-        .copied()
-        .filter(|value| value.is_finite())
-        .collect();
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
     let mut path = String::new();

@@ -38,14 +38,11 @@ impl Forest {
             bottom: 52.0,
         };
         let values = self.rows.iter().flat_map(|row| {
-            [row.ratio.median]
-                .into_iter()
-                .chain(row.ratio.ci95.into_iter().flatten())
+            [row.ratio.median].into_iter().chain(row.ratio.ci95.into_iter().flatten())
         });
         let values = values.filter(|value| value.is_finite() && *value > 0.0);
-        let (low, high) = values.fold((0.8, 1.25), |(low, high): (f64, f64), value| {
-            (low.min(value), high.max(value))
-        });
+        let (low, high) = values
+            .fold((0.8, 1.25), |(low, high): (f64, f64), value| (low.min(value), high.max(value)));
         let scale = Scale::log(low, high);
         let ticks: Vec<(f64, String)> = scale
             .ticks()
@@ -108,10 +105,7 @@ fn draw_row(
 ) -> Markup {
     let x = |value: f64| frame.x(scale.place(value));
     let class = row.verdict.word();
-    let interval = row
-        .ratio
-        .ci95
-        .map(|ends| number::interval(row.ratio.median, ends));
+    let interval = row.ratio.ci95.map(|ends| number::interval(row.ratio.median, ends));
     html! {
         @if let Some(y) = group_at {
             text class="group" x="0" y=(n(y + 4.0)) { (fitted(&row.group, frame.width - 20.0)) }

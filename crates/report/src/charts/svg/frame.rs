@@ -27,11 +27,7 @@ impl Frame {
 
     /// The whole drawing: title, description, then `inside`.
     pub(super) fn draw(&self, caption: &Caption, inside: &Markup) -> Markup {
-        let Caption {
-            id,
-            title,
-            description,
-        } = caption;
+        let Caption { id, title, description } = caption;
         html! {
             svg class="chart" role="img" viewBox={"0 0 " (n(self.width)) " " (n(self.height))}
                 aria-labelledby={(id) "-title " (id) "-desc"} xmlns="http://www.w3.org/2000/svg" {
@@ -133,18 +129,12 @@ pub(super) fn spread(wishes: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> 
 /// A coordinate: a tenth of a unit is finer than any screen shows.
 pub(super) fn n(value: f64) -> String {
     let rounded = (value * 10.0).round() / 10.0;
-    if rounded == 0.0 || !rounded.is_finite() {
-        "0".to_owned()
-    } else {
-        rounded.to_string()
-    }
+    if rounded == 0.0 || !rounded.is_finite() { "0".to_owned() } else { rounded.to_string() }
 }
 
 /// Roughly how wide a text is at the charts' font size.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars()
-        .map(|c| if c.is_ascii() { 6.9 } else { 9.0 })
-        .sum()
+    text.chars().map(|c| if c.is_ascii() { 6.9 } else { 9.0 }).sum()
 }
 
 /// The text, cut where it would take more than `width`.
@@ -152,10 +142,7 @@ pub(super) fn fitted(text: &str, width: f64) -> String {
     if text_width(text) <= width {
         return text.to_owned();
     }
-    let mut kept: String = text
-        .chars()
-        .take((width / 6.9).max(2.0) as usize - 1)
-        .collect();
+    let mut kept: String = text.chars().take((width / 6.9).max(2.0) as usize - 1).collect();
     kept.push('…');
     kept
 }
@@ -166,10 +153,7 @@ mod tests {
 
     #[test]
     fn labels_move_apart_but_stay_inside() {
-        assert_eq!(
-            spread(&[10.0, 11.0, 50.0], 15.0, 0.0, 100.0),
-            [10.0, 25.0, 50.0]
-        );
+        assert_eq!(spread(&[10.0, 11.0, 50.0], 15.0, 0.0, 100.0), [10.0, 25.0, 50.0]);
         assert_eq!(spread(&[99.0, 98.0], 15.0, 0.0, 100.0), [100.0, 85.0]);
     }
 }

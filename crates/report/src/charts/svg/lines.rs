@@ -37,11 +37,7 @@ pub struct Point {
 
 impl LineChart {
     pub fn render(&self) -> Markup {
-        let label_room = self
-            .lines
-            .iter()
-            .map(|line| text_width(&line.name))
-            .fold(40.0, f64::max);
+        let label_room = self.lines.iter().map(|line| text_width(&line.name)).fold(40.0, f64::max);
         let label_room = label_room.min(190.0) + 30.0;
         let frame = Frame {
             width: 560.0,
@@ -53,9 +49,7 @@ impl LineChart {
         };
         let points = self.lines.iter().flat_map(|line| &line.points);
         let y = Scale::for_magnitudes(points.flat_map(|point| {
-            [point.value]
-                .into_iter()
-                .chain(point.interval.into_iter().flatten())
+            [point.value].into_iter().chain(point.interval.into_iter().flatten())
         }));
         let x = self.x_shares();
         let ticks: Vec<(f64, String)> = x.iter().copied().zip(self.x_values.clone()).collect();
@@ -85,13 +79,9 @@ impl LineChart {
         };
         let (low, high) = sizes
             .iter()
-            .fold((f64::INFINITY, 0.0f64), |(low, high), size| {
-                (low.min(*size), high.max(*size))
-            });
-        let by_size: Vec<f64> = sizes
-            .iter()
-            .map(|size| 0.06 + 0.88 * (size / low).ln() / (high / low).ln())
-            .collect();
+            .fold((f64::INFINITY, 0.0f64), |(low, high), size| (low.min(*size), high.max(*size)));
+        let by_size: Vec<f64> =
+            sizes.iter().map(|size| 0.06 + 0.88 * (size / low).ln() / (high / low).ln()).collect();
         let apart = by_size.windows(2).all(|pair| pair[1] - pair[0] > 0.08);
         if apart { by_size } else { even }
     }
@@ -103,10 +93,7 @@ impl LineChart {
             .filter_map(|line| Some((line, *line.points.last()?)))
             .filter(|(_, end)| end.at < x.len())
             .collect();
-        let wishes: Vec<f64> = ends
-            .iter()
-            .map(|(_, end)| frame.y(y.place(end.value)))
-            .collect();
+        let wishes: Vec<f64> = ends.iter().map(|(_, end)| frame.y(y.place(end.value))).collect();
         let heights = spread(&wishes, 16.0, frame.top, frame.y(0.0));
         let label_x = frame.width - frame.right + 22.0;
         html! {

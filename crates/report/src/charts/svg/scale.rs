@@ -33,48 +33,29 @@ impl Scale {
     pub(super) fn linear(low: f64, high: f64) -> Self {
         if !(low.is_finite() && high.is_finite()) || low >= high {
             let start = if low.is_finite() { low } else { 0.0 };
-            return Self::Linear {
-                low: start,
-                high: start + 1.0,
-            };
+            return Self::Linear { low: start, high: start + 1.0 };
         }
         let step = step(high - low);
-        Self::Linear {
-            low: (low / step).floor() * step,
-            high: (high / step).ceil() * step,
-        }
+        Self::Linear { low: (low / step).floor() * step, high: (high / step).ceil() * step }
     }
 
     /// The ends widened to the next 1, 2 or 5.
     pub(super) fn log(low: f64, high: f64) -> Self {
         if !(low.is_finite() && high.is_finite()) || low <= 0.0 || high <= 0.0 {
-            return Self::Log {
-                low: 0.5,
-                high: 2.0,
-            };
+            return Self::Log { low: 0.5, high: 2.0 };
         }
         let round = |value: f64, up: bool| {
             let decade = 10f64.powf(value.log10().floor());
             let parts = [1.0, 2.0, 5.0, 10.0].map(|part| part * decade);
             let slack = 1.0 + 1e-9;
             if up {
-                parts
-                    .into_iter()
-                    .find(|part| part * slack >= value)
-                    .unwrap_or(parts[3])
+                parts.into_iter().find(|part| part * slack >= value).unwrap_or(parts[3])
             } else {
-                parts
-                    .into_iter()
-                    .rev()
-                    .find(|part| *part <= value * slack)
-                    .unwrap_or(parts[0])
+                parts.into_iter().rev().find(|part| *part <= value * slack).unwrap_or(parts[0])
             }
         };
         let (low, high) = (round(low, false), round(high, true));
-        Self::Log {
-            low,
-            high: if high > low { high } else { low * 10.0 },
-        }
+        Self::Log { low, high: if high > low { high } else { low * 10.0 } }
     }
 
     pub(super) fn is_log(&self) -> bool {
@@ -90,11 +71,7 @@ impl Scale {
             }
             Self::Steps(count) => (value + 0.5) / (*count).max(1) as f64,
         };
-        if share.is_nan() {
-            0.0
-        } else {
-            share.clamp(0.0, 1.0)
-        }
+        if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
@@ -102,17 +79,12 @@ impl Scale {
             Self::Linear { low, high } => {
                 let step = step(high - low);
                 let count = ((high - low) / step).round() as i64;
-                (0..=count.clamp(1, 20))
-                    .map(|index| low + index as f64 * step)
-                    .collect()
+                (0..=count.clamp(1, 20)).map(|index| low + index as f64 * step).collect()
             }
             Self::Log { low, high } => log_ticks(*low, *high),
             Self::Steps(_) => return Vec::new(),
         };
-        values
-            .into_iter()
-            .map(|value| (value, label(value)))
-            .collect()
+        values.into_iter().map(|value| (value, label(value))).collect()
     }
 }
 
@@ -130,27 +102,20 @@ fn label(value: f64) -> String {
 
 fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();
-    let parts: &[f64] = if decades <= 3.1 {
-        &[1.0, 2.0, 5.0]
-    } else {
-        &[1.0]
-    };
+    let parts: &[f64] = if decades <= 3.1 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let skip = (decades / 8.0).ceil().max(1.0) as i32;
     let first = low.log10().floor() as i32;
     let last = high.log10().ceil() as i32;
     let all = (first..=last)
         .filter(|exponent| (exponent - first) % skip == 0)
         .flat_map(|exponent| parts.iter().map(move |part| part * 10f64.powi(exponent)));
-    all.filter(|value| (low * 0.999..=high * 1.001).contains(value))
-        .collect()
+    all.filter(|value| (low * 0.999..=high * 1.001).contains(value)).collect()
 }
 
 fn step(range: f64) -> f64 {
     let rough = range / 5.0;
     let decade = 10f64.powf(rough.log10().floor());
-    let part = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .find(|part| part * decade >= rough * 0.999);
+    let part = [1.0, 2.0, 5.0, 10.0].into_iter().find(|part| part * decade >= rough * 0.999);
     part.unwrap_or(10.0) * decade
 }
 
@@ -168,14 +133,8 @@ mod tests {
 
     #[test]
     fn ticks_are_round() {
-        assert_eq!(
-            labels(&Scale::linear(0.0, 604.0)),
-            ["0", "200", "400", "600", "800"]
-        );
-        assert_eq!(
-            labels(&Scale::linear(0.0, 0.9)),
-            ["0", "0.2", "0.4", "0.6", "0.8", "1"]
-        );
+        assert_eq!(labels(&Scale::linear(0.0, 604.0)), ["0", "200", "400", "600", "800"]);
+        assert_eq!(labels(&Scale::linear(0.0, 0.9)), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
         assert_eq!(
             labels(&Scale::log(13.0, 560.0)),
             ["10", "20", "50", "100", "200", "500", "1,000"]

@@ -36,18 +36,12 @@ impl Stacked {
             bottom: 46.0,
         };
         let tops = self.tops();
-        let highest = tops.last().map_or(0.0, |top| {
-            top.iter()
-                .copied()
-                .filter(|v| v.is_finite())
-                .fold(0.0, f64::max)
-        });
+        let highest = tops
+            .last()
+            .map_or(0.0, |top| top.iter().copied().filter(|v| v.is_finite()).fold(0.0, f64::max));
         let y = Scale::linear(0.0, highest);
         let last = self.time_s.last().copied().unwrap_or(0.0);
-        let x = Scale::Linear {
-            low: 0.0,
-            high: if last > 0.0 { last } else { 1.0 },
-        };
+        let x = Scale::Linear { low: 0.0, high: if last > 0.0 { last } else { 1.0 } };
         let whole = Scale::linear(0.0, last);
         let ticks: Vec<(f64, String)> = whole
             .ticks()

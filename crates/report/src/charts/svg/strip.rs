@@ -33,11 +33,8 @@ impl Strip {
             bottom: 52.0,
         };
         let x = Scale::for_magnitudes(self.rows.iter().flat_map(|row| row.values.iter().copied()));
-        let ticks: Vec<(f64, String)> = x
-            .ticks()
-            .into_iter()
-            .map(|(value, label)| (x.place(value), label))
-            .collect();
+        let ticks: Vec<(f64, String)> =
+            x.ticks().into_iter().map(|(value, label)| (x.place(value), label)).collect();
         let log = if x.is_log() { " (log scale)" } else { "" };
         frame.draw(
             &self.caption,
