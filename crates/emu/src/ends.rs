@@ -48,6 +48,11 @@ impl Ends {
     fn namespace(&mut self, end: &Endpoint) -> Result<Namespace, EmuError> {
         let failed = |source| EmuError::Host { end: end.to_string(), source };
         let Some(name) = &end.namespace else {
+            if self.privilege == Privilege::UserNamespace {
+                self.notes.push(format!(
+                    "{end} is in the link's own namespace: this machine's interfaces are out of reach without root"
+                ));
+            }
             return Namespace::current().map_err(failed);
         };
         if self.privilege == Privilege::UserNamespace {

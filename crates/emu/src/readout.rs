@@ -4,8 +4,9 @@ use crate::{DirectionReport, DirectionStatistics, LinkReport};
 use link::{Capacity, LinkConfig};
 use std::fmt::Write;
 
-/// One block for a terminal. The rates are those since `before`, or since the start.
-pub fn live(now: &LinkReport, before: Option<&LinkReport>) -> String {
+/// One block for a terminal, or for a file without `colour`. The rates are those since `before`, or
+/// since the start.
+pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> String {
     let mut text = String::new();
     let since = before.map_or(0.0, |before| before.running.secs_f64());
     let seconds = (now.running.secs_f64() - since).max(1e-9);
@@ -40,7 +41,8 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>) -> String {
         );
     }
     for problem in &now.problems {
-        let _ = writeln!(text, "{RED}NOT VALID: {problem}{PLAIN}");
+        let (red, plain) = if colour { (RED, PLAIN) } else { ("", "") };
+        let _ = writeln!(text, "{red}NOT VALID: {problem}{plain}");
     }
     text
 }

@@ -55,7 +55,9 @@ impl RunningLink {
         let configs = [plan.forward.clone(), plan.backward.clone()];
         let cable =
             Cable { name: name.to_owned(), a, b, forward: plan.forward, backward: plan.backward };
-        let emulator = Emulator::start(vec![cable], plan.scheduling)?;
+        // Where it cannot be granted, the command has said so; a refusal would only say it again.
+        let real_time = plan.scheduling.real_time && privilege == Privilege::Root;
+        let emulator = Emulator::start(vec![cable], Scheduling { real_time, ..plan.scheduling })?;
         let inspector = Inspector {
             handle: emulator.handle(),
             identity: Arc::new(identity),

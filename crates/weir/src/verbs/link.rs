@@ -181,15 +181,18 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     let mut view = View::new(!arguments.json);
     let over = || end.is_some_and(|end| Instant::now() >= end);
     while !cancel.is_cancelled() && !over() && !server.down_requested() && link.is_running() {
-        if view.is_due() {
-            view.show(inspector.look()?);
+        if view.terminal && view.is_due() {
+            // Ending just now: the loop's condition sees it.
+            if let Ok(report) = inspector.look() {
+                view.show(report);
+            }
         }
         std::thread::sleep(LOOK_EVERY);
     }
     view.clear();
     let report = link.finish()?;
     if arguments.json {
-        print(&serde_json::to_string_pretty(&report)?);
+        print_json(&serde_json::to_string_pretty(&report)?);
     } else {
         print(&emu::table(&report));
     }
@@ -267,8 +270,8 @@ fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
         }
     }
     match (json, all, &reports[..]) {
-        (true, false, [report]) => print(&serde_json::to_string_pretty(report)?),
-        (true, ..) => print(&serde_json::to_string_pretty(&reports)?),
+        (true, false, [report]) => print_json(&serde_json::to_string_pretty(report)?),
+        (true, ..) => print_json(&serde_json::to_string_pretty(&reports)?),
         (false, _, []) => eprintln!("no link is up"),
         (false, ..) => reports.iter().for_each(|report| print(&emu::table(report))),
     }
@@ -278,22 +281,21 @@ fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
 fn watch(name: &str, json: bool) -> anyhow::Result<Ending> {
     let mut client = Client::connect(&Directory::of_user(), name)?;
     let cancel = cancel_on_signals()?;
-    let mut view = View::new(true);
+    let mut view = View::new(!json);
     while !cancel.is_cancelled() {
         if view.is_due() {
             match client.show() {
                 Ok(report) if json => {
-                    print(&serde_json::to_string(&report)?);
+                    print_json(&serde_json::to_string(&report)?);
                     view.wait();
                 }
-                Ok(report) if view.live => view.show(report),
-                Ok(report) => {
-                    print(&emu::live(&report, view.before.as_ref()));
-                    view.before = Some(report);
-                    view.wait();
-                }
+                Ok(report) => view.show(report),
                 // Its end is how a watch ends.
-                Err(_) => break,
+                Err(EmuError::Ended) => break,
+                Err(error) => {
+                    view.clear();
+                    return Err(error.into());
+                }
             }
         }
         std::thread::sleep(LOOK_EVERY);
@@ -305,7 +307,7 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     let directory = Directory::of_user();
     let names = directory.names()?;
     if json {
-        print(&serde_json::to_string_pretty(&names)?);
+        print_json(&serde_json::to_string_pretty(&names)?);
         return Ok(Ending::Fine);
     }
     if names.is_empty() {
@@ -320,22 +322,22 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// One block on the terminal, drawn over itself once a second.
+/// A block of figures once a second; on a terminal each is drawn over the one before.
 struct View {
-    live: bool,
+    terminal: bool,
     lines: usize,
     due: Instant,
     before: Option<LinkReport>,
 }
 
 impl View {
-    fn new(wanted: bool) -> Self {
-        let live = wanted && std::io::stdout().is_terminal();
-        Self { live, lines: 0, due: Instant::now(), before: None }
+    fn new(drawn: bool) -> Self {
+        let terminal = drawn && std::io::stdout().is_terminal();
+        Self { terminal, lines: 0, due: Instant::now(), before: None }
     }
 
     fn is_due(&self) -> bool {
-        Instant::now() >= self.due && (self.live || self.before.is_none())
+        Instant::now() >= self.due
     }
 
     fn wait(&mut self) {
@@ -344,10 +346,13 @@ impl View {
 
     fn show(&mut self, report: LinkReport) {
         self.wait();
-        if self.live {
-            self.clear();
-            let text = emu::live(&report, self.before.as_ref());
+        self.clear();
+        let text = emu::live(&report, self.before.as_ref(), self.terminal);
+        if self.terminal {
             self.lines = text.lines().count();
+            // Without wrapping (DECAWM), so that a line of text is one of a narrow terminal too.
+            print(&format!("\x1b[?7l{text}\x1b[?7h"));
+        } else {
             print(&text);
         }
         self.before = Some(report);
@@ -365,8 +370,11 @@ impl View {
 /// Whoever read may have gone; the link's end must not depend on that.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
-    let end = if text.ends_with(['\n', 'J']) { "" } else { "\n" };
-    let _ = write!(out, "{text}{end}").and_then(|()| out.flush());
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn print_json(document: &str) {
+    print(&format!("{document}\n"));
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
