@@ -5,7 +5,6 @@ use crate::file::{LabFile, LinkSettings};
 use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
-use port::PacketPort;
 use probe::interface::InterfaceSnapshot;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use units::Time;
@@ -54,9 +53,7 @@ impl Testbed {
         seed: u64,
         cpus: &CpuPlan,
     ) -> Result<Self, Failure> {
-        let wires = Namespace::create("wires")?;
-        // The inner ends carry packets for others: a kernel that joins in would add its own.
-        wires.run(silence_ipv6)?;
+        let wires = host::silent_namespace("wires")?;
         let mut hosts = IndexMap::new();
         for name in &lab.hosts {
             let namespace = Namespace::create(name.get_ref())?;
@@ -67,6 +64,9 @@ impl Testbed {
             cables.push(lay(&wires, &mut hosts, number, link, seed)?);
         }
         for host in hosts.values() {
+            if cpus.emulator.is_some() {
+                spare_the_emulator(host, &cpus.workload);
+            }
             host.namespace.run(|| {
                 lab.sysctl.iter().try_for_each(|(name, value)| {
                     host::write_sysctl(&Sysctl {
@@ -144,26 +144,27 @@ fn lay(
         host.links.push((far, v4.ip));
     }
     introduce(hosts, &ends, number)?;
-    let open = |name: &str| {
-        let inside = wires.share()?;
-        std::thread::scope(|scope| {
-            let opened = scope.spawn(move || -> Result<PacketPort, Failure> {
-                inside.enter()?;
-                Ok(PacketPort::open(name)?)
-            });
-            opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    };
     let (mut forward, mut backward) = (forward.config, backward.config);
     forward.seed = seed.wrapping_add(2 * number as u64);
     backward.seed = seed.wrapping_add(2 * number as u64 + 1);
     Ok(Cable {
         name: format!("{}-{}", ends[0], ends[1]),
-        a: Box::new(open(&inner[0])?),
-        b: Box::new(open(&inner[1])?),
+        a: Box::new(emu::open_port(wires, &inner[0])?),
+        b: Box::new(emu::open_port(wires, &inner[1])?),
         forward,
         backward,
     })
+}
+
+/// The hosts' own work on what they receive belongs on the workload's CPUs. Where the kernel does not let
+/// us say so the emulator does it, and its lateness tells.
+fn spare_the_emulator(host: &Host, workload: &[usize]) {
+    for number in 0..host.links.len() {
+        let interface = format!("eth{number}");
+        if let Err(error) = host::steer_receiving(&host.namespace, &interface, workload) {
+            tracing::debug!("{error}");
+        }
+    }
 }
 
 /// Each end of a link learns the other's hardware address before the first packet.
@@ -194,15 +195,6 @@ fn addresses(link: usize, side: usize) -> [Address; 2] {
     let v4 = Ipv4Addr::new(10, 77 + high, low, last);
     let v6 = Ipv6Addr::new(0xfd77, link as u16, 0, 0, 0, 0, 0, u16::from(last));
     [Address { ip: IpAddr::V4(v4), prefix: 24 }, Address { ip: IpAddr::V6(v6), prefix: 64 }]
-}
-
-fn silence_ipv6() -> Result<(), HostError> {
-    match host::read_sysctl(IPV6_SWITCH) {
-        None => Ok(()),
-        Some(_) => {
-            host::write_sysctl(&Sysctl { name: IPV6_SWITCH.to_owned(), value: "1".to_owned() })
-        }
-    }
 }
 
 /// On its own CPU the emulator may spin in real time; where it shares one it must leave room.
