@@ -11,6 +11,7 @@ mod interfaces;
 mod namespace;
 mod privilege;
 mod scheduling;
+mod steering;
 mod sysctl;
 mod wiring;
 
@@ -20,5 +21,6 @@ pub use interfaces::{addresses, has_interface, remove_interface, silent_namespac
 pub use namespace::Namespace;
 pub use privilege::{Privilege, acquire};
 pub use scheduling::{online_cpus, pin_to, precise_timers, real_time};
+pub use steering::steer_receiving;
 pub use sysctl::{Sysctl, read_sysctl, write_sysctl};
 pub use wiring::{Address, Route, add_address, add_neighbour, add_route, bring_up, connect};

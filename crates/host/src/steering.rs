@@ -1,0 +1,51 @@
+use crate::{HostError, Namespace};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+/// Has what arrives at `interface` processed on `cpus` (receive packet steering,
+/// Documentation/networking/scaling.rst). Otherwise it would be processed by whoever sent it, in the
+/// sender's time: over a veth pair that is the emulated link, and a host's TCP may work for
+/// milliseconds on one acknowledgement.
+///
+/// The setting stands in sysfs, which shows the namespace it was mounted from: the thread that sets it
+/// mounts one for itself alone.
+pub fn steer_receiving(
+    namespace: &Namespace,
+    interface: &str,
+    cpus: &[usize],
+) -> Result<(), HostError> {
+    namespace.run(|| {
+        let doing = || format!("steering what {interface} receives");
+        let failed = |errno: nix::errno::Errno| HostError::io(doing(), errno);
+        unshare(CloneFlags::CLONE_NEWNS).map_err(failed)?;
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(failed)?;
+        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), None::<&str>)
+            .map_err(failed)?;
+        let setting = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
+        std::fs::write(setting, mask(cpus)).map_err(|e| HostError::io(doing(), e))
+    })
+}
+
+/// As the kernel reads CPU masks: groups of 32 in hexadecimal, the highest first.
+fn mask(cpus: &[usize]) -> String {
+    let groups = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
+    let mut words = vec![0_u32; groups];
+    for cpu in cpus {
+        words[cpu / 32] |= 1 << (cpu % 32);
+    }
+    let words: Vec<String> = words.iter().rev().map(|word| format!("{word:08x}")).collect();
+    words.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_written_in_groups_of_32() {
+        assert_eq!(mask(&[0]), "00000001");
+        assert_eq!(mask(&[1, 3]), "0000000a");
+        assert_eq!(mask(&[0, 33]), "00000002,00000001");
+    }
+}
