@@ -1,7 +1,7 @@
 //! The machines of one cell: a namespace per host, an emulated link between each pair that is linked.
 
 use crate::Failure;
-use crate::file::{LabFile, LinkSettings};
+use crate::file::{LabFile, LinkSettings, WorkloadKind};
 use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
@@ -64,7 +64,9 @@ impl Testbed {
             cables.push(lay(&wires, &mut hosts, number, link, seed)?);
         }
         for host in hosts.values() {
-            if cpus.emulator.is_some() {
+            // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have none to spare.
+            let tcp = lab.workload.get_ref().kind == WorkloadKind::Bulk;
+            if tcp && cpus.emulator.is_some() {
                 spare_the_emulator(host, &cpus.workload);
             }
             host.namespace.run(|| {
