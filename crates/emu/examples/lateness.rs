@@ -4,7 +4,8 @@
 //! cargo run --release -p weir-emu --example lateness -- ROUNDS SECONDS [RATE DELAY LOAD]
 //! ```
 //!
-//! Every round measures each scheduling once, so that a noisy neighbour of the machine meets all.
+//! Every round measures each scheduling once, so that a noisy neighbour of the machine meets all, and
+//! each begins with another: what one run learns of a crowded CPU the next knows for a while.
 
 use emu::{LatenessSummary, LinkOptions, RunningLink};
 use host::{Confined, Namespace, Privilege, Program};
@@ -28,9 +29,10 @@ fn main() -> Result<(), Failure> {
         ("ordinary, any cpu, spin 60us", &[("no-real-time", "true"), ("spin", "60us")]),
     ];
     let mut seen: Vec<Vec<Row>> = vec![Vec::new(); ways.len()];
-    for _ in 0..rounds {
-        for (rows, (_, settings)) in seen.iter_mut().zip(ways) {
-            rows.push(measure(&rate, &delay, &load, seconds, settings)?);
+    for round in 0..rounds {
+        for turn in 0..ways.len() {
+            let way = (round + turn) % ways.len();
+            seen[way].push(measure(&rate, &delay, &load, seconds, ways[way].1)?);
         }
     }
     println!(

@@ -20,11 +20,12 @@ pub(crate) struct Breath {
     matters: bool,
     looked: Time,
     last: Time,
+    crowded_until: &'static AtomicU64,
 }
 
 impl Breath {
     pub(crate) fn new(now: Time, real_time: bool) -> Self {
-        Self { matters: real_time, looked: now, last: now }
+        Self { matters: real_time, looked: now, last: now, crowded_until: &CROWDED_UNTIL }
     }
 
     /// Called once in every round of the loop; `true` asks for a breath of [`LENGTH`] now.
@@ -35,9 +36,9 @@ impl Breath {
         let gap = now.since(self.looked);
         self.looked = now;
         if gap > STALL {
-            CROWDED_UNTIL.store((now + CROWDED_FOR).nanos(), Ordering::Relaxed);
+            self.crowded_until.store((now + CROWDED_FOR).nanos(), Ordering::Relaxed);
         }
-        let crowded = now.nanos() < CROWDED_UNTIL.load(Ordering::Relaxed);
+        let crowded = now.nanos() < self.crowded_until.load(Ordering::Relaxed);
         let due = crowded && now.since(self.last) >= EVERY;
         if due {
             self.last = now;
@@ -45,10 +46,11 @@ impl Breath {
         due
     }
 
-    /// The thread slept anyway: that is no stall, and if it was long enough it was a breath.
-    pub(crate) fn slept(&mut self, length: Span, until: Time) {
-        self.looked = until;
-        if length >= LENGTH {
+    /// The thread slept anyway, or meant to sleep for `asked` at most: what went beyond that is a
+    /// stall like any other, and if it was long enough it was a breath.
+    pub(crate) fn slept(&mut self, asked: Span, from: Time, until: Time) {
+        self.looked = until.min(from + asked);
+        if until.since(from) >= LENGTH {
             self.last = until;
         }
     }
@@ -72,7 +74,8 @@ mod tests {
     #[test]
     fn only_a_stall_makes_it_breathe_and_only_for_a_while() {
         let mut now = Time::from_nanos(1_000_000_000_000);
-        let mut breath = Breath::new(now, true);
+        static OWN: AtomicU64 = AtomicU64::new(0);
+        let mut breath = Breath { crowded_until: &OWN, ..Breath::new(now, true) };
         let mut round = |breath: &mut Breath, step: Span| {
             now += step;
             breath.is_due(now)
@@ -84,5 +87,20 @@ mod tests {
         assert!((240..=260).contains(&crowded), "{crowded} breaths in 100 ms");
         let later = (0..30_000).filter(|_| round(&mut breath, Span::from_millis(1))).count();
         assert!((19_000..=20_000).contains(&later), "{later} breaths in 30 s");
+    }
+
+    #[test]
+    fn a_sleep_is_a_breath_if_it_was_one_and_a_stall_if_it_never_ended() {
+        static OWN: AtomicU64 = AtomicU64::new(0);
+        let start = Time::from_nanos(1_000_000_000_000);
+        let mut breath = Breath { crowded_until: &OWN, ..Breath::new(start, true) };
+        let woken = start + Span::from_micros(20);
+        breath.slept(Span::from_millis(10), start, woken);
+        assert_eq!((breath.looked, breath.last), (woken, start));
+        let late = woken + Span::from_millis(30);
+        breath.slept(Span::from_millis(1), woken, late);
+        assert_eq!(breath.last, late);
+        assert!(!breath.is_due(late), "it has just slept");
+        assert!(breath.is_due(late + EVERY), "29 ms too long in a sleep is a stall");
     }
 }

@@ -111,7 +111,7 @@ impl Engine {
             self.trace(now);
             if self.breath.is_due(now) {
                 self.pause.sleep(breath::LENGTH);
-                self.breath.slept(breath::LENGTH, clock::now());
+                self.breath.slept(breath::LENGTH, now, clock::now());
             } else if moved == 0 {
                 self.rest(now);
             }
@@ -164,7 +164,7 @@ impl Engine {
             return;
         }
         self.pause.wait(nap);
-        self.breath.slept(nap, clock::now());
+        self.breath.slept(nap, now, clock::now());
     }
 
     fn trace(&mut self, now: Time) {
