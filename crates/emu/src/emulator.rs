@@ -8,6 +8,23 @@ use std::thread::JoinHandle;
 use units::Span;
 
 /// How the emulator's thread gets its CPU.
+///
+/// Measured with `cargo run --release -p weir-emu --example lateness -- 6 4 1gbit 1ms tcp` on a shared
+/// virtual machine of two CPUs with other work on both; TCP with all offloads, medians of six
+/// interleaved runs. In all of them together no frame was lost outside the model.
+///
+/// | scheduling | p50 | p99 | max | CPU |
+/// | --- | --- | --- | --- | --- |
+/// | FIFO, one CPU, spin 60 us | 7 us | 289 us | 49 ms | 83 % |
+/// | FIFO, one CPU, spin 20 us | 12 us | 159 us | 1.9 ms | 79 % |
+/// | FIFO, one CPU, no spin | 18 us | 183 us | 1.6 ms | 79 % |
+/// | FIFO, any CPU, spin 60 us | 0.2 us | 141 us | 0.7 ms | 80 % |
+/// | FIFO, any CPU, no spin | 17 us | 317 us | 2.5 ms | 79 % |
+/// | ordinary, any CPU, spin 60 us | 121 us | 4850 us | 10 ms | 61 % |
+///
+/// Real-time scheduling is what counts where others work. The first row's 49 ms are the kernel's
+/// intervention described in `breath.rs`, once until the emulator notices; a thread that may move
+/// escapes to the other CPU, and onto what is measured there. An idle link takes 0.3 % of a CPU in each.
 #[derive(Debug, Clone)]
 pub struct Scheduling {
     /// The CPU to stay on; wherever the kernel likes if `None`.
