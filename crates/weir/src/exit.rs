@@ -17,10 +17,19 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
         Err(error) => {
-            output::note(format_args!("weir: {error:#}"));
+            output::note(format_args!("weir: {}", told(&error)));
             ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
         }
     }
+}
+
+/// The error and its causes, each once: most messages name their cause themselves.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| match cause.to_string() {
+        cause if text.contains(&cause) => text,
+        cause if text.is_empty() => cause,
+        cause => format!("{text}: {cause}"),
+    })
 }
 
 fn is_misuse(error: &anyhow::Error) -> bool {
