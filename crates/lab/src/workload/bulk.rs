@@ -54,7 +54,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     };
     let mut transfer =
         Transfer { turn, program, server, pair: pair.as_mut(), target, roles, seen: Vec::new() };
-    transfer.follow(&client_host, testbed)
+    transfer.follow(&client_host, &server_host, testbed)
 }
 
 struct Transfer<'a> {
@@ -67,6 +67,31 @@ struct Transfer<'a> {
     seen: Vec<Look>,
 }
 
+/// What had come to the far end's sockets at one moment. iperf3's own figure divides what arrives until
+/// its last message by the time of its first: over a long path with a full queue that is more than the
+/// link carries.
+struct Arrived {
+    at: Time,
+    bytes: u64,
+}
+
+impl Arrived {
+    fn read(far: &Namespace) -> Result<Self, Failure> {
+        let filter = Filter::established().local_port(iperf3::PORT);
+        let sockets = far.run(|| Ok(probe::tcp::sockets(&filter)))??;
+        let at = probe::clock::now();
+        let counts = sockets.iter().filter_map(|s| Some(s.info.as_ref()?.bytes_received?.count()));
+        Ok(Self { at, bytes: counts.sum() })
+    }
+
+    /// In Mbit/s.
+    fn rate_since(&self, earlier: &Self) -> Option<f64> {
+        let elapsed = self.at.since(earlier.at).secs_f64();
+        let bytes = self.bytes.checked_sub(earlier.bytes)?;
+        (elapsed > 0.0).then(|| bytes as f64 * 8e-6 / elapsed)
+    }
+}
+
 /// The measured connections at one moment.
 struct Look {
     at: Time,
@@ -74,7 +99,12 @@ struct Look {
 }
 
 impl Transfer<'_> {
-    fn follow(&mut self, inside: &Namespace, testbed: &Testbed) -> Result<Windowed, Failure> {
+    fn follow(
+        &mut self,
+        inside: &Namespace,
+        far: &Namespace,
+        testbed: &Testbed,
+    ) -> Result<Windowed, Failure> {
         let turn = self.turn;
         let begun = self.await_data(inside, testbed)?;
         let opens = begun + Span::from_secs(iperf3::whole_seconds(turn.omit));
@@ -82,12 +112,18 @@ impl Transfer<'_> {
         if let Some(status) = self.look_until(opens, inside, testbed)? {
             return Err(self.early_end(status));
         }
+        let arrived = Arrived::read(far)?;
         let before = Watch::read(&self.roles)?;
-        let after = self.watch_until(closes - LAST_LOOK, inside, testbed)?;
+        let (after, at_end) = self.watch_until(closes - LAST_LOOK, inside, far, testbed)?;
         self.await_end(closes + AFTERMATH, testbed)?;
         let window = before.taken()..after.taken();
         let mut result = Measurement::default();
-        let goodput = self.read_result(&mut result)?;
+        let goodput = at_end.rate_since(&arrived);
+        if goodput.is_none() {
+            let text = "the connection's far end was gone before the transfer's";
+            return Err(Failure::Workload(text.to_owned()));
+        }
+        self.read_result(goodput, &mut result)?;
         after.account(&before, turn.cpus, goodput, &mut result);
         self.read_sockets(&window, &mut result);
         result.series = self.series(begun);
@@ -155,14 +191,19 @@ impl Transfer<'_> {
         &mut self,
         until: Time,
         inside: &Namespace,
+        far: &Namespace,
         testbed: &Testbed,
-    ) -> Result<Watch, Failure> {
-        let mut latest = None;
+    ) -> Result<(Watch, Arrived), Failure> {
+        let mut latest: Option<(Watch, Arrived)> = None;
         loop {
             let stop = until.min(probe::clock::now() + WATCH_EVERY);
             let ended = self.look_until(stop, inside, testbed)?;
-            let watch = Watch::read(&self.roles)?;
+            let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
             let ended = ended.or(self.program.wait(Duration::ZERO)?);
+            // The far end closes its sockets as soon as its own time is over.
+            if let Some(before_it) = latest.take_if(|(_, arrived)| watch.1.bytes < arrived.bytes) {
+                return Ok(before_it);
+            }
             match (ended, latest.take()) {
                 (None, _) if stop == until => return Ok(watch),
                 (None, _) => latest = Some(watch),
@@ -258,7 +299,11 @@ impl Transfer<'_> {
         iperf3::Output::parse(&text)
     }
 
-    fn read_result(&mut self, result: &mut Measurement) -> Result<Option<f64>, Failure> {
+    fn read_result(
+        &mut self,
+        goodput: Option<f64>,
+        result: &mut Measurement,
+    ) -> Result<(), Failure> {
         let end = self.output().map_err(Failure::Workload)?.end;
         let (Some(sent), Some(received)) = (&end.sum_sent, &end.sum_received) else {
             return Err(Failure::Workload("iperf3 gave no totals".to_owned()));
@@ -270,8 +315,7 @@ impl Transfer<'_> {
             let text = format!("iperf3 ended with {had} though {} was asked for", wanted.get_ref());
             return Err(Failure::Workload(text));
         }
-        let goodput = received.bits_per_second / 1e6;
-        result.record("goodput_mbit_s", "Mbit/s", Some(goodput));
+        result.record("goodput_mbit_s", "Mbit/s", goodput);
         result.record("sender_mbit_s", "Mbit/s", Some(sent.bits_per_second / 1e6));
         if end.streams.len() > 1 {
             let rates: Vec<f64> = end
@@ -290,7 +334,7 @@ impl Transfer<'_> {
         }
         // The server has done its one run; give it the moment to say so before it is stopped.
         let _ = self.server.wait(Duration::from_millis(200));
-        Ok(Some(goodput))
+        Ok(())
     }
 
     /// What the kernel told of the connections themselves inside the window.
