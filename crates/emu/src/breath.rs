@@ -4,7 +4,7 @@
 //! every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12; before, RT
 //! throttling, sched_rt_runtime_us). For a link that is 50 ms of lateness. The kernel does not intervene
 //! where those tasks get as much in smaller pieces, so after a stall the emulator takes a breath of 100 µs
-//! every half millisecond for a while. Two emulators on one CPU take turns by the same means, each late by
+//! every half millisecond for a while. Two emulators on one CPU take turns by the same means, meant to be late by
 //! half a millisecond at most. On a CPU that nobody else wants it never has to.
 //!
 //! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without breaths
