@@ -1,0 +1,15 @@
+//! The control connection of iperf3: who says what, in which bytes.
+
+mod connection;
+mod cookie;
+mod message;
+mod parameters;
+mod results;
+mod state;
+
+pub use connection::Control;
+pub use cookie::Cookie;
+pub use message::{LONGEST, Message, MessageError};
+pub use parameters::{Parameters, ParametersError};
+pub use results::{Results, StreamResult, count};
+pub use state::State;

@@ -1,0 +1,117 @@
+//! JSON behind its length, four bytes, the highest first.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What a peer's message may take: iperf3 3.12 sends a whole server's output in one.
+pub const LONGEST: usize = 4 << 20;
+
+/// A message as it comes in, piece by piece. Memory grows with what has come, never with what the
+/// length promises.
+#[derive(Debug)]
+pub struct Message {
+    prefix: Vec<u8>,
+    body: Vec<u8>,
+    longest: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum MessageError {
+    #[error("a message of {length} bytes was announced, and {longest} are the most that is taken")]
+    TooLong { length: usize, longest: usize },
+    #[error("an empty message")]
+    Empty,
+    #[error("a message that is not the JSON expected: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Message {
+    pub fn new(longest: usize) -> Self {
+        Self { prefix: Vec::with_capacity(PREFIX), body: Vec::new(), longest }
+    }
+
+    /// How many bytes to read next; zero when the message is complete.
+    pub fn wants(&self) -> Result<usize, MessageError> {
+        let Ok(prefix) = <[u8; PREFIX]>::try_from(self.prefix.as_slice()) else {
+            return Ok(PREFIX - self.prefix.len());
+        };
+        let length = u32::from_be_bytes(prefix) as usize;
+        match length {
+            0 => Err(MessageError::Empty),
+            _ if length > self.longest => {
+                Err(MessageError::TooLong { length, longest: self.longest })
+            }
+            _ => Ok((length - self.body.len()).min(PIECE)),
+        }
+    }
+
+    /// Takes at most what [`Self::wants`] said.
+    pub fn take(&mut self, bytes: &[u8]) {
+        let (prefix, body) = bytes.split_at(bytes.len().min(PREFIX - self.prefix.len()));
+        self.prefix.extend_from_slice(prefix);
+        self.body.extend_from_slice(body);
+    }
+
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, MessageError> {
+        // cJSON, the other side's parser, ends at the first zero byte.
+        let end = self.body.iter().position(|byte| *byte == 0).unwrap_or(self.body.len());
+        Ok(serde_json::from_slice(&self.body[..end])?)
+    }
+
+    pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, MessageError> {
+        let body = serde_json::to_vec(value)?;
+        let Ok(length) = u32::try_from(body.len()) else {
+            return Err(MessageError::TooLong { length: body.len(), longest: u32::MAX as usize });
+        };
+        let mut bytes = length.to_be_bytes().to_vec();
+        bytes.extend_from_slice(&body);
+        Ok(bytes)
+    }
+}
+
+const PREFIX: usize = 4;
+const PIECE: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn fed(bytes: &[u8], step: usize) -> Result<Message, MessageError> {
+        let mut message = Message::new(1000);
+        let mut rest = bytes;
+        loop {
+            let wants = message.wants()?;
+            if wants == 0 || rest.is_empty() {
+                return Ok(message);
+            }
+            let (now, later) = rest.split_at(wants.min(step).min(rest.len()));
+            message.take(now);
+            rest = later;
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_comes_out_in_any_pieces() {
+        let value = json!({"tcp": true, "omit": 0, "time": 10});
+        let bytes = Message::encode(&value).unwrap();
+        for step in [1, 3, 4, 5, 1000] {
+            let message = fed(&bytes, step).unwrap();
+            assert_eq!(message.wants().unwrap(), 0);
+            assert_eq!(message.parse::<Value>().unwrap(), value);
+        }
+    }
+
+    #[test]
+    fn a_promise_of_two_gigabytes_is_refused_unread() {
+        let refused = fed(&[0x7f, 0xff, 0xff, 0xff, b'{'], 5).unwrap_err();
+        assert!(matches!(refused, MessageError::TooLong { length: 0x7fff_ffff, .. }));
+        assert!(matches!(fed(&[0; 4], 4), Err(MessageError::Empty)));
+    }
+
+    #[test]
+    fn what_is_no_json_is_said() {
+        let message = fed(b"\0\0\0\x03abc", 9).unwrap();
+        assert!(message.parse::<Value>().unwrap_err().to_string().contains("not the JSON"));
+    }
+}

@@ -1,0 +1,66 @@
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What each side tells the other at the end, in iperf3's keys. Everything may be missing or absurd in
+/// a peer's; whoever uses a number checks it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Results {
+    pub cpu_util_total: f64,
+    pub cpu_util_user: f64,
+    pub cpu_util_system: f64,
+    /// 1, 0, or −1 from a side that only receives. iperf3 3.12 may write −1 as 18446744073709551615.
+    pub sender_has_retransmits: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub congestion_used: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_output_text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_output_json: Option<Value>,
+    pub streams: Vec<StreamResult>,
+    /// Ours, to a peer that is ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weir: Option<Value>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StreamResult {
+    pub id: f64,
+    pub bytes: f64,
+    /// −1 where the sender does not know.
+    pub retransmits: f64,
+    /// In seconds.
+    pub jitter: f64,
+    /// Datagrams lost.
+    pub errors: f64,
+    pub omitted_errors: f64,
+    pub packets: f64,
+    pub omitted_packets: f64,
+    pub start_time: f64,
+    pub end_time: f64,
+}
+
+/// Reads −1 in either spelling as none, and what cannot be a count as none.
+pub fn count(value: f64) -> Option<u64> {
+    (value.is_finite() && (0.0..MINUS_ONE).contains(&value)).then_some(value as u64)
+}
+
+/// 2⁶⁴ − 1 as a double is 2⁶⁴; nothing countable comes near.
+const MINUS_ONE: f64 = (1_u64 << 63) as f64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn minus_one_has_two_spellings() {
+        let text = r#"{"cpu_util_total":1.5,"sender_has_retransmits":18446744073709551615,
+            "streams":[{"id":1,"bytes":100,"retransmits":-1}]}"#;
+        let results: Results = serde_json::from_str(text).unwrap();
+        assert_eq!(count(results.sender_has_retransmits), None);
+        assert_eq!(count(results.streams[0].retransmits), None);
+        assert_eq!(count(results.streams[0].bytes), Some(100));
+        assert_eq!(count(f64::NAN), None);
+    }
+}

@@ -1,0 +1,62 @@
+use std::io;
+use std::time::Duration;
+
+/// Why a measurement could not be made. The message is one sentence that says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PerfError {
+    #[error("{0}")]
+    Usage(String),
+    #[error("{host} has no address{}", family_words(*.family))]
+    NoAddress { host: String, family: Option<crate::options::Family>, reason: Option<String> },
+    #[error(
+        "nobody listens at {peer}: start `weir perf server` or `iperf3 -s` there, or name its port with --port"
+    )]
+    Refused { peer: String },
+    #[error("no answer from {peer} within {} s: the host is down, or a firewall drops what is sent there", .within.as_secs_f64())]
+    NoAnswer { peer: String, within: Duration },
+    #[error("no way to {peer}: {reason}")]
+    Unreachable { peer: String, reason: io::Error },
+    #[error("{peer} is busy with another test: try again later")]
+    Busy { peer: String },
+    #[error("{peer} refused: {reason}")]
+    Denied { peer: String, reason: String },
+    #[error("{peer} does not speak iperf3's protocol: {saw}")]
+    NotIperf { peer: String, saw: String },
+    #[error("{peer} said nothing for {} s while {doing}", .within.as_secs_f64())]
+    Silent { peer: String, within: Duration, doing: &'static str },
+    #[error("{peer} closed the connection while {doing}")]
+    Gone { peer: String, doing: &'static str },
+    #[error("{peer} ended the test")]
+    EndedByPeer { peer: String },
+    #[error("{peer} failed: {reason}")]
+    PeerFailed { peer: String, reason: String },
+    /// A stock iperf3 cannot do what was asked.
+    #[error("{peer} is a stock iperf3, and {wanted} needs `weir perf server` at the far end")]
+    NeedsWeir { peer: String, wanted: String },
+    #[error("{what}: {source}")]
+    System { what: String, source: io::Error },
+    #[error(transparent)]
+    Probe(#[from] probe::ProbeError),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl PerfError {
+    pub fn system(what: impl Into<String>, source: io::Error) -> Self {
+        Self::System { what: what.into(), source }
+    }
+
+    /// Wrong use rather than a failed measurement.
+    pub fn is_misuse(&self) -> bool {
+        matches!(self, Self::Usage(_))
+    }
+}
+
+fn family_words(family: Option<crate::options::Family>) -> &'static str {
+    match family {
+        Some(crate::options::Family::V4) => " in IPv4, and -4 asks for one",
+        Some(crate::options::Family::V6) => " in IPv6, and -6 asks for one",
+        None => ": is the name right?",
+    }
+}

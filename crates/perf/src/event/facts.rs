@@ -1,0 +1,192 @@
+use crate::options::TestOptions;
+use probe::tcp::TcpInfo;
+use serde_json::Value;
+use std::net::SocketAddr;
+use std::time::SystemTime;
+use units::{Bytes, Span};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Client,
+    Server,
+}
+
+#[derive(Debug, Clone)]
+pub struct Listening {
+    pub address: SocketAddr,
+}
+
+/// The two ends and what they agreed on.
+#[derive(Debug, Clone)]
+pub struct Started {
+    pub role: Role,
+    pub at: SystemTime,
+    pub cookie: String,
+    /// The peer as the user named it.
+    pub peer: String,
+    /// The control connection's ends.
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// The control connection's segment size.
+    pub mss: Option<Bytes>,
+    /// What the peer says it is; `None` where a stock iperf3 server does not say.
+    pub peer_version: Option<String>,
+    /// It speaks our additions.
+    pub peer_is_weir: bool,
+    pub options: TestOptions,
+    pub streams: Vec<StreamFacts>,
+}
+
+/// A data stream as it was opened.
+#[derive(Debug, Clone)]
+pub struct StreamFacts {
+    /// 1, 3, 4, …: iperf3's numbering, equal at both ends.
+    pub id: u32,
+    /// This end sends.
+    pub sends: bool,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// Read back from the socket.
+    pub congestion: Option<String>,
+    pub send_buffer: Bytes,
+    pub receive_buffer: Bytes,
+}
+
+/// What happened between two looks.
+#[derive(Debug, Clone)]
+pub struct Interval {
+    /// Since the test began.
+    pub start: Span,
+    pub end: Span,
+    /// Within the time that is left out of the figures.
+    pub omitted: bool,
+    pub streams: Vec<StreamInterval>,
+    pub cpu: Option<CpuUse>,
+    /// Of the probe flow in this interval.
+    pub latency: Option<Latency>,
+}
+
+#[derive(Debug, Clone)]
+pub struct StreamInterval {
+    pub id: u32,
+    pub sends: bool,
+    pub bytes: Bytes,
+    /// Of a sending TCP stream.
+    pub retransmits: Option<u64>,
+    /// Of a UDP stream.
+    pub datagrams: Option<Datagrams>,
+    /// The kernel's account at the interval's end.
+    pub tcp: Option<TcpInfo>,
+}
+
+/// Datagrams of one stream, of an interval or of all of it. A sender knows only `count`.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Datagrams {
+    /// Sent, or sent as far as the receiver can tell from the numbers.
+    pub count: u64,
+    /// Different ones that came.
+    pub received: u64,
+    pub lost: u64,
+    pub reordered: u64,
+    pub duplicates: u64,
+    /// RFC 3550's, smoothed.
+    pub jitter: Span,
+}
+
+/// The end of a test as this end saw it, with what the other end told.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// Without what was left out.
+    pub duration: Span,
+    pub streams: Vec<StreamTotal>,
+    pub local_cpu: CpuUse,
+    pub remote_cpu: CpuUse,
+    pub local_congestion: Option<String>,
+    pub remote_congestion: Option<String>,
+    pub idle_latency: Option<Latency>,
+    pub loaded_latency: Option<Latency>,
+    pub server_output: Option<ServerOutput>,
+    /// What the peer added of its own, if it is ours: its `weir` results.
+    pub peer_extras: Option<Value>,
+    /// What a reader of these figures must know: an end without idle CPU, a probe that did not answer.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct StreamTotal {
+    pub id: u32,
+    /// This end sends.
+    pub sends: bool,
+    pub sent: End,
+    pub received: End,
+    pub retransmits: Option<u64>,
+    /// As the receiver counted.
+    pub datagrams: Option<Datagrams>,
+    /// The sender's path as its kernel saw it, where this end is the sender or the peer told.
+    pub path: Option<PathFacts>,
+}
+
+/// One end's count of one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct End {
+    pub bytes: Bytes,
+    pub elapsed: Span,
+}
+
+/// TCP_INFO over the measured time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct PathFacts {
+    pub min_rtt: Option<Span>,
+    pub mean_rtt: Option<Span>,
+    pub max_rtt: Option<Span>,
+    pub max_cwnd: Option<Bytes>,
+    pub max_send_window: Option<Bytes>,
+    pub reorder_seen: Option<u32>,
+    pub busy: Option<Span>,
+    pub rwnd_limited: Option<Span>,
+    pub sndbuf_limited: Option<Span>,
+    pub bytes_retransmitted: Option<Bytes>,
+}
+
+/// CPU time over a stretch, in percent of one core.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CpuUse {
+    pub user: f64,
+    pub system: f64,
+    /// Of each core of the machine: busy in all, and in softirqs.
+    pub cores: Vec<CoreUse>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct CoreUse {
+    pub core: usize,
+    pub busy: f64,
+    pub softirq: f64,
+}
+
+/// Round trips of a probe flow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Latency {
+    pub by: LatencySource,
+    pub samples: u64,
+    pub lost: u64,
+    pub p50: Span,
+    pub p99: Span,
+    pub max: Span,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LatencySource {
+    /// Datagrams that our server sends back.
+    Echo,
+    /// ICMP echo, for a peer that is not ours.
+    Ping,
+    /// Nothing answers: the kernel's smoothed round-trip time of the data streams themselves.
+    TcpInfo,
+}
+
+#[derive(Debug, Clone)]
+pub enum ServerOutput {
+    Text(String),
+    Json(Value),
+}

@@ -1,0 +1,29 @@
+//! Measures a path in the language of iperf3: either end may be a stock iperf3 3.12 or later.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`options`] | what is asked for: the test, the client's and the server's settings |
+//! | [`control`] | the control connection: cookie, states, parameters and results as JSON |
+//! | [`stream`] | data streams, a thread each: TCP and UDP, pacing, zero copy |
+//! | [`udp`] | datagram headers, the opening exchange, exact counting of what came |
+//! | [`client`], [`server`] | the two roles |
+//! | [`observe`] | what is read beside the streams: TCP_INFO, CPU, latency under load |
+//! | [`rounds`] | request/response tests after netperf, with confidence intervals |
+//! | [`event`] | what either role tells while it works; [`output`] writes it down |
+//!
+//! A role reports [`event::Event`]s to an [`event::Audience`]. Text, `-J`, `--json-stream`, the report and
+//! the lab are audiences; nothing else prints.
+
+pub mod client;
+pub mod control;
+mod error;
+pub mod event;
+pub mod observe;
+pub mod options;
+pub mod output;
+pub mod rounds;
+pub mod server;
+pub mod stream;
+pub mod udp;
+
+pub use error::PerfError;

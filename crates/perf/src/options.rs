@@ -1,0 +1,232 @@
+//! What is asked for.
+
+use std::net::IpAddr;
+use std::time::Duration;
+use units::{Bytes, Rate, Span};
+
+/// One test, as client and server agree on it over the control connection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestOptions {
+    pub protocol: Protocol,
+    pub direction: Direction,
+    pub amount: Amount,
+    /// Left out of every figure at the start.
+    pub omit: Span,
+    /// Streams in each direction.
+    pub streams: u32,
+    /// Bytes a write or datagram carries; `None` is the default of the protocol
+    /// ([`Self::block_bytes`]).
+    pub block: Option<Bytes>,
+    /// The target rate of each stream; `None` sends as fast as the path takes.
+    pub rate: Option<Rate>,
+    /// Blocks sent back to back at the target rate.
+    pub burst: u32,
+    /// How often the pace is looked at.
+    pub pacing_timer: Span,
+    /// The rate asked of the kernel's own pacing (SO_MAX_PACING_RATE).
+    pub kernel_rate: Option<Rate>,
+    /// Socket buffers, both directions.
+    pub window: Option<Bytes>,
+    pub mss: Option<u32>,
+    pub no_delay: bool,
+    pub congestion: Option<String>,
+    pub type_of_service: u8,
+    pub flow_label: Option<u32>,
+    pub zero_copy: bool,
+    /// The receiver lets the kernel throw the data away without copying it (MSG_TRUNC).
+    pub skip_receive_copy: bool,
+    pub repeating_payload: bool,
+    pub dont_fragment: bool,
+    pub udp_wide_counters: bool,
+    /// The server's own output is wanted at the client.
+    pub server_output: bool,
+    /// The CPU the server pins this test to.
+    pub server_affinity: Option<usize>,
+    pub title: Option<String>,
+    pub extra_data: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// Who sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// The client.
+    Forward,
+    /// The server (`-R`).
+    Reverse,
+    /// Both (`--bidir`).
+    Both,
+}
+
+/// How much is sent: the test is over when it is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    Time(Span),
+    /// Over all streams of a direction together.
+    Bytes(u64),
+    Blocks(u64),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClientOptions {
+    pub host: String,
+    pub port: u16,
+    pub family: Option<Family>,
+    pub bind: Option<IpAddr>,
+    pub bind_device: Option<String>,
+    /// The local port of the first data stream; the others take the following ones.
+    pub client_port: Option<u16>,
+    pub connect_timeout: Duration,
+    /// How long a receiver bears silence on all its streams.
+    pub receive_timeout: Duration,
+    /// The CPU this end is pinned to.
+    pub affinity: Option<usize>,
+    pub interval: Span,
+    pub test: TestOptions,
+    /// TCP_INFO over time, CPU per core, latency under load.
+    pub probes: bool,
+    /// How long the path is measured idle before the test, for the latency under load.
+    pub idle_probe: Span,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerOptions {
+    pub port: u16,
+    pub family: Option<Family>,
+    pub bind: Option<IpAddr>,
+    pub bind_device: Option<String>,
+    pub one_off: bool,
+    /// Ends the server after so long without a client.
+    pub idle_timeout: Option<Duration>,
+    pub affinity: Option<usize>,
+    pub interval: Span,
+    pub probes: bool,
+    pub limits: Limits,
+}
+
+/// What one client may take, and all of them together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Tests at once; one more is refused, and told so.
+    pub sessions: usize,
+    /// Connections that have not said who they are; the oldest gives way.
+    pub unnamed: usize,
+    pub streams: u32,
+    pub rate: Option<Rate>,
+    pub duration: Option<Span>,
+    /// How long a client may take for each step of the control protocol.
+    pub patience: Duration,
+    /// How long a test may bear silence on all streams and the control connection.
+    pub receive_timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl TestOptions {
+    pub fn block_bytes(&self) -> usize {
+        let default = match self.protocol {
+            Protocol::Tcp => TCP_BLOCK,
+            Protocol::Udp => UDP_BLOCK,
+        };
+        self.block.map_or(default, |block| block.count() as usize)
+    }
+}
+
+impl Default for TestOptions {
+    fn default() -> Self {
+        Self {
+            protocol: Protocol::Tcp,
+            direction: Direction::Forward,
+            amount: Amount::Time(Span::from_secs(10)),
+            omit: Span::ZERO,
+            streams: 1,
+            block: None,
+            rate: None,
+            burst: 1,
+            pacing_timer: Span::from_millis(1),
+            kernel_rate: None,
+            window: None,
+            mss: None,
+            no_delay: false,
+            congestion: None,
+            type_of_service: 0,
+            flow_label: None,
+            zero_copy: false,
+            skip_receive_copy: false,
+            repeating_payload: false,
+            dont_fragment: false,
+            udp_wide_counters: false,
+            server_output: false,
+            server_affinity: None,
+            title: None,
+            extra_data: None,
+        }
+    }
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            host: String::new(),
+            port: PORT,
+            family: None,
+            bind: None,
+            bind_device: None,
+            client_port: None,
+            connect_timeout: Duration::from_secs(10),
+            receive_timeout: Duration::from_secs(120),
+            affinity: None,
+            interval: Span::from_secs(1),
+            test: TestOptions::default(),
+            probes: true,
+            idle_probe: Span::from_millis(500),
+        }
+    }
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            port: PORT,
+            family: None,
+            bind: None,
+            bind_device: None,
+            one_off: false,
+            idle_timeout: None,
+            affinity: None,
+            interval: Span::from_secs(1),
+            probes: true,
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sessions: 32,
+            unnamed: 256,
+            streams: 128,
+            rate: None,
+            duration: None,
+            patience: Duration::from_secs(10),
+            receive_timeout: Duration::from_secs(120),
+        }
+    }
+}
+
+/// iperf3's.
+pub const PORT: u16 = 5201;
+const TCP_BLOCK: usize = 128 * 1024;
+/// What fits a path of 1500 bytes over IPv4 with timestamps; iperf3 takes the control connection's
+/// segment size, and so does the client where it knows it.
+const UDP_BLOCK: usize = 1448;

@@ -1,0 +1,1 @@
+//! Request/response tests after netperf: stream, rr, crr, udp-rr, repeated until they are sure.

@@ -1,0 +1,1 @@
+//! The server: many clients at once, each within its limits.

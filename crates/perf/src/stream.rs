@@ -1,0 +1,1 @@
+//! Data streams, a thread each.
