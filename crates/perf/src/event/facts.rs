@@ -120,6 +120,8 @@ pub struct StreamTotal {
     pub sent: End,
     pub received: End,
     pub retransmits: Option<u64>,
+    /// As the sender counted: more than the receiver can know of when the last ones are lost.
+    pub datagrams_sent: Option<u64>,
     /// As the receiver counted.
     pub datagrams: Option<Datagrams>,
     /// The sender's path as its kernel saw it, where this end is the sender or the peer told.
