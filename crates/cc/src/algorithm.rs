@@ -1,0 +1,57 @@
+use crate::{CongestionControl, Path, Reno};
+use std::fmt;
+use std::str::FromStr;
+
+/// Declares [`Algorithm`] with the name and the maker of each.
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $make:expr;)*) => {
+        /// The algorithms by name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Algorithm { $($(#[$doc])* $variant,)* }
+
+        impl Algorithm {
+            pub const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            pub fn start(self, path: &Path) -> Box<dyn CongestionControl> {
+                match self { $(Self::$variant => Box::new($make(path)),)* }
+            }
+        }
+    };
+}
+
+algorithms! {
+    /// RFC 5681, 6582.
+    Reno "reno" Reno::new;
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownAlgorithm(pub String);
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.iter().find(|algorithm| algorithm.name() == name);
+        known.copied().ok_or_else(|| UnknownAlgorithm(name.to_owned()))
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+        write!(f, "no algorithm is called '{}': there are {}", self.0, known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownAlgorithm {}

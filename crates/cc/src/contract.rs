@@ -1,0 +1,109 @@
+use std::fmt::Debug;
+use units::{Bytes, Rate, Span, Time};
+
+/// One acknowledgement, with the rate sample that it completes
+/// (draft-ietf-ccwg-bbr, section on delivery rate estimation; `struct rate_sample` in Linux).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ack {
+    pub now: Time,
+    /// Newly measured; `None` where only retransmitted data was acknowledged (Karn).
+    pub rtt: Option<Span>,
+    /// The smallest the host has seen on this connection.
+    pub min_rtt: Option<Span>,
+    /// Newly acknowledged, cumulatively or selectively.
+    pub acked: Bytes,
+    /// Newly marked as lost by this acknowledgement.
+    pub lost: Bytes,
+    /// Of `acked`, what came with a congestion mark.
+    pub marked: Bytes,
+    /// Sent and neither acknowledged nor marked as lost, after this acknowledgement.
+    pub inflight: Bytes,
+    /// Everything delivered since the connection began, this included.
+    pub delivered: Bytes,
+    /// What `delivered` was when the newest packet acknowledged here was sent: when that is past the
+    /// `delivered` of a round's beginning, a round trip is over.
+    pub prior_delivered: Bytes,
+    /// Between the sample's two ends, as the longer of sending and acknowledging it took; zero where
+    /// there is no sample.
+    pub interval: Span,
+    /// The sample was taken while the application did not send enough.
+    pub app_limited: bool,
+    /// The host is repairing a loss (between [`CongestionControl::on_loss`] and
+    /// [`CongestionControl::on_recovered`]).
+    pub in_recovery: bool,
+}
+
+/// A loss event: the first loss after a state without any (RFC 5681, RFC 6582).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    pub now: Time,
+    /// Newly marked as lost.
+    pub lost: Bytes,
+    /// Before anything was marked as lost.
+    pub inflight: Bytes,
+}
+
+/// What is known of a path before the first packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    pub mss: Bytes,
+    /// RFC 6928's ten segments unless the host was told otherwise.
+    pub initial_window: Bytes,
+    /// Of the handshake.
+    pub handshake_rtt: Option<Span>,
+    pub now: Time,
+    /// For what an algorithm draws by chance, such as the moment of a probe.
+    pub seed: u64,
+}
+
+/// Who shrinks the window while a loss is repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reduction {
+    /// The host, by proportional rate reduction towards the algorithm's `ssthresh` (RFC 6937).
+    Proportional,
+    /// The algorithm decides its window at all times.
+    Own,
+}
+
+/// One algorithm on one connection.
+pub trait CongestionControl: Debug + Send {
+    fn name(&self) -> &'static str;
+
+    fn on_ack(&mut self, ack: &Ack);
+
+    /// A loss event begins; once for all losses of one window.
+    fn on_loss(&mut self, loss: &Loss);
+
+    /// The losses of that event are repaired.
+    fn on_recovered(&mut self, now: Time);
+
+    /// The retransmission timer expired; everything in flight counts as lost.
+    fn on_timeout(&mut self, loss: &Loss);
+
+    /// The loss event or timeout proved wrong (F-RTO, DSACK, Eifel): go back to the state before it.
+    fn on_undo(&mut self, now: Time);
+
+    /// Something is to be sent after `idle` without anything in flight.
+    fn on_idle(&mut self, now: Time, idle: Span);
+
+    /// How much may be in flight.
+    fn cwnd(&self) -> Bytes;
+
+    /// Where the window goes while a loss is repaired, and where slow start ends.
+    fn ssthresh(&self) -> Bytes;
+
+    /// `None` leaves pacing to the host: Linux then paces at 2 (slow start) or 1.2 windows a round trip,
+    /// if it paces at all.
+    fn pacing_rate(&self) -> Option<Rate>;
+
+    fn reduction(&self) -> Reduction;
+
+    /// Packets are to carry ECN-capable marks.
+    fn wants_ecn(&self) -> bool {
+        false
+    }
+
+    fn in_slow_start(&self) -> bool {
+        self.cwnd() < self.ssthresh()
+    }
+}

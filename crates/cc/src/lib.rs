@@ -1,0 +1,17 @@
+//! Congestion control: what a host tells an algorithm, and what the algorithm answers.
+//!
+//! The contract ([`Ack`], [`Loss`], [`CongestionControl`]) is one for every host: the simulator and the
+//! tunnel call it directly, the kernel through the same C core. An algorithm is one file here and one
+//! line in [`Algorithm`].
+//!
+//! An algorithm decides how much may be in flight and how fast it may leave; it never sends. The host
+//! finds out what was lost, sends, and spaces what it sends; it never decides a rate. Time comes in as an
+//! argument, everything is counted in bytes.
+
+mod algorithm;
+mod contract;
+mod reno;
+
+pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use contract::{Ack, CongestionControl, Loss, Path, Reduction};
+pub use reno::Reno;

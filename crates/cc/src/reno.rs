@@ -1,0 +1,100 @@
+use crate::{Ack, CongestionControl, Loss, Path, Reduction};
+use units::{Bytes, Rate, Span, Time};
+
+/// Reno: slow start, additive increase, half on loss (RFC 5681 with RFC 6582's recovery, which is the
+/// host's).
+#[derive(Debug, Clone)]
+pub struct Reno {
+    mss: u64,
+    initial: u64,
+    cwnd: u64,
+    ssthresh: u64,
+    /// Acknowledged since the window last grew, in congestion avoidance.
+    counted: u64,
+    /// Window and threshold before the latest reduction.
+    before: (u64, u64),
+}
+
+impl Reno {
+    pub fn new(path: &Path) -> Self {
+        let initial = path.initial_window.count();
+        Self {
+            mss: path.mss.count().max(1),
+            initial,
+            cwnd: initial,
+            ssthresh: u64::MAX,
+            counted: 0,
+            before: (initial, u64::MAX),
+        }
+    }
+
+    fn reduce(&mut self, inflight: Bytes) {
+        self.before = (self.cwnd, self.ssthresh);
+        // RFC 5681 (4) names the flight size, which an application that sends little keeps below the window.
+        self.ssthresh = (inflight.count().min(self.cwnd) / 2).max(2 * self.mss);
+        self.counted = 0;
+    }
+}
+
+impl CongestionControl for Reno {
+    fn name(&self) -> &'static str {
+        "reno"
+    }
+
+    fn on_ack(&mut self, ack: &Ack) {
+        // A window that was not used has proved nothing (RFC 7661).
+        if ack.in_recovery || ack.app_limited {
+            return;
+        }
+        let mut acked = ack.acked.count();
+        if self.cwnd < self.ssthresh {
+            let room = (self.ssthresh - self.cwnd).min(acked);
+            self.cwnd += room;
+            acked -= room;
+        }
+        self.counted += acked;
+        // Appropriate byte counting (RFC 3465): one segment for each window acknowledged.
+        while self.counted >= self.cwnd && acked > 0 {
+            self.counted -= self.cwnd;
+            self.cwnd += self.mss;
+        }
+    }
+
+    fn on_loss(&mut self, loss: &Loss) {
+        self.reduce(loss.inflight);
+    }
+
+    fn on_recovered(&mut self, _now: Time) {
+        self.cwnd = self.ssthresh;
+    }
+
+    fn on_timeout(&mut self, loss: &Loss) {
+        self.reduce(loss.inflight);
+        self.cwnd = self.mss;
+    }
+
+    fn on_undo(&mut self, _now: Time) {
+        (self.cwnd, self.ssthresh) = (self.cwnd.max(self.before.0), self.before.1);
+    }
+
+    fn on_idle(&mut self, _now: Time, _idle: Span) {
+        // RFC 5681, 4.1: restart with no more than the initial window. The caller says after one timeout.
+        self.cwnd = self.cwnd.min(self.initial);
+    }
+
+    fn cwnd(&self) -> Bytes {
+        Bytes::new(self.cwnd)
+    }
+
+    fn ssthresh(&self) -> Bytes {
+        Bytes::new(self.ssthresh)
+    }
+
+    fn pacing_rate(&self) -> Option<Rate> {
+        None
+    }
+
+    fn reduction(&self) -> Reduction {
+        Reduction::Proportional
+    }
+}
