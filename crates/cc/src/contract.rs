@@ -23,6 +23,10 @@ pub struct Ack {
     /// What `delivered` was when the newest packet acknowledged here was sent: when that is past the
     /// `delivered` of a round's beginning, a round trip is over.
     pub prior_delivered: Bytes,
+    /// What was in flight when that packet was sent, itself included.
+    pub sent_inflight: Bytes,
+    /// Marked as lost since that packet was sent.
+    pub lost_since: Bytes,
     /// Between the sample's two ends, as the longer of sending and acknowledging it took; zero where
     /// there is no sample.
     pub interval: Span,
@@ -105,5 +109,15 @@ pub trait CongestionControl: Debug + Send {
 
     fn in_slow_start(&self) -> bool {
         self.cwnd() < self.ssthresh()
+    }
+}
+
+impl Ack {
+    /// The rate sample (draft-ietf-ccwg-bbr: delivery rate), where there is one.
+    pub fn delivery_rate(&self) -> Option<Rate> {
+        let nanos = u128::from(self.interval.nanos());
+        let bytes = self.delivered.saturating_sub(self.prior_delivered).count();
+        let bits = (u128::from(bytes) * 8_000_000_000).checked_div(nanos)?;
+        Some(Rate::from_bits_per_second(u64::try_from(bits).unwrap_or(u64::MAX)))
     }
 }
