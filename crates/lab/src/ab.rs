@@ -3,7 +3,7 @@
 //! What alternates is either two TCP systems of a lab over one cell's link, or any two commands. The
 //! statistics, and when to stop, are [`crate::stats::ab`]'s.
 
-use crate::file::{LabFile, SystemKind, SystemSpec};
+use crate::file::{LabFile, SystemKind, SystemSpec, WorkloadSettings};
 use crate::stats::ab::{Decider, Decision, Plan, State};
 use crate::testbed::{CpuPlan, Testbed};
 use crate::workload::{Stream, command_words};
@@ -67,14 +67,13 @@ pub fn run(
         Contest::Systems { lab, base, change, at, slice } => {
             let (a, b) = (tcp_system(lab, base)?, tcp_system(lab, change)?);
             let axes = place(lab, at)?;
-            let cpus = CpuPlan::of_this_machine();
+            let cpus = CpuPlan::for_lab(lab);
             let failed = |failure: Failure| not_measured(&failure);
             let testbed =
                 Testbed::build(lab, lab.links_at(&axes)?, lab.seed, &cpus).map_err(failed)?;
-            let workload = lab.workload.get_ref();
-            let (from, to) = (workload.from.get_ref(), workload.to.get_ref());
-            let server = SocketAddr::new(testbed.address(to, from)?, 0);
-            let (from, to) = (testbed.namespace(from)?, testbed.namespace(to)?);
+            let WorkloadSettings { from, to, .. } = lab.workload_at(&axes)?;
+            let server = SocketAddr::new(testbed.address(&to, &from)?, 0);
+            let (from, to) = (testbed.namespace(&from)?, testbed.namespace(&to)?);
             let measure = |state| {
                 let congestion = if state == State::Base { a } else { b };
                 let stream =
@@ -83,7 +82,7 @@ pub fn run(
             };
             let answer = alternate(base, change, plan, cancel, watch, measure);
             let seen = testbed.finish().map_err(failed)?;
-            let late = crate::links::too_late(&seen);
+            let late = seen.as_ref().and_then(crate::links::too_late);
             match (answer, late) {
                 (Ok(_), Some(flaw)) => Err(LabError::NotMeasured { reason: flaw.to_string() }),
                 (answer, _) => answer,

@@ -1,12 +1,17 @@
 //! What must be known of the machine to repeat a run.
 
 use crate::file::LabFile;
+use crate::testbed::CpuPlan;
 use host::Privilege;
 use indexmap::IndexMap;
 use serde_json::Value;
 
 /// The machine as far as it bears on the figures; a part that cannot be read is left out.
-pub(crate) fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, Value> {
+pub(crate) fn describe(
+    lab: &LabFile,
+    cpus: &CpuPlan,
+    privilege: Privilege,
+) -> IndexMap<String, Value> {
     let mut facts = IndexMap::new();
     facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
     match probe::machine::Machine::read() {
@@ -20,9 +25,8 @@ pub(crate) fn describe(lab: &LabFile, privilege: Privilege) -> IndexMap<String, 
         }
         Err(error) => tracing::warn!("the machine cannot be described: {error}"),
     }
-    let cpus = crate::testbed::CpuPlan::of_this_machine();
     facts.insert("emulator_cpu".to_owned(), Value::from(cpus.emulator));
-    facts.insert("workload_cpus".to_owned(), Value::from(cpus.workload));
+    facts.insert("workload_cpus".to_owned(), Value::from(cpus.workload.as_slice()));
     let rights = match privilege {
         Privilege::Root => "root",
         Privilege::UserNamespace => "user namespace",

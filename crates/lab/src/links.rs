@@ -1,6 +1,6 @@
 //! What the emulated links of a cell tell about it.
 
-use crate::file::LabFile;
+use crate::file::WorkloadSettings;
 use crate::outcome::{Flaw, Measurement};
 
 use emu::{EmulatorStatistics, TracePoint};
@@ -9,7 +9,7 @@ use units::{Span, Time};
 
 /// Judges whether the emulation kept its promises, and records the queue the system built.
 pub(crate) fn account(
-    lab: &LabFile,
+    workload: &WorkloadSettings,
     system: &str,
     axes: &Axes,
     window: &std::ops::Range<Time>,
@@ -33,14 +33,14 @@ pub(crate) fn account(
             });
         }
     }
-    let Some(first) = seen.cables.first() else { return };
     // From whoever sends: the queue in front of the bottleneck.
-    let sending = lab.workload.get_ref().from.get_ref();
-    let way = if first.name.starts_with(&format!("{sending}-")) {
-        &first.forward
-    } else {
-        &first.backward
-    };
+    let WorkloadSettings { from, to, .. } = workload;
+    let way = seen.cables.iter().find_map(|cable| match &cable.name {
+        name if *name == format!("{from}-{to}") => Some(&cable.forward),
+        name if *name == format!("{to}-{from}") => Some(&cable.backward),
+        _ => None,
+    });
+    let Some(way) = way else { return };
     let points = way.trace.as_ref().map_or(&[][..], emu::QueueTrace::points);
     let inside: Vec<f64> = points
         .iter()

@@ -63,7 +63,8 @@ pub fn run(
     notes.iter().for_each(|note| progress.note(note));
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
-    let mut facts = environment::describe(lab, request.privilege);
+    let cpus = CpuPlan::for_lab(lab);
+    let mut facts = environment::describe(lab, &cpus, request.privilege);
     let begun = Instant::now();
     let started = date::now();
     let form = request.form.word();
@@ -78,7 +79,6 @@ pub fn run(
         }
     };
     outcomes.retain(|outcome| plan.turns.iter().any(|turn| plan.is_turn_of(turn, outcome)));
-    let cpus = CpuPlan::of_this_machine();
     let per_turn = plan.omit + plan.duration + Span::from_millis(700);
     let left = plan.turns.len().saturating_sub(outcomes.len());
     progress.plan(&plan, outcomes.len(), (per_turn * left as u64).as_duration());
@@ -95,6 +95,7 @@ pub fn run(
             lab,
             system,
             axes: &cell.axes,
+            ends: &lab.workload_at(&cell.axes)?,
             form: plan.form,
             duration: plan.duration,
             omit: plan.omit,

@@ -1,7 +1,8 @@
-//! The machines of one cell: a namespace per host, an emulated link between each pair that is linked.
+//! The machines of one cell: a namespace per host, between each pair that is linked an emulated link or
+//! a plain cable.
 
 use crate::Failure;
-use crate::file::{LabFile, LinkSettings, WorkloadKind};
+use crate::file::{LabFile, LinkSettings, Medium, WorkloadKind};
 use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
@@ -12,7 +13,8 @@ use units::Time;
 /// Which CPUs the emulated links and the workloads get.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuPlan {
-    /// The emulator's own; `None` on a machine with a single CPU, where it has to share.
+    /// The emulator's own; `None` without an emulator, and on a machine with a single CPU, where it has
+    /// to share.
     pub emulator: Option<usize>,
     pub workload: Vec<usize>,
     /// Whether the kernel grants the emulator real-time scheduling.
@@ -23,10 +25,11 @@ pub(crate) struct CpuPlan {
 #[derive(Debug)]
 pub(crate) struct Testbed {
     hosts: IndexMap<String, Host>,
-    emulator: Emulator,
+    /// `None` where all links are plain cables.
+    emulator: Option<Emulator>,
     started: Time,
-    /// Held for its interfaces: the links' inner ends are in it.
-    _wires: Namespace,
+    /// Held for its interfaces: the emulated links' inner ends are in it.
+    _wires: Option<Namespace>,
 }
 
 #[derive(Debug)]
@@ -37,9 +40,13 @@ struct Host {
 }
 
 impl CpuPlan {
-    /// The last CPU for the emulator: interrupts and everything else prefer the first.
-    pub(crate) fn of_this_machine() -> Self {
+    /// The last CPU for the emulator, where the lab needs one: interrupts and everything else prefer
+    /// the first.
+    pub(crate) fn for_lab(lab: &LabFile) -> Self {
         let mut cpus = host::online_cpus();
+        if !lab.is_emulated() {
+            return Self { emulator: None, workload: cpus, real_time: false };
+        }
         let emulator = if cpus.len() > 1 { cpus.pop() } else { None };
         let tried = std::thread::scope(|scope| scope.spawn(host::real_time).join());
         Self { emulator, workload: cpus, real_time: matches!(tried, Ok(Ok(()))) }
@@ -53,7 +60,10 @@ impl Testbed {
         seed: u64,
         cpus: &CpuPlan,
     ) -> Result<Self, Failure> {
-        let wires = host::silent_namespace("wires")?;
+        let wires = match lab.is_emulated() {
+            true => Some(host::silent_namespace("wires")?),
+            false => None,
+        };
         let mut hosts = IndexMap::new();
         for name in &lab.hosts {
             let namespace = Namespace::create(name.get_ref())?;
@@ -61,7 +71,7 @@ impl Testbed {
         }
         let mut cables = Vec::with_capacity(links.len());
         for (number, link) in links.into_iter().enumerate() {
-            cables.push(lay(&wires, &mut hosts, number, link, seed)?);
+            cables.extend(lay(wires.as_ref(), &mut hosts, number, link, seed)?);
         }
         for host in hosts.values() {
             // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have none to spare.
@@ -78,22 +88,23 @@ impl Testbed {
                 })
             })?;
         }
-        let scheduling =
-            Scheduling { cpu: cpus.emulator, real_time: cpus.real_time, ..alone_or_sharing(cpus) };
-        let emulator = Emulator::start(cables, scheduling)?;
+        let emulator = match cables.is_empty() {
+            true => None,
+            false => Some(Emulator::start(cables, scheduling(cpus))?),
+        };
         Ok(Self { hosts, emulator, started: probe::clock::now(), _wires: wires })
     }
 
     /// A handle of the host's namespace.
     pub(crate) fn namespace(&self, host: &str) -> Result<Namespace, HostError> {
-        match self.hosts.get(host) {
-            Some(host) => host.namespace.share(),
-            None => Err(HostError::NoSuchNamespace { name: host.to_owned() }),
-        }
+        namespace(&self.hosts, host)
     }
 
-    /// Where `host` is reached from its neighbour.
+    /// Where `host` is reached from its neighbour, or from itself.
     pub(crate) fn address(&self, host: &str, neighbour: &str) -> Result<IpAddr, HostError> {
+        if host == neighbour {
+            return Ok(Ipv4Addr::LOCALHOST.into());
+        }
         self.hosts
             .get(host)
             .and_then(|host| host.links.iter().find(|(name, _)| name == neighbour))
@@ -102,12 +113,13 @@ impl Testbed {
     }
 
     /// The emulator's thread, whose CPU time is the lab's own and no system's.
-    pub(crate) fn emulator_tid(&self) -> u32 {
-        self.emulator.tid()
+    pub(crate) fn emulator_tid(&self) -> Option<u32> {
+        self.emulator.as_ref().map(Emulator::tid)
     }
 
-    pub(crate) fn emulator_runs(&self) -> bool {
-        self.emulator.is_running()
+    /// Whether the emulator died.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.emulator.as_ref().is_some_and(|emulator| !emulator.is_running())
     }
 
     /// When the emulator's own clock began, on the clock of `probe`.
@@ -115,47 +127,79 @@ impl Testbed {
         self.started
     }
 
-    /// Takes the network down and tells what its links saw.
-    pub(crate) fn finish(self) -> Result<EmulatorStatistics, Failure> {
-        Ok(self.emulator.finish()?)
+    /// Takes the network down and tells what its emulated links saw.
+    pub(crate) fn finish(self) -> Result<Option<EmulatorStatistics>, Failure> {
+        Ok(self.emulator.map(Emulator::finish).transpose()?)
     }
 }
 
-/// One link: two veth pairs from the hosts into the namespace of the wires, and ports on their inner ends.
+/// One link. A cable is a veth pair; what is emulated are two of them from the hosts into the namespace
+/// of the wires, and ports on their inner ends.
 fn lay(
-    wires: &Namespace,
+    wires: Option<&Namespace>,
     hosts: &mut IndexMap<String, Host>,
     number: usize,
     link: LinkSettings,
     seed: u64,
-) -> Result<Cable, Failure> {
-    let LinkSettings { ends, mtu, forward, backward } = link;
+) -> Result<Option<Cable>, Failure> {
+    let LinkSettings { ends, mtu, medium } = link;
+    let ways = match (medium, wires) {
+        (Medium::Emulated(ways), Some(wires)) => Some((ways, wires)),
+        _ => None,
+    };
     let inner = [format!("link{number}a"), format!("link{number}b")];
+    let outer = [next_interface(hosts, &ends[0])?, next_interface(hosts, &ends[1])?];
+    let near = |hosts: &IndexMap<String, Host>, side: usize| namespace(hosts, &ends[side]);
+    match &ways {
+        Some((_, wires)) => {
+            for side in [0, 1] {
+                let host = near(hosts, side)?;
+                host::connect((&host, &outer[side]), (wires, &inner[side]), mtu)?;
+            }
+        }
+        None => {
+            let (a, b) = (near(hosts, 0)?, near(hosts, 1)?);
+            host::connect((&a, &outer[0]), (&b, &outer[1]), mtu)?;
+        }
+    }
     for (side, end) in ends.iter().enumerate() {
         let far = ends[1 - side].clone();
         let Some(host) = hosts.get_mut(end) else {
             return Err(HostError::NoSuchNamespace { name: end.clone() }.into());
         };
-        let outer = format!("eth{}", host.links.len());
-        host::connect((&host.namespace, &outer), (wires, &inner[side]), mtu)?;
         let [v4, v6] = addresses(number, side);
-        host::add_address(&host.namespace, &outer, v4)?;
+        host::add_address(&host.namespace, &outer[side], v4)?;
         if host.namespace.run(|| Ok(host::read_sysctl(IPV6_SWITCH).is_some()))? {
-            host::add_address(&host.namespace, &outer, v6)?;
+            host::add_address(&host.namespace, &outer[side], v6)?;
         }
         host.links.push((far, v4.ip));
     }
     introduce(hosts, &ends, number)?;
-    let (mut forward, mut backward) = (forward.config, backward.config);
+    let Some((ways, wires)) = ways else { return Ok(None) };
+    let (mut forward, mut backward) = (ways.forward.config, ways.backward.config);
     forward.seed = seed.wrapping_add(2 * number as u64);
     backward.seed = seed.wrapping_add(2 * number as u64 + 1);
-    Ok(Cable {
+    Ok(Some(Cable {
         name: format!("{}-{}", ends[0], ends[1]),
         a: Box::new(emu::open_port(wires, &inner[0])?),
         b: Box::new(emu::open_port(wires, &inner[1])?),
         forward,
         backward,
-    })
+    }))
+}
+
+fn namespace(hosts: &IndexMap<String, Host>, name: &str) -> Result<Namespace, HostError> {
+    match hosts.get(name) {
+        Some(host) => host.namespace.share(),
+        None => Err(HostError::NoSuchNamespace { name: name.to_owned() }),
+    }
+}
+
+fn next_interface(hosts: &IndexMap<String, Host>, name: &str) -> Result<String, HostError> {
+    match hosts.get(name) {
+        Some(host) => Ok(format!("eth{}", host.links.len())),
+        None => Err(HostError::NoSuchNamespace { name: name.to_owned() }),
+    }
 }
 
 /// The hosts' own work on what they receive belongs on the workload's CPUs. Where the kernel does not let
@@ -200,10 +244,11 @@ fn addresses(link: usize, side: usize) -> [Address; 2] {
 }
 
 /// On its own CPU the emulator may spin in real time; where it shares one it must leave room.
-fn alone_or_sharing(cpus: &CpuPlan) -> Scheduling {
+fn scheduling(cpus: &CpuPlan) -> Scheduling {
+    let own = Scheduling { cpu: cpus.emulator, real_time: cpus.real_time, ..Scheduling::default() };
     match cpus.emulator {
-        Some(_) => Scheduling::default(),
-        None => Scheduling { spin: units::Span::ZERO, ..Scheduling::default() },
+        Some(_) => own,
+        None => Scheduling { spin: units::Span::ZERO, ..own },
     }
 }
 
@@ -221,7 +266,7 @@ mod tests {
     fn a_panic_takes_network_and_programs_down() {
         let lab = LabFile::parse("panic.toml", LAB).unwrap();
         let links = || lab.links_at(&report::Axes::new()).unwrap();
-        let cpus = CpuPlan::of_this_machine();
+        let cpus = CpuPlan::for_lab(&lab);
         let build = || Testbed::build(&lab, links(), 1, &cpus);
         match build() {
             Ok(testbed) => drop(testbed),
@@ -249,7 +294,7 @@ mod tests {
                 daemon = text.trim().parse().unwrap_or(0);
                 std::thread::yield_now();
             }
-            let tid = testbed.emulator_tid();
+            let tid = testbed.emulator_tid().unwrap();
             assert!(
                 is_alive(&format!("/proc/{daemon}")) && is_alive(&format!("/proc/self/task/{tid}"))
             );

@@ -14,7 +14,8 @@ pub(crate) struct Roles {
     /// programs, or the workload's where the system is the kernel's TCP, which works on their time.
     pub client: Vec<u32>,
     pub server: Vec<u32>,
-    pub emulator_tid: u32,
+    /// `None` where no emulator is at work.
+    pub emulator_tid: Option<u32>,
 }
 
 /// The machine's clocks at one moment; two of them tell what happened in between.
@@ -24,7 +25,7 @@ pub(crate) struct Watch {
     ksoftirqd: KsoftirqdSnapshot,
     client: Processes,
     server: Processes,
-    emulator: Thread,
+    emulator: Option<Thread>,
 }
 
 impl Watch {
@@ -34,7 +35,7 @@ impl Watch {
             ksoftirqd: KsoftirqdSnapshot::read()?,
             client: trees(&roles.client)?,
             server: trees(&roles.server)?,
-            emulator: Thread::read(roles.emulator_tid)?,
+            emulator: roles.emulator_tid.map(Thread::read).transpose()?,
         })
     }
 
@@ -64,10 +65,10 @@ impl Watch {
                 used.over(cpus.workload.iter().copied()).busy() + there.softirq + there.irq
             }
             None => {
-                let emulator = self.emulator.since(&earlier.emulator);
-                used.total
-                    .busy()
-                    .saturating_sub(emulator.map_or(Span::ZERO, |used| used.cpu.total()))
+                let emulator = self.emulator.as_ref().zip(earlier.emulator.as_ref());
+                let emulator = emulator.and_then(|(now, then)| now.since(then));
+                let own = emulator.map_or(Span::ZERO, |used| used.cpu.total());
+                used.total.busy().saturating_sub(own)
             }
         };
         let client = self.client.since(&earlier.client).sum().total();
@@ -86,6 +87,7 @@ impl Watch {
         let price = |time: Option<Span>| Some(time?.secs_f64() / gbit?);
         into.record("cpu_seconds_per_gbit.client", "core-seconds per Gbit", price(client));
         into.record("cpu_seconds_per_gbit.server", "core-seconds per Gbit", price(server));
+        into.record("cpu_seconds_per_gbit.system", "core-seconds per Gbit", price(Some(system)));
         let workload = used.over(cpus.workload.iter().copied());
         let capacity = elapsed * cpus.workload.len().max(1) as f64;
         let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);

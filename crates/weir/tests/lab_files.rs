@@ -135,6 +135,19 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ("an unknown kind of workload", "kind = \"bulk\"", "kind = \"bluk\""),
     ("a workload between strangers", "to = \"server\"", "to = \"servr\""),
     ("a workload to itself", "to = \"server\"", "to = \"client\""),
+    ("a workload to nobody", "to = \"server\"\n", ""),
+    ("two ways to go", "to = \"server\"", "to = \"server\"\nvia = \"loopback\""),
+    ("an unknown way", "to = \"server\"", "via = \"loopbak\""),
+    ("an unknown way far from any", "to = \"server\"", "via = \"xyz\""),
+    ("an unknown placeholder of the way", "to = \"server\"", "via = \"{los}\""),
+    ("a way by an axis of other things", "to = \"server\"", "via = \"{loss}\""),
+    (
+        "a link of the name of another way",
+        "between = [\"client\", \"server\"]",
+        "name = \"loopback\"\nbetween = [\"client\", \"server\"]",
+    ),
+    ("a cable with a rate", "rate = \"10mbit\"", "direct = true\nrate = \"10mbit\""),
+    ("streams that are no number", "to = \"server\"", "to = \"server\"\nstreams = \"{loss}\""),
     ("streams of nothing", "to = \"server\"", "to = \"server\"\nstreams = 0"),
     (
         "a command of a kernel's TCP",
@@ -173,6 +186,53 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ("a key twice", "[axes]", "hosts = []\n[axes]"),
 ];
 
+/// A sound lab without an emulator, and what is wrong in it.
+const CABLES: &str = r#"name = "cables"
+hosts = ["client", "server"]
+[axes]
+path = ["loopback", "veth"]
+[[link]]
+name = "veth"
+between = ["client", "server"]
+direct = true
+mtu = 1500
+[workload]
+kind = "bulk"
+from = "client"
+via = "{path}"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "1s"
+"#;
+
+const NONSENSE_OF_CABLES: &[(&str, &str, &str)] = &[
+    ("a cable with a delay", "mtu = 1500", "delay = \"1ms\""),
+    ("a cable with a queue", "mtu = 1500", "queue = \"droptail:1MB\""),
+    ("a cable with loss one way", "mtu = 1500", "backward.loss = \"1%\""),
+    ("a cable that is no yes or no", "direct = true", "direct = \"yes\""),
+    ("a cable of a strange MTU", "mtu = 1500", "mtu = 9"),
+    ("a way that no link has", "name = \"veth\"\n", ""),
+    (
+        "two links of one name",
+        "[workload]",
+        "[[link]]\nname = \"veth\"\nbetween = [\"server\", \"third\"]\n[workload]",
+    ),
+    (
+        "a way that begins elsewhere",
+        "\"server\"]\n[axes]\npath = [\"loopback\", \"veth\"]",
+        "\"server\", \"third\"]\n[[link]]\nname = \"far\"\nbetween = [\"third\", \"server\"]\ndirect = true\n[axes]\npath = [\"loopback\", \"far\"]",
+    ),
+    ("no host to go to", "via = \"{path}\"", "to = \"client\""),
+    (
+        "a cable to be judged",
+        "kind = \"bulk\"\nfrom = \"client\"\nvia = \"{path}\"\n[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"",
+        "kind = \"link-accuracy\"\nfrom = \"client\"\nto = \"server\"\n[[system]]\nname = \"emu\"\nkind = \"link\"",
+    ),
+];
+
 const NONSENSE_OF_PROGRAMS: &[(&str, &str, &str)] = &[
     ("an unknown placeholder", "{port}", "{prot}"),
     ("no client", "client = \"relay\"\n", ""),
@@ -187,7 +247,8 @@ fn nonsense_is_refused_with_its_place() {
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     let both = NONSENSE.iter().map(|change| (LAB.to_owned(), change));
     let programs = NONSENSE_OF_PROGRAMS.iter().map(|change| (LAB.to_owned() + RELAY, change));
-    for (sound, (what, old, new)) in both.chain(programs) {
+    let cables = NONSENSE_OF_CABLES.iter().map(|change| (CABLES.to_owned(), change));
+    for (sound, (what, old, new)) in both.chain(programs).chain(cables) {
         assert!(sound.contains(old), "{what}: the sound file has no {old}");
         world.write("lab.toml", sound.replacen(old, new, 1));
         let said = world.weir(&["lab", "run", "lab.toml"]);

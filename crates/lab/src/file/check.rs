@@ -2,7 +2,9 @@
 
 use super::locate::{FileError, nearest};
 use super::placeholders::fill;
-use super::schema::{LabFile, SystemKind, SystemSpec, WorkloadKind};
+use super::schema::{LabFile, LinkSpec, NumberOrText, SystemKind, SystemSpec, WorkloadKind};
+use super::workload::LOOPBACK;
+use super::{LinkSettings, WorkloadSettings};
 use crate::plan;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,7 +19,7 @@ impl LabFile {
         self.check_names()?;
         self.check_hosts()?;
         self.check_axes()?;
-        self.check_workload()?;
+        self.check_omit(self.workload.get_ref().omit.as_ref())?;
         for system in &self.system {
             self.check_system(system.get_ref())?;
         }
@@ -26,7 +28,9 @@ impl LabFile {
         self.check_settings()?;
         // Every combination, so that a value that fails does so now and not in the tenth minute.
         for axes in plan::combinations(self) {
-            self.links_at(&axes)?;
+            let links = self.links_at(&axes)?;
+            let ends = self.workload_at(&axes)?;
+            self.check_judged(&links, &ends)?;
         }
         self.check_use_of_axes()
     }
@@ -40,13 +44,20 @@ impl LabFile {
             );
         }
         let systems = self.system.iter().map(|system| &system.get_ref().name);
-        for name in self.hosts.iter().chain(systems) {
+        let links = self.link.iter().filter_map(|link| link.get_ref().name.as_ref());
+        for name in self.hosts.iter().chain(systems).chain(links) {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
             if !name.get_ref().chars().all(plain) {
                 let message = "a name is made of letters, digits and `-`, `_`, `.`, `+`";
                 return self.refuse(name.span(), message);
             }
         }
+        let links = || self.link.iter().filter_map(|link| link.get_ref().name.as_ref());
+        if let Some(taken) = links().find(|name| name.get_ref() == LOOPBACK) {
+            let message = format!("`{LOOPBACK}` is what every host has already: rename this link");
+            return self.refuse(taken.span(), message);
+        }
+        self.unique("link", links())?;
         self.unique("host", self.hosts.iter())?;
         self.unique("system", self.system.iter().map(|system| &system.get_ref().name))?;
         if self.system.is_empty() {
@@ -77,8 +88,8 @@ impl LabFile {
         let mut joined = HashSet::new();
         for link in &self.link {
             let [a, b] = link.get_ref().between.get_ref();
-            self.known_host(a)?;
-            self.known_host(b)?;
+            self.known_host(a.get_ref(), a.span())?;
+            self.known_host(b.get_ref(), b.span())?;
             if a.get_ref() == b.get_ref() {
                 return self.refuse(b.span(), format!("a link from `{}` to itself", a.get_ref()));
             }
@@ -89,10 +100,16 @@ impl LabFile {
                 let message = format!("a second link between `{a}` and `{b}`: remove one");
                 return self.refuse(link.get_ref().between.span(), message);
             }
+            self.check_direct(link.get_ref())?;
         }
+        let via = self.workload.get_ref().via.as_ref();
         for host in &self.hosts {
             let linked = |end: &Spanned<String>| end.get_ref() == host.get_ref();
-            if !self.link.iter().any(|link| link.get_ref().between.get_ref().iter().any(linked)) {
+            let reached =
+                self.link.iter().any(|l| l.get_ref().between.get_ref().iter().any(linked));
+            // A workload over its loopback needs no link.
+            let alone = via.is_some() && linked(&self.workload.get_ref().from);
+            if !reached && !alone {
                 let message = format!(
                     "no `[[link]]` reaches host `{}`: add one, or remove the host",
                     host.get_ref()
@@ -103,9 +120,39 @@ impl LabFile {
         Ok(())
     }
 
-    fn known_host(&self, name: &Spanned<String>) -> Result<(), FileError> {
+    /// A cable does nothing to packets: what an emulator would do has no place beside it.
+    fn check_direct(&self, link: &LinkSpec) -> Result<(), FileError> {
+        let Some((key, value)) = link.emulated().next().filter(|_| link.is_direct()) else {
+            return Ok(());
+        };
+        let message = format!(
+            "`{key}` has no place beside `direct = true`, which is a plain cable without an \
+             emulator: remove one of them"
+        );
+        self.refuse(value.span(), message)
+    }
+
+    /// Whoever judges a link must have one that was told what to do.
+    fn check_judged(
+        &self,
+        links: &[LinkSettings],
+        ends: &WorkloadSettings,
+    ) -> Result<(), FileError> {
+        let workload = self.workload.get_ref();
+        let on_the_way = links.iter().find(|link| link.joins(&ends.from, &ends.to));
+        let emulated = on_the_way.is_some_and(|link| link.way_from(&ends.from).is_some());
+        if workload.kind == WorkloadKind::LinkAccuracy && !emulated {
+            let place = [&workload.via, &workload.to].into_iter().flatten().next();
+            let place = place.map_or(self.workload.span(), Spanned::span);
+            let message = "only an emulated link can be judged, and this way is a plain cable";
+            return self.refuse(place, message);
+        }
+        Ok(())
+    }
+
+    pub(super) fn known_host(&self, name: &str, place: Range<usize>) -> Result<(), FileError> {
         let hosts: Vec<&str> = self.hosts.iter().map(|host| host.get_ref().as_str()).collect();
-        self.known("host", name, &hosts)
+        self.known_at("host", name, place, &hosts)
     }
 
     fn known(
@@ -114,15 +161,25 @@ impl LabFile {
         name: &Spanned<String>,
         candidates: &[&str],
     ) -> Result<(), FileError> {
-        if candidates.contains(&name.get_ref().as_str()) {
+        self.known_at(what, name.get_ref(), name.span(), candidates)
+    }
+
+    fn known_at(
+        &self,
+        what: &str,
+        name: &str,
+        place: Range<usize>,
+        candidates: &[&str],
+    ) -> Result<(), FileError> {
+        if candidates.contains(&name) {
             return Ok(());
         }
-        let hint = nearest(name.get_ref(), candidates.iter().copied());
+        let hint = nearest(name, candidates.iter().copied());
         let message = match hint.is_empty() {
-            true => format!("no {what} `{}`; there are {}", name.get_ref(), candidates.join(", ")),
-            false => format!("no {what} `{}`{hint}", name.get_ref()),
+            true => format!("no {what} `{name}`; there are {}", candidates.join(", ")),
+            false => format!("no {what} `{name}`{hint}"),
         };
-        self.refuse(name.span(), message)
+        self.refuse(place, message)
     }
 
     fn check_axes(&self) -> Result<(), FileError> {
@@ -157,29 +214,6 @@ impl LabFile {
                 );
                 return self.refuse(values.span(), message);
             }
-        }
-        Ok(())
-    }
-
-    fn check_workload(&self) -> Result<(), FileError> {
-        let workload = self.workload.get_ref();
-        self.known_host(&workload.from)?;
-        self.known_host(&workload.to)?;
-        if !(1..=128).contains(workload.streams.get_ref()) {
-            return self.refuse(workload.streams.span(), "`streams` is from 1 to 128");
-        }
-        let (from, to) = (workload.from.get_ref(), workload.to.get_ref());
-        if from == to {
-            return self.refuse(workload.to.span(), format!("a workload from `{from}` to itself"));
-        }
-        self.check_omit(workload.omit.as_ref())?;
-        let joined = self.link.iter().any(|link| {
-            let [a, b] = link.get_ref().between.get_ref();
-            (a.get_ref(), b.get_ref()) == (from, to) || (b.get_ref(), a.get_ref()) == (from, to)
-        });
-        if !joined {
-            let message = format!("no `[[link]]` joins `{from}` and `{to}` for the workload");
-            return self.refuse(workload.to.span(), message);
         }
         Ok(())
     }
@@ -362,40 +396,22 @@ impl LabFile {
         Ok(())
     }
 
-    /// Whether a link or a command of the file contains `text`, in whatever setting.
+    /// Whether a link, the workload or a command of the file contains `text`, in whatever setting.
     fn mentions(&self, text: &str) -> bool {
         let in_links = self.link.iter().any(|link| {
-            let link = link.get_ref();
-            let own = [
-                &link.rate,
-                &link.trace,
-                &link.rtt,
-                &link.delay,
-                &link.jitter,
-                &link.loss,
-                &link.reorder,
-                &link.duplicate,
-                &link.corrupt,
-                &link.queue,
-                &link.overhead,
-            ];
-            let ways = [&link.forward, &link.backward].into_iter().flat_map(|way| {
-                [
-                    &way.rate,
-                    &way.trace,
-                    &way.delay,
-                    &way.jitter,
-                    &way.loss,
-                    &way.reorder,
-                    &way.duplicate,
-                    &way.corrupt,
-                    &way.queue,
-                    &way.overhead,
-                ]
-            });
-            own.into_iter().chain(ways).flatten().any(|setting| setting.get_ref().contains(text))
+            link.get_ref().emulated().any(|(_, setting)| setting.get_ref().contains(text))
         });
+        let workload = self.workload.get_ref();
+        let in_workload = [Some(&workload.from), workload.to.as_ref(), workload.via.as_ref()]
+            .into_iter()
+            .flatten()
+            .any(|setting| setting.get_ref().contains(text))
+            || workload.streams.as_ref().is_some_and(|streams| match streams.get_ref() {
+                NumberOrText::Number(_) => false,
+                NumberOrText::Text(streams) => streams.contains(text),
+            });
         in_links
+            || in_workload
             || self.systems().any(|system| {
                 [&system.client, &system.server, &system.connect]
                     .into_iter()
@@ -430,6 +446,7 @@ const METRICS: &[&str] = &[
     "cpu_softirq_percent",
     "cpu_seconds_per_gbit.client",
     "cpu_seconds_per_gbit.server",
+    "cpu_seconds_per_gbit.system",
     "queue_kbyte.p50",
     "queue_kbyte.p95",
     "queue_kbyte.p99",

@@ -16,6 +16,20 @@ use units::{Bytes, Rate, Share, Span};
 pub struct LinkSettings {
     pub ends: [String; 2],
     pub mtu: u32,
+    pub medium: Medium,
+}
+
+/// What is between a link's ends.
+#[derive(Debug, Clone)]
+pub enum Medium {
+    /// Nothing: a veth pair.
+    Cable,
+    /// The emulator.
+    Emulated(Box<Directions>),
+}
+
+#[derive(Debug, Clone)]
+pub struct Directions {
     pub forward: DirectionSettings,
     pub backward: DirectionSettings,
 }
@@ -35,9 +49,15 @@ impl LabFile {
     fn link_at(&self, spec: &LinkSpec, axes: &Axes) -> Result<LinkSettings, FileError> {
         let [a, b] = spec.between.get_ref();
         let cell = Cell { lab: self, axes };
-        let round_trip = cell.round_trip(spec)?;
-        let forward = cell.direction(spec, &spec.forward, round_trip)?;
-        let backward = cell.direction(spec, &spec.backward, round_trip)?;
+        let medium = match spec.is_direct() {
+            true => Medium::Cable,
+            false => {
+                let round_trip = cell.round_trip(spec)?;
+                let forward = cell.direction(spec, &spec.forward, round_trip)?;
+                let backward = cell.direction(spec, &spec.backward, round_trip)?;
+                Medium::Emulated(Box::new(Directions { forward, backward }))
+            }
+        };
         let mtu = match &spec.mtu {
             None => 1500,
             Some(mtu) if (576..=9000).contains(mtu.get_ref()) => *mtu.get_ref(),
@@ -45,12 +65,75 @@ impl LabFile {
                 return Err(self.source.error(mtu.span(), "an MTU is from 576 to 9000 bytes"));
             }
         };
-        Ok(LinkSettings {
-            ends: [a.get_ref().clone(), b.get_ref().clone()],
-            mtu,
-            forward,
-            backward,
-        })
+        Ok(LinkSettings { ends: [a.get_ref().clone(), b.get_ref().clone()], mtu, medium })
+    }
+
+    /// Whether an emulator is at work in this lab.
+    pub(crate) fn is_emulated(&self) -> bool {
+        self.link.iter().any(|link| !link.get_ref().is_direct())
+    }
+}
+
+impl LinkSettings {
+    pub(crate) fn joins(&self, a: &str, b: &str) -> bool {
+        let [one, other] = &self.ends;
+        (one == a && other == b) || (one == b && other == a)
+    }
+
+    /// The emulated way from `a` to its neighbour.
+    pub(crate) fn way_from(&self, a: &str) -> Option<&LinkConfig> {
+        match &self.medium {
+            Medium::Cable => None,
+            Medium::Emulated(ways) if self.ends[0] == a => Some(&ways.forward.config),
+            Medium::Emulated(ways) => Some(&ways.backward.config),
+        }
+    }
+}
+
+impl LinkSpec {
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct.as_ref().is_some_and(|direct| *direct.get_ref())
+    }
+
+    /// Every setting of what an emulator would do, by the key it stands under.
+    pub(crate) fn emulated(&self) -> impl Iterator<Item = (String, &Spanned<String>)> {
+        let own = [
+            ("rate", &self.rate),
+            ("trace", &self.trace),
+            ("rtt", &self.rtt),
+            ("delay", &self.delay),
+            ("jitter", &self.jitter),
+            ("loss", &self.loss),
+            ("reorder", &self.reorder),
+            ("duplicate", &self.duplicate),
+            ("corrupt", &self.corrupt),
+            ("queue", &self.queue),
+            ("overhead", &self.overhead),
+        ];
+        let own =
+            own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.as_ref()?)));
+        let ways = [("forward", &self.forward), ("backward", &self.backward)];
+        own.chain(ways.into_iter().flat_map(|(way, spec)| {
+            spec.settings().map(move |(key, value)| (format!("{way}.{key}"), value))
+        }))
+    }
+}
+
+impl DirectionSpec {
+    fn settings(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
+        let all = [
+            ("rate", &self.rate),
+            ("trace", &self.trace),
+            ("delay", &self.delay),
+            ("jitter", &self.jitter),
+            ("loss", &self.loss),
+            ("reorder", &self.reorder),
+            ("duplicate", &self.duplicate),
+            ("corrupt", &self.corrupt),
+            ("queue", &self.queue),
+            ("overhead", &self.overhead),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)))
     }
 }
 

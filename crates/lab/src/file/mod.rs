@@ -9,12 +9,14 @@ mod link;
 mod locate;
 mod placeholders;
 mod schema;
+mod workload;
 
 pub(crate) use check::COMMAND_WORDS;
-pub use link::LinkSettings;
+pub use link::{Directions, LinkSettings, Medium};
 pub use locate::FileError;
 pub(crate) use locate::nearest;
 pub(crate) use placeholders::fill;
 pub use schema::{
     CellFilter, FormSpec, LabFile, ReferenceSpec, SystemKind, SystemSpec, WorkloadKind,
 };
+pub use workload::WorkloadSettings;

@@ -1,6 +1,8 @@
 use super::locate::{FileError, Source};
 use indexmap::IndexMap;
+use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
+use std::fmt::Formatter;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,8 +48,12 @@ pub struct LabFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
+    /// What the workload's `via` calls it.
+    pub name: Option<Spanned<String>>,
     #[serde(deserialize_with = "two_hosts")]
     pub between: Spanned<[Spanned<String>; 2]>,
+    /// A plain cable, without an emulator between its ends.
+    pub direct: Option<Spanned<bool>>,
     #[serde(default)]
     pub mtu: Option<Spanned<u32>>,
     #[serde(default)]
@@ -87,7 +93,7 @@ pub struct DirectionSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WorkloadKind {
-    /// One TCP transfer at full speed, by iperf3.
+    /// One TCP transfer at full speed.
     Bulk,
     /// The emulated link itself, judged by a flood, paced datagrams and time-stamped probes.
     LinkAccuracy,
@@ -98,11 +104,20 @@ pub enum WorkloadKind {
 pub struct WorkloadSpec {
     pub kind: WorkloadKind,
     pub from: Spanned<String>,
-    pub to: Spanned<String>,
-    #[serde(default = "one")]
-    pub streams: Spanned<u32>,
+    /// The host at the other end of a link; `via` names the way instead.
+    pub to: Option<Spanned<String>>,
+    /// A link's name, or `loopback`.
+    pub via: Option<Spanned<String>>,
+    pub streams: Option<Spanned<NumberOrText>>,
     /// Left out of every figure: start-up is not what is asked.
     pub omit: Option<Spanned<Span>>,
+}
+
+/// A number, or a text in which an axis stands for it.
+#[derive(Debug, Clone)]
+pub enum NumberOrText {
+    Number(u32),
+    Text(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -234,6 +249,32 @@ impl LabFile {
 impl SystemSpec {
     pub fn name(&self) -> &str {
         self.name.get_ref()
+    }
+}
+
+impl<'de> Deserialize<'de> for NumberOrText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberOrTextVisitor)
+    }
+}
+
+struct NumberOrTextVisitor;
+
+impl Visitor<'_> for NumberOrTextVisitor {
+    type Value = NumberOrText;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("u32")
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<NumberOrText, E> {
+        u32::try_from(number)
+            .map(NumberOrText::Number)
+            .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<NumberOrText, E> {
+        Ok(NumberOrText::Text(text.to_owned()))
     }
 }
 

@@ -1,34 +1,30 @@
 //! One TCP transfer at full speed, through the kernel alone or through a pair of programs.
 
+mod arrived;
+mod look;
+mod transfer;
+
 use super::external::{Pair, await_listener};
 use super::started::Started;
-use super::{Turn, Windowed, iperf3};
+use super::{PORT, Turn, Windowed, iperf3};
 use crate::Failure;
 use crate::file::SystemKind;
-use crate::outcome::Measurement;
 use crate::testbed::Testbed;
-use crate::watch::{Roles, Watch};
-use host::Namespace;
-use probe::tcp::{Filter, TcpSocket};
-use report::{Axes, Line, Series, Shape};
+use crate::watch::Roles;
 use std::net::SocketAddr;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
-use std::time::Duration;
-use units::{Bytes, Span, Time};
+use transfer::Transfer;
 
 pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
-    let workload = turn.lab.workload.get_ref();
-    let (from, to) = (workload.from.get_ref().as_str(), workload.to.get_ref().as_str());
+    let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
     let (client_host, server_host) = (testbed.namespace(from)?, testbed.namespace(to)?);
-    let direct = SocketAddr::new(testbed.address(to, from)?, iperf3::PORT);
+    let direct = SocketAddr::new(testbed.address(to, from)?, PORT);
     let everywhere = match turn.system.kind {
         // A tunnel's far end may reach the server over loopback as well.
-        SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), iperf3::PORT),
+        SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), PORT),
         _ => direct,
     };
     let mut server = Started::new(&server_host, iperf3::server_argv(everywhere), turn)?;
-    await_listener(&server_host, iperf3::PORT, &mut server, turn)?;
+    await_listener(&server_host, PORT, &mut server, turn)?;
     let mut pair = Pair::start(turn, testbed)?;
     let target = pair.as_ref().and_then(|pair| pair.connect).unwrap_or(direct);
     let congestion = turn.system.congestion.as_ref().map(|name| name.get_ref().as_str());
@@ -36,403 +32,17 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         to: target,
         duration: turn.duration,
         omit: turn.omit,
-        streams: *workload.streams.get_ref(),
+        streams: turn.ends.streams,
         congestion,
     };
     let program = Started::new(&client_host, client.argv(), turn)?;
-    let roles = match &pair {
-        Some(pair) => Roles {
-            client: vec![pair.client.pid()],
-            server: vec![pair.server.pid()],
-            emulator_tid: testbed.emulator_tid(),
-        },
-        None => Roles {
-            client: vec![program.pid()],
-            server: vec![server.pid()],
-            emulator_tid: testbed.emulator_tid(),
-        },
+    let emulator_tid = testbed.emulator_tid();
+    let (client, server_side) = match &pair {
+        Some(pair) => (pair.client.pid(), pair.server.pid()),
+        None => (program.pid(), server.pid()),
     };
+    let roles = Roles { client: vec![client], server: vec![server_side], emulator_tid };
     let mut transfer =
         Transfer { turn, program, server, pair: pair.as_mut(), target, roles, seen: Vec::new() };
     transfer.follow(&client_host, &server_host, testbed)
-}
-
-struct Transfer<'a> {
-    turn: &'a Turn<'a>,
-    program: Started,
-    server: Started,
-    pair: Option<&'a mut Pair>,
-    target: SocketAddr,
-    roles: Roles,
-    seen: Vec<Look>,
-}
-
-/// What had come to the far end's sockets at one moment. iperf3's own figure divides what arrives until
-/// its last message by the time of its first: over a long path with a full queue that is more than the
-/// link carries.
-struct Arrived {
-    at: Time,
-    bytes: u64,
-}
-
-impl Arrived {
-    fn read(far: &Namespace) -> Result<Self, Failure> {
-        let filter = Filter::established().local_port(iperf3::PORT);
-        let sockets = far.run(|| Ok(probe::tcp::sockets(&filter)))??;
-        let at = probe::clock::now();
-        let counts = sockets.iter().filter_map(|s| Some(s.info.as_ref()?.bytes_received?.count()));
-        Ok(Self { at, bytes: counts.sum() })
-    }
-
-    /// In Mbit/s.
-    fn rate_since(&self, earlier: &Self) -> Option<f64> {
-        let elapsed = self.at.since(earlier.at).secs_f64();
-        let bytes = self.bytes.checked_sub(earlier.bytes)?;
-        (elapsed > 0.0).then(|| bytes as f64 * 8e-6 / elapsed)
-    }
-}
-
-/// The measured connections at one moment.
-struct Look {
-    at: Time,
-    sockets: Vec<TcpSocket>,
-}
-
-impl Transfer<'_> {
-    fn follow(
-        &mut self,
-        inside: &Namespace,
-        far: &Namespace,
-        testbed: &Testbed,
-    ) -> Result<Windowed, Failure> {
-        let turn = self.turn;
-        let begun = self.await_data(inside, testbed)?;
-        let opens = begun + Span::from_secs(iperf3::whole_seconds(turn.omit));
-        let closes = opens + Span::from_secs(iperf3::whole_seconds(turn.duration));
-        if let Some(status) = self.look_until(opens, inside, testbed)? {
-            return Err(self.early_end(status));
-        }
-        let arrived = Arrived::read(far)?;
-        let before = Watch::read(&self.roles)?;
-        let (after, at_end) = self.watch_until(closes - LAST_LOOK, inside, far, testbed)?;
-        self.await_end(closes + AFTERMATH, testbed)?;
-        let window = before.taken()..after.taken();
-        let mut result = Measurement::default();
-        let goodput = at_end.rate_since(&arrived);
-        if goodput.is_none() {
-            let text = "the connection's far end was gone before the transfer's";
-            return Err(Failure::Workload(text.to_owned()));
-        }
-        self.read_result(goodput, &mut result)?;
-        after.account(&before, turn.cpus, goodput, &mut result);
-        self.read_sockets(&window, &mut result);
-        result.series = self.series(begun);
-        result.congestion_control = self
-            .seen
-            .last()
-            .and_then(|look| look.sockets.first())
-            .and_then(|socket| socket.congestion_control.clone());
-        Ok(Windowed { window, result })
-    }
-
-    /// Waits for the first data on as many connections as were asked for, and for the right algorithm.
-    fn await_data(&mut self, inside: &Namespace, testbed: &Testbed) -> Result<Time, Failure> {
-        let deadline = probe::clock::now() + BEGUN_WITHIN;
-        let streams = *self.turn.lab.workload.get_ref().streams.get_ref() as usize;
-        loop {
-            let look = self.look(inside)?;
-            if look.sockets.len() >= streams {
-                self.check_algorithm(&look)?;
-                let at = look.at;
-                self.seen.push(look);
-                return Ok(at);
-            }
-            if let Some(status) = self.program.wait(Duration::from_millis(2))? {
-                return Err(self.early_end(status));
-            }
-            self.check_alive(testbed)?;
-            if probe::clock::now() > deadline {
-                let patience = BEGUN_WITHIN.secs_f64();
-                let text = format!("no data went over {} within {patience:.0} s", self.target);
-                return Err(Failure::Workload(text));
-            }
-        }
-    }
-
-    fn look(&self, inside: &Namespace) -> Result<Look, Failure> {
-        let filter = Filter::established().remote(self.target);
-        let sockets = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
-        let carries = |socket: &TcpSocket| {
-            let sent = socket.info.as_ref().and_then(|info| info.bytes_acked);
-            // iperf3's control connection has passed some hundred bytes by then.
-            sent.is_some_and(|sent| sent > CONTROL_AT_MOST)
-        };
-        let at = probe::clock::now();
-        Ok(Look { at, sockets: sockets.into_iter().filter(carries).collect() })
-    }
-
-    fn check_algorithm(&self, look: &Look) -> Result<(), Failure> {
-        let Some(wanted) = &self.turn.system.congestion else { return Ok(()) };
-        for socket in &look.sockets {
-            let has = socket.congestion_control.as_deref().unwrap_or("(unknown)");
-            if has != wanted.get_ref() {
-                let text =
-                    format!("the connection runs {has} though {} was asked for", wanted.get_ref());
-                return Err(Failure::Workload(text));
-            }
-        }
-        Ok(())
-    }
-
-    /// The machine's clocks at the last moment before `until` at which iperf3 was alive: afterwards
-    /// sockets and processes are gone. Its own time began up to a lost packet's timeout before its
-    /// first data was seen, so it may end that much earlier than it seems to have to.
-    fn watch_until(
-        &mut self,
-        until: Time,
-        inside: &Namespace,
-        far: &Namespace,
-        testbed: &Testbed,
-    ) -> Result<(Watch, Arrived), Failure> {
-        let mut latest: Option<(Watch, Arrived)> = None;
-        loop {
-            let stop = until.min(probe::clock::now() + WATCH_EVERY);
-            let ended = self.look_until(stop, inside, testbed)?;
-            let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
-            let ended = ended.or(self.program.wait(Duration::ZERO)?);
-            // The far end closes its sockets as soon as its own time is over.
-            if let Some(before_it) = latest.take_if(|(_, arrived)| watch.1.bytes < arrived.bytes) {
-                return Ok(before_it);
-            }
-            match (ended, latest.take()) {
-                (None, _) if stop == until => return Ok(watch),
-                (None, _) => latest = Some(watch),
-                (Some(status), Some(before_it)) if status.success() => return Ok(before_it),
-                (Some(status), _) => return Err(self.early_end(status)),
-            }
-        }
-    }
-
-    /// How iperf3 ended, if it did.
-    fn look_until(
-        &mut self,
-        until: Time,
-        inside: &Namespace,
-        testbed: &Testbed,
-    ) -> Result<Option<ExitStatus>, Failure> {
-        loop {
-            let left = until.since(probe::clock::now());
-            if left == Span::ZERO {
-                return Ok(None);
-            }
-            if let Some(status) = self.program.wait(left.min(LOOK_EVERY).as_duration())? {
-                return Ok(Some(status));
-            }
-            self.check_alive(testbed)?;
-            let look = self.look(inside)?;
-            self.check_algorithm(&look)?;
-            self.seen.push(look);
-        }
-    }
-
-    fn await_end(&mut self, deadline: Time, testbed: &Testbed) -> Result<(), Failure> {
-        loop {
-            if let Some(status) = self.program.wait(Duration::from_millis(50))? {
-                return if status.success() { Ok(()) } else { Err(self.early_end(status)) };
-            }
-            self.check_alive(testbed)?;
-            if probe::clock::now() > deadline {
-                let text = "iperf3 did not come to an end after its time was over";
-                return Err(Failure::Workload(text.to_owned()));
-            }
-        }
-    }
-
-    fn check_alive(&mut self, testbed: &Testbed) -> Result<(), Failure> {
-        if self.turn.cancel.is_cancelled() {
-            return Err(Failure::Interrupted);
-        }
-        if !testbed.emulator_runs() {
-            return Err(Failure::Workload("the emulated link died".to_owned()));
-        }
-        match self.pair.as_mut().and_then(|pair| pair.failure(Duration::ZERO)) {
-            Some(failure) => Err(failure),
-            None => Ok(()),
-        }
-    }
-
-    /// Why the client gave up. What it says itself may be but the consequence of another's end, which
-    /// it can notice first.
-    fn early_end(&mut self, status: ExitStatus) -> Failure {
-        if let Some(cause) = self.pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)) {
-            return cause;
-        }
-        if let Ok(Some(status)) = self.server.wait(CAUSE_WITHIN)
-            && status.signal().is_some()
-        {
-            return self.server.early_end(status);
-        }
-        match self.output() {
-            Err(said) if said.starts_with("iperf3: ") => {
-                Failure::Workload(said + &self.algorithms())
-            }
-            _ => self.program.early_end(status),
-        }
-    }
-
-    /// What could have been asked for, where the kernel refused what was.
-    fn algorithms(&self) -> String {
-        let Some(wanted) = self.turn.system.congestion.as_ref().map(|name| name.get_ref()) else {
-            return String::new();
-        };
-        match host::read_sysctl("net.ipv4.tcp_available_congestion_control") {
-            Some(known) if !known.split(' ').any(|name| name == wanted) => {
-                let known = known.replace(' ', ", ");
-                format!(" ({wanted} was asked for; this kernel has {known})")
-            }
-            _ => String::new(),
-        }
-    }
-
-    fn output(&self) -> Result<iperf3::Output, String> {
-        let text = self.program.output().map_err(|error| error.to_string())?;
-        iperf3::Output::parse(&text)
-    }
-
-    fn read_result(
-        &mut self,
-        goodput: Option<f64>,
-        result: &mut Measurement,
-    ) -> Result<(), Failure> {
-        let end = self.output().map_err(Failure::Workload)?.end;
-        let (Some(sent), Some(received)) = (&end.sum_sent, &end.sum_received) else {
-            return Err(Failure::Workload("iperf3 gave no totals".to_owned()));
-        };
-        if let (Some(wanted), Some(had)) =
-            (&self.turn.system.congestion, &end.sender_tcp_congestion)
-            && wanted.get_ref() != had
-        {
-            let text = format!("iperf3 ended with {had} though {} was asked for", wanted.get_ref());
-            return Err(Failure::Workload(text));
-        }
-        result.record("goodput_mbit_s", "Mbit/s", goodput);
-        result.record("sender_mbit_s", "Mbit/s", Some(sent.bits_per_second / 1e6));
-        if end.streams.len() > 1 {
-            let rates: Vec<f64> = end
-                .streams
-                .iter()
-                .filter_map(|stream| Some(stream.receiver.as_ref()?.bits_per_second))
-                .collect();
-            result.record("jain", "", jain(&rates));
-        }
-        let asked = iperf3::whole_seconds(self.turn.duration) as f64;
-        if (received.seconds - asked).abs() > 0.2 * asked {
-            result.warnings.push(format!(
-                "iperf3's receiver counted {:.1} s instead of {asked:.0} s",
-                received.seconds
-            ));
-        }
-        // The server has done its one run; give it the moment to say so before it is stopped.
-        let _ = self.server.wait(Duration::from_millis(200));
-        Ok(())
-    }
-
-    /// What the kernel told of the connections themselves inside the window.
-    fn read_sockets(&self, window: &std::ops::Range<Time>, result: &mut Measurement) {
-        // Behind a pair of programs the workload's connection ends at the near one.
-        if self.pair.is_some() {
-            return;
-        }
-        let inside: Vec<&Look> = self.seen.iter().filter(|l| window.contains(&l.at)).collect();
-        let (Some(first), Some(last)) = (inside.first(), inside.last()) else { return };
-        let total =
-            |look: &Look, field: fn(&probe::tcp::TcpInfo) -> Option<Bytes>| -> Option<u64> {
-                let counts = look.sockets.iter().map(|s| Some(field(s.info.as_ref()?)?.count()));
-                counts.sum()
-            };
-        let grown = |field| Some(total(last, field)?.saturating_sub(total(first, field)?) as f64);
-        let sent = grown(|info| info.bytes_sent);
-        let again = grown(|info| info.bytes_retrans);
-        if let (Some(sent), Some(again)) = (sent, again) {
-            result.record("retransmit_percent", "%", (sent > 0.0).then(|| again / sent * 100.0));
-        }
-        let trips: Vec<f64> = inside
-            .iter()
-            .flat_map(|look| &look.sockets)
-            .filter_map(|socket| Some(socket.info.as_ref()?.rtt?.micros_f64()))
-            .collect();
-        result.record_quantiles("rtt_us", "µs", &trips, &["p50", "p99"]);
-    }
-
-    fn series(&self, begun: Time) -> Vec<Series> {
-        let times: Vec<f64> =
-            self.seen.iter().map(|look| look.at.since(begun).secs_f64()).collect();
-        let mut window = Vec::new();
-        let mut trip = Vec::new();
-        let mut pace = vec![None];
-        for look in &self.seen {
-            let first = look.sockets.first().and_then(|socket| socket.info.as_ref());
-            window.push(first.and_then(|i| Some(i.cwnd()?.count() as f64 / 1000.0)));
-            trip.push(first.and_then(|i| Some(i.rtt?.millis_f64())));
-        }
-        for pair in self.seen.windows(2) {
-            let acked = |look: &Look| -> Option<u64> {
-                look.sockets.iter().map(|s| Some(s.info.as_ref()?.bytes_acked?.count())).sum()
-            };
-            let elapsed = pair[1].at.since(pair[0].at).secs_f64();
-            let bytes = acked(&pair[1]).zip(acked(&pair[0])).map(|(b, a)| b.saturating_sub(a));
-            pace.push(bytes.filter(|_| elapsed > 0.0).map(|b| b as f64 * 8e-6 / elapsed));
-        }
-        pace.truncate(times.len());
-        let line = |name: &str, unit: &str, values| Line {
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-            values,
-        };
-        let series = |name: &str, lines| Series {
-            name: name.to_owned(),
-            system: self.turn.system.name().to_owned(),
-            axes: Axes::clone(self.turn.axes),
-            repeat: 0,
-            block: 0,
-            valid: true,
-            shape: Shape::Lines,
-            time_s: times.clone(),
-            lines,
-        };
-        vec![
-            series("throughput", vec![line("acknowledged", "Mbit/s", pace)]),
-            series("rtt", vec![line("smoothed", "ms", trip)]),
-            series("cwnd", vec![line("congestion window", "kB", window)]),
-        ]
-    }
-}
-
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n for one taking all.
-fn jain(rates: &[f64]) -> Option<f64> {
-    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-    let sum: f64 = rates.iter().sum();
-    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
-}
-
-const WATCH_EVERY: Span = Span::from_millis(250);
-const LOOK_EVERY: Span = Span::from_millis(100);
-const LAST_LOOK: Span = Span::from_millis(60);
-/// The exchange of results passes a lossy path as well, and each loss there costs a timeout.
-const AFTERMATH: Span = Span::from_secs(30);
-const CAUSE_WITHIN: Duration = Duration::from_millis(200);
-const BEGUN_WITHIN: Span = Span::from_secs(20);
-const CONTROL_AT_MOST: Bytes = Bytes::new(4_096);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jain_knows_fair_from_unfair() {
-        assert_eq!(jain(&[5.0, 5.0]), Some(1.0));
-        assert_eq!(jain(&[10.0, 0.0]), Some(0.5));
-        assert_eq!(jain(&[]), None);
-        assert_eq!(jain(&[0.0]), None);
-    }
 }

@@ -46,12 +46,11 @@ impl Pair {
         let (Some(server), Some(client)) = (&turn.system.server, &turn.system.client) else {
             return Ok(None);
         };
-        let workload = turn.lab.workload.get_ref();
-        let (from, to) = (workload.from.get_ref().as_str(), workload.to.get_ref().as_str());
+        let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
         let fill = |text: &str| -> Result<String, Failure> {
             let client = testbed.address(from, to)?.to_string();
             let server = testbed.address(to, from)?.to_string();
-            let port = super::iperf3::PORT.to_string();
+            let port = super::PORT.to_string();
             crate::file::fill(text, &crate::file::COMMAND_WORDS, |name| match name {
                 "client" => Some(client.clone()),
                 "server" => Some(server.clone()),

@@ -4,7 +4,6 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use units::Span;
 
-pub(super) const PORT: u16 = 5201;
 pub(super) const PROGRAM: &str = "iperf3";
 
 /// One client run.

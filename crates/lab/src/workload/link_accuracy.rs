@@ -126,8 +126,7 @@ fn exchange(
     silence: Span,
     send: impl FnOnce(&std::net::UdpSocket, &AtomicBool) -> Result<(), Failure> + Send,
 ) -> Result<Vec<Receipt>, Failure> {
-    let workload = turn.lab.workload.get_ref();
-    let (from, to) = (workload.from.get_ref().as_str(), workload.to.get_ref().as_str());
+    let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
     let near = SocketAddr::new(testbed.address(from, to)?, 0);
     let far = SocketAddr::new(testbed.address(to, from)?, 5_202);
     let (near_host, far_host) = (testbed.namespace(from)?, testbed.namespace(to)?);

@@ -12,7 +12,7 @@ pub(crate) use external::words as command_words;
 pub(crate) use external::{is_installed, missing_programs, open_quote};
 pub(crate) use stream::Stream;
 
-use crate::file::{LabFile, SystemSpec, WorkloadKind};
+use crate::file::{LabFile, SystemSpec, WorkloadKind, WorkloadSettings};
 use crate::outcome::Measurement;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::{Cancel, Failure, links};
@@ -25,6 +25,7 @@ pub(crate) struct Turn<'a> {
     pub lab: &'a LabFile,
     pub system: &'a SystemSpec,
     pub axes: &'a Axes,
+    pub ends: &'a WorkloadSettings,
     pub form: Form,
     pub duration: Span,
     pub omit: Span,
@@ -40,7 +41,9 @@ impl Turn<'_> {
     pub(crate) fn measure(&self) -> Result<Measurement, Failure> {
         let cables =
             self.lab.links_at(self.axes).map_err(|error| Failure::Workload(error.to_string()))?;
-        let expected = cables.first().map(|cable| cable.forward.config.clone());
+        let WorkloadSettings { from, to, .. } = self.ends;
+        let expected = cables.iter().find(|cable| cable.joins(from, to));
+        let expected = expected.and_then(|cable| cable.way_from(from)).cloned();
         let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
         let measured = match (self.lab.workload.get_ref().kind, expected) {
             (WorkloadKind::Bulk, _) => bulk::measure(self, &testbed),
@@ -51,7 +54,7 @@ impl Turn<'_> {
                 Err(Failure::Workload("the lab has no link to judge".to_owned()))
             }
         };
-        let died = !testbed.emulator_runs();
+        let died = testbed.is_broken();
         let started = testbed.started();
         let seen = testbed.finish();
         match (measured, seen) {
@@ -61,8 +64,18 @@ impl Turn<'_> {
             (Err(failure), _) => Err(failure),
             (Ok(_), Err(cause)) => Err(cause),
             (Ok(Windowed { window, mut result }), Ok(seen)) => {
-                let system = self.system.name();
-                links::account(self.lab, system, self.axes, &window, started, &seen, &mut result);
+                if let Some(seen) = seen {
+                    let system = self.system.name();
+                    links::account(
+                        self.ends,
+                        system,
+                        self.axes,
+                        &window,
+                        started,
+                        &seen,
+                        &mut result,
+                    );
+                }
                 Ok(result)
             }
         }
@@ -75,3 +88,6 @@ pub(crate) struct Windowed {
     pub(crate) window: std::ops::Range<units::Time>,
     pub(crate) result: Measurement,
 }
+
+/// Where the workload's server listens, whoever makes the traffic: iperf3's own.
+const PORT: u16 = 5201;

@@ -1,0 +1,130 @@
+//! The workload of the file, with the values of one cell put in.
+
+use super::locate::{FileError, nearest};
+use super::placeholders::fill;
+use super::schema::{LabFile, NumberOrText, WorkloadKind};
+use report::Axes;
+use toml::Spanned;
+
+/// Who sends to whom in one cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkloadSettings {
+    pub from: String,
+    /// The same host where the way is its loopback.
+    pub to: String,
+    pub streams: u32,
+}
+
+impl LabFile {
+    /// The workload of the cell at `axes`.
+    pub fn workload_at(&self, axes: &Axes) -> Result<WorkloadSettings, FileError> {
+        let spec = self.workload.get_ref();
+        let filled = |text: &Spanned<String>| {
+            let known: Vec<&str> = axes.keys().map(String::as_str).collect();
+            fill(text.get_ref(), &known, |name| axes.get(name).cloned())
+                .map_err(|message| self.source.error(text.span(), message))
+        };
+        let from = filled(&spec.from)?;
+        self.known_host(&from, spec.from.span())?;
+        let to = match (&spec.to, &spec.via) {
+            (Some(to), None) => self.neighbour(&from, &filled(to)?, to)?,
+            (None, Some(via)) => self.far_end(&from, &filled(via)?, via)?,
+            (Some(_), Some(via)) => {
+                let message = "`to` and `via` both say where the data goes: keep one";
+                return Err(self.source.error(via.span(), message));
+            }
+            (None, None) => {
+                let message = "`to` is missing here, or `via`: where does the data go?";
+                return Err(self.source.error(self.workload.span(), message));
+            }
+        };
+        Ok(WorkloadSettings { from, to, streams: self.streams_at(axes)? })
+    }
+
+    /// `to`, if a link joins it to `from`.
+    fn neighbour(
+        &self,
+        from: &str,
+        to: &str,
+        written: &Spanned<String>,
+    ) -> Result<String, FileError> {
+        self.known_host(to, written.span())?;
+        let wrong = |message| Err(self.source.error(written.span(), message));
+        if from == to {
+            return wrong(format!(
+                "a workload from `{from}` to itself: if its loopback is meant, write \
+                 `via = \"{LOOPBACK}\"` instead of `to`"
+            ));
+        }
+        if !self.link.iter().any(|link| link.get_ref().other_end(from) == Some(to)) {
+            return wrong(format!("no `[[link]]` joins `{from}` and `{to}` for the workload"));
+        }
+        Ok(to.to_owned())
+    }
+
+    /// Where the way called `via` leads from `from`.
+    fn far_end(
+        &self,
+        from: &str,
+        via: &str,
+        written: &Spanned<String>,
+    ) -> Result<String, FileError> {
+        let wrong = |message| Err(self.source.error(written.span(), message));
+        if via == LOOPBACK {
+            return match self.workload.get_ref().kind {
+                WorkloadKind::Bulk => Ok(from.to_owned()),
+                WorkloadKind::LinkAccuracy => {
+                    wrong(format!("only an emulated link can be judged, not `{LOOPBACK}`"))
+                }
+            };
+        }
+        let named = |link: &&super::schema::LinkSpec| {
+            link.name.as_ref().is_some_and(|name| name.get_ref() == via)
+        };
+        let Some(link) = self.link.iter().map(Spanned::get_ref).find(named) else {
+            let names = self.link.iter().filter_map(|link| link.get_ref().name.as_ref());
+            let known: Vec<&str> =
+                names.map(|name| name.get_ref().as_str()).chain([LOOPBACK]).collect();
+            let hint = nearest(via, known.iter().copied());
+            return wrong(match hint.is_empty() {
+                true => format!("no way `{via}`; known: {}", known.join(", ")),
+                false => format!("no way `{via}`{hint}"),
+            });
+        };
+        match link.other_end(from) {
+            Some(to) => Ok(to.to_owned()),
+            None => wrong(format!("link `{via}` does not begin at `{from}`")),
+        }
+    }
+
+    fn streams_at(&self, axes: &Axes) -> Result<u32, FileError> {
+        let Some(written) = &self.workload.get_ref().streams else { return Ok(1) };
+        let wrong = |message| self.source.error(written.span(), message);
+        let count = match written.get_ref() {
+            NumberOrText::Number(count) => *count,
+            NumberOrText::Text(text) => {
+                let known: Vec<&str> = axes.keys().map(String::as_str).collect();
+                let filled = fill(text, &known, |name| axes.get(name).cloned()).map_err(wrong)?;
+                filled.parse().map_err(|_| wrong(format!("`{filled}` is no number of streams")))?
+            }
+        };
+        match (1..=128).contains(&count) {
+            true => Ok(count),
+            false => Err(wrong("`streams` is from 1 to 128".to_owned())),
+        }
+    }
+}
+
+impl super::schema::LinkSpec {
+    fn other_end(&self, host: &str) -> Option<&str> {
+        let [a, b] = self.between.get_ref();
+        match (a.get_ref() == host, b.get_ref() == host) {
+            (true, _) => Some(b.get_ref()),
+            (_, true) => Some(a.get_ref()),
+            _ => None,
+        }
+    }
+}
+
+/// What `via` calls the way from a host to itself.
+pub(super) const LOOPBACK: &str = "loopback";

@@ -1,0 +1,59 @@
+use super::super::PORT;
+use crate::Failure;
+use host::Namespace;
+use units::Time;
+
+/// What had come to the far end's sockets at one moment. A program's own figure may divide what arrives
+/// until its last message by the time of its first: over a long path with a full queue that is more than
+/// the link carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Arrived {
+    pub(super) at: Time,
+    pub(super) bytes: u64,
+}
+
+impl Arrived {
+    pub(super) fn read(far: &Namespace) -> Result<Self, Failure> {
+        let filter = probe::tcp::Filter::established().local_port(PORT);
+        let sockets = far.run(|| Ok(probe::tcp::sockets(&filter)))??;
+        let at = probe::clock::now();
+        let counts = sockets.iter().filter_map(|s| Some(s.info.as_ref()?.bytes_received?.count()));
+        Ok(Self { at, bytes: counts.sum() })
+    }
+
+    /// In Mbit/s; `None` where no time passed, or where fewer bytes are left than there were, which
+    /// means that sockets were closed meanwhile.
+    pub(super) fn rate_since(&self, earlier: &Self) -> Option<f64> {
+        let elapsed = self.at.since(earlier.at).secs_f64();
+        let bytes = self.bytes.checked_sub(earlier.bytes)?;
+        (elapsed > 0.0).then(|| bytes as f64 * 8e-6 / elapsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Span;
+
+    fn at(millis: u64, bytes: u64) -> Arrived {
+        Arrived { at: Time::default() + Span::from_millis(millis), bytes }
+    }
+
+    #[test]
+    fn a_rate_is_the_bits_between_two_looks_over_the_time_between_them() {
+        // 12.5 MB in a second are 100 Mbit in a second, whatever had come before.
+        assert_eq!(at(1_000, 12_500_000).rate_since(&at(0, 0)), Some(100.0));
+        assert_eq!(at(5_500, 112_500_000).rate_since(&at(4_500, 100_000_000)), Some(100.0));
+        // A look over half the time sees half the bytes and the same rate.
+        assert_eq!(at(500, 6_250_000).rate_since(&at(0, 0)), Some(100.0));
+        assert_eq!(at(1_000, 7).rate_since(&at(0, 7)), Some(0.0));
+    }
+
+    #[test]
+    fn what_cannot_be_a_rate_is_none() {
+        let early = at(1_000, 5_000);
+        assert_eq!(early.rate_since(&early), None, "no time");
+        assert_eq!(at(2_000, 4_999).rate_since(&early), None, "a socket is gone");
+        assert_eq!(early.rate_since(&at(2_000, 0)), None, "backwards");
+    }
+}
