@@ -1,0 +1,74 @@
+use super::cpu_time;
+use nix::sys::resource::UsageWho;
+use probe::process::{CpuTime, Thread};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The threads of one test in a process of several. Clones are the same account.
+#[derive(Debug, Clone, Default)]
+pub struct CpuAccount(Arc<Mutex<Entries>>);
+
+/// The calling thread is charged to the test as long as this lives.
+#[derive(Debug)]
+pub struct Counted {
+    account: CpuAccount,
+    tid: u32,
+    begun: CpuTime,
+    /// It stays on its thread, whose clock it reads at the end.
+    _own: PhantomData<*const ()>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    running: Vec<(u32, CpuTime)>,
+    ended: CpuTime,
+}
+
+impl CpuAccount {
+    /// Charges the calling thread's CPU time from now on.
+    pub fn enter(&self) -> Counted {
+        let begun = cpu_time(UsageWho::RUSAGE_THREAD);
+        // As /proc numbers it: with another process namespace's /proc mounted, gettid would name
+        // a stranger.
+        let tid = Thread::own().map_or(0, |thread| thread.tid);
+        self.entries().running.push((tid, begun));
+        Counted { account: self.clone(), tid, begun, _own: PhantomData }
+    }
+
+    /// By all threads so far. What runs is known to 10 ms, what has ended exactly.
+    pub fn used(&self) -> CpuTime {
+        let entries = self.entries();
+        entries.running.iter().fold(entries.ended, |sum, (tid, begun)| {
+            // A thread that /proc does not show is charged when it leaves.
+            let now = Thread::read(*tid).map_or(*begun, |thread| split(thread.cpu));
+            sum.plus(&now.since(begun))
+        })
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let used = cpu_time(UsageWho::RUSAGE_THREAD).since(&self.begun);
+        let mut entries = self.account.entries();
+        if let Some(place) = entries.running.iter().position(|(tid, _)| *tid == self.tid) {
+            entries.running.swap_remove(place);
+        }
+        entries.ended = entries.ended.plus(&used);
+    }
+}
+
+/// The exact time, divided as the ticks are: that is how the kernel itself divides it
+/// (cputime_adjust, kernel/sched/cputime.c).
+fn split(cpu: CpuTime) -> CpuTime {
+    let ticks = (cpu.user + cpu.system).nanos();
+    let (Some(precise), 1..) = (cpu.precise, ticks) else {
+        return CpuTime { precise: None, ..cpu };
+    };
+    let user = u128::from(precise.nanos()) * u128::from(cpu.user.nanos()) / u128::from(ticks);
+    let user = units::Span::from_nanos(u64::try_from(user).unwrap_or(u64::MAX));
+    CpuTime { user, system: precise - user, precise: None }
+}

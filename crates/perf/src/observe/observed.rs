@@ -1,0 +1,166 @@
+use super::Series;
+use super::cpu::CpuOf;
+use super::tcp::Path;
+use crate::event::{CpuUse, Latency, LatencySource};
+use serde_json::{Map, Value, json};
+use units::{Bytes, Rate, Span};
+
+/// What was seen beside the streams of one test, over the measured window.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    pub cpu: CpuUse,
+    pub cpu_of: CpuOf,
+    /// One for each TCP stream.
+    pub paths: Vec<Path>,
+    pub idle: Option<Latency>,
+    pub loaded: Option<Latency>,
+    /// Of the whole test, what was omitted included; empty without probes.
+    pub series: Vec<Series>,
+    /// What a reader of the figures must know.
+    pub warnings: Vec<String>,
+    /// CPU time the observing took.
+    pub cost: Span,
+}
+
+impl Observed {
+    pub fn path(&self, id: u32) -> Option<&Path> {
+        self.paths.iter().find(|path| path.id == id)
+    }
+
+    /// Everything but the series, small enough to be sent to the peer.
+    pub fn summary(&self) -> Value {
+        json!({
+            "cpu": cpu(&self.cpu),
+            "cpu_of": self.cpu_of,
+            "streams": self.paths.iter().map(path).collect::<Vec<_>>(),
+            "latency": {
+                "idle": self.idle.as_ref().map(latency),
+                "loaded": self.loaded.as_ref().map(latency),
+            },
+            "warnings": self.warnings,
+            "probe_cpu_seconds": self.cost.secs_f64(),
+        })
+    }
+
+    /// The summary and all series.
+    pub fn to_json(&self) -> Value {
+        let mut whole = self.summary();
+        if let Value::Object(object) = &mut whole {
+            let series = serde_json::to_value(&self.series).unwrap_or_default();
+            object.insert("series".to_owned(), series);
+        }
+        whole
+    }
+}
+
+/// What is said of cores that had nothing left.
+pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
+    // With next to no work of ours, whatever fills a core is not the test.
+    let ours = cpu.user + cpu.system;
+    let full = cpu
+        .cores
+        .iter()
+        .filter(|core| pinned.is_empty() || pinned.contains(&core.core))
+        .filter(|core| core.busy > FULL && (ours > NOTABLE || core.softirq > NOTABLE))
+        .max_by(|a, b| a.busy.total_cmp(&b.busy))?;
+    Some(format!(
+        "this end had less than {:.0} % idle CPU on core {} ({:.0} % of it in softirqs): the figure is the \
+         machine's, not the path's",
+        100.0 - FULL,
+        full.core,
+        full.softirq,
+    ))
+}
+
+fn cpu(used: &CpuUse) -> Value {
+    let core = |core: &crate::event::CoreUse| {
+        json!({
+            "core": core.core,
+            "busy_percent": rounded(core.busy),
+            "softirq_percent": rounded(core.softirq),
+        })
+    };
+    json!({
+        "user_percent": rounded(used.user),
+        "system_percent": rounded(used.system),
+        "cores": used.cores.iter().map(core).collect::<Vec<_>>(),
+    })
+}
+
+fn latency(latency: &Latency) -> Value {
+    let by = match latency.by {
+        LatencySource::Echo => "echo",
+        LatencySource::Ping => "ping",
+        LatencySource::TcpInfo => "tcp_info",
+    };
+    json!({
+        "by": by,
+        "samples": latency.samples,
+        "lost": latency.lost,
+        "p50_us": latency.p50.micros_f64(),
+        "p99_us": latency.p99.micros_f64(),
+        "max_us": latency.max.micros_f64(),
+    })
+}
+
+/// What the kernel did not tell is left out.
+fn path(path: &Path) -> Value {
+    let micros = |span: Option<Span>| span.map(|span| json!(span.micros_f64()));
+    let bytes = |count: Option<Bytes>| count.map(|count| json!(count.count()));
+    let facts = &path.facts;
+    let limited = path.limited.map(|limited| {
+        json!({
+            "application_percent": rounded(limited.application.percent()),
+            "receive_window_percent": rounded(limited.receive_window.percent()),
+            "send_buffer_percent": rounded(limited.send_buffer.percent()),
+            "congestion_percent": rounded(limited.congestion.percent()),
+        })
+    });
+    let known = [
+        ("id", Some(json!(path.id))),
+        ("sender", Some(json!(path.sends))),
+        ("limited_by", limited),
+        ("min_rtt_us", micros(facts.min_rtt)),
+        ("mean_rtt_us", micros(facts.mean_rtt)),
+        ("max_rtt_us", micros(facts.max_rtt)),
+        ("least_rtt_us", micros(path.least_rtt)),
+        ("max_cwnd_bytes", bytes(facts.max_cwnd)),
+        ("max_send_window_bytes", bytes(facts.max_send_window)),
+        ("delivery_rate_bit_s", path.delivery_rate.map(|rate| json!(Rate::bits_per_second(rate)))),
+        ("delivery_rate_app_limited", path.delivery_rate_app_limited.map(Value::from)),
+        ("retransmits", path.retransmits.map(Value::from)),
+        ("retransmit_percent", path.retransmit_share.map(|share| json!(rounded(share.percent())))),
+        ("retransmitted_bytes", bytes(facts.bytes_retransmitted)),
+        ("timeouts", path.timeouts.map(Value::from)),
+        ("reorder_seen", facts.reorder_seen.map(Value::from)),
+        ("busy_us", micros(facts.busy)),
+        ("receive_window_limited_us", micros(facts.rwnd_limited)),
+        ("send_buffer_limited_us", micros(facts.sndbuf_limited)),
+    ];
+    let known = known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(known.collect::<Map<_, _>>())
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// Percent of a core.
+const FULL: f64 = 95.0;
+const NOTABLE: f64 = 20.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::CoreUse;
+
+    #[test]
+    fn a_full_core_is_told_of_where_the_test_runs() {
+        let core = |core, busy| CoreUse { core, busy, softirq: 3.0 };
+        let used = |user| CpuUse { user, system: 0.0, cores: vec![core(0, 12.0), core(1, 99.0)] };
+        let warned = busy_cores(&used(90.0), &[]).unwrap();
+        assert!(warned.contains("less than 5 % idle CPU on core 1 (3 %"), "{warned}");
+        assert_eq!(busy_cores(&used(90.0), &[0]), None);
+        assert_eq!(busy_cores(&used(1.0), &[]), None);
+    }
+}

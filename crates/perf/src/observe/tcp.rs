@@ -1,0 +1,271 @@
+//! The kernel's account of every data stream, over time and over the measured window.
+
+mod limits;
+mod tables;
+
+pub use limits::LimitedBy;
+
+use super::StreamSocket;
+use super::series::{Origin, Series};
+use crate::event::PathFacts;
+use probe::tcp::TcpInfo;
+use tables::{Reading, Tables};
+use units::{Bytes, Rate, Share, Span, Time};
+
+/// Looks at the streams of one test. Nothing is kept but sums, extremes and bounded series.
+#[derive(Debug)]
+pub struct TcpWatch {
+    origin: Origin,
+    streams: Vec<Watched>,
+    tables: Option<Tables>,
+}
+
+/// One stream's path over the measured window.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Path {
+    pub id: u32,
+    /// This end sends. The other end's path facts say little: it only acknowledges.
+    pub sends: bool,
+    pub facts: PathFacts,
+    pub limited: Option<LimitedBy>,
+    /// Segments sent again.
+    pub retransmits: Option<u64>,
+    /// Of the data segments sent.
+    pub retransmit_share: Option<Share>,
+    pub timeouts: Option<u64>,
+    /// The kernel's last estimate, and whether the application then sent too little to find out.
+    pub delivery_rate: Option<Rate>,
+    pub delivery_rate_app_limited: Option<bool>,
+    /// The smallest round trip of the connection's life (the others are smoothed).
+    pub least_rtt: Option<Span>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    id: u32,
+    sends: bool,
+    /// When the measured window began.
+    base: Option<(Time, TcpInfo)>,
+    last: Option<(Time, TcpInfo)>,
+    bytes: (Time, Bytes),
+    rtt: Rtts,
+    max_cwnd: Option<Bytes>,
+    max_send_window: Option<Bytes>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Rtts {
+    sum: Span,
+    count: u64,
+    min: Option<Span>,
+    max: Option<Span>,
+}
+
+impl TcpWatch {
+    /// Begins to watch these streams; `series` keeps their time series.
+    pub fn begin(now: Time, sockets: &[StreamSocket<'_>], series: bool) -> Self {
+        let streams: Vec<_> = sockets.iter().map(|socket| Watched::new(now, socket)).collect();
+        let ids = || streams.iter().map(|stream| (stream.id, stream.sends));
+        let tables = series.then(|| Tables::new(ids()));
+        let mut watch = Self { origin: Origin(now), streams, tables };
+        watch.read(now, sockets, false);
+        watch.forget(now);
+        watch
+    }
+
+    /// Reads all streams once.
+    pub fn look(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
+        self.read(now, sockets, true);
+    }
+
+    /// What was read until now is left out of the figures; the series keep it.
+    pub fn forget(&mut self, now: Time) {
+        for stream in &mut self.streams {
+            stream.base = stream.last.map(|(_, info)| (now, info));
+            stream.rtt = Rtts::default();
+            (stream.max_cwnd, stream.max_send_window) = (None, None);
+        }
+    }
+
+    /// As last read.
+    pub fn latest(&self, id: u32) -> Option<&TcpInfo> {
+        let stream = self.streams.iter().find(|stream| stream.id == id)?;
+        stream.last.as_ref().map(|(_, info)| info)
+    }
+
+    /// The smoothed round trips of the sending streams (of all, if none sends), as last read.
+    pub fn round_trips(&self) -> impl Iterator<Item = Span> {
+        let any_sends = self.streams.iter().any(|stream| stream.sends);
+        self.streams
+            .iter()
+            .filter(move |stream| stream.sends || !any_sends)
+            .filter_map(|stream| stream.last.as_ref()?.1.rtt)
+            .filter(|rtt| *rtt > Span::ZERO)
+    }
+
+    pub fn paths(&self) -> Vec<Path> {
+        self.streams.iter().filter_map(Watched::path).collect()
+    }
+
+    pub fn into_series(self) -> Vec<Series> {
+        self.tables.map(Tables::into_series).unwrap_or_default()
+    }
+
+    fn read(&mut self, now: Time, sockets: &[StreamSocket<'_>], keep: bool) {
+        let mut readings = Vec::with_capacity(self.streams.len());
+        for stream in &mut self.streams {
+            let socket = sockets.iter().find(|socket| socket.id == stream.id);
+            readings.push(socket.map_or_else(Reading::default, |socket| stream.read(now, socket)));
+        }
+        if let Some(tables) = self.tables.as_mut().filter(|_| keep) {
+            tables.push(self.origin.until(now), &readings);
+        }
+    }
+}
+
+impl Watched {
+    fn new(now: Time, socket: &StreamSocket<'_>) -> Self {
+        Self {
+            id: socket.id,
+            sends: socket.sends,
+            base: None,
+            last: None,
+            bytes: (now, socket.bytes),
+            rtt: Rtts::default(),
+            max_cwnd: None,
+            max_send_window: None,
+        }
+    }
+
+    fn read(&mut self, now: Time, socket: &StreamSocket<'_>) -> Reading {
+        let (before, had) = std::mem::replace(&mut self.bytes, (now, socket.bytes));
+        let mut reading = Reading::at(rate(socket.bytes - had, now.since(before)));
+        // A datagram socket has no such account, and a stream that broke is told by its owner.
+        let Some(info) = socket.tcp.and_then(|socket| probe::tcp::of_socket(socket).ok()) else {
+            return reading;
+        };
+        reading.fill(&info, self.last.as_ref().map(|(at, last)| info.since(last, now.since(*at))));
+        if let Some(rtt) = info.rtt.filter(|rtt| *rtt > Span::ZERO) {
+            self.rtt.add(rtt);
+        }
+        self.max_cwnd = self.max_cwnd.max(info.cwnd());
+        self.max_send_window = self.max_send_window.max(info.snd_wnd);
+        self.last = Some((now, info));
+        reading
+    }
+
+    fn path(&self) -> Option<Path> {
+        let (begun, base) = self.base.as_ref()?;
+        let (at, last) = self.last.as_ref()?;
+        let used = last.since(base, at.since(*begun));
+        let facts = PathFacts {
+            min_rtt: self.rtt.min,
+            mean_rtt: self.rtt.mean(),
+            max_rtt: self.rtt.max,
+            max_cwnd: self.max_cwnd,
+            max_send_window: self.max_send_window,
+            reorder_seen: used.reord_seen,
+            busy: used.busy,
+            rwnd_limited: used.rwnd_limited,
+            sndbuf_limited: used.sndbuf_limited,
+            bytes_retransmitted: used.bytes_retrans,
+        };
+        Some(Path {
+            id: self.id,
+            sends: self.sends,
+            facts,
+            limited: LimitedBy::of(&used),
+            retransmits: used.retrans.map(u64::from),
+            retransmit_share: used.retransmit_share(),
+            timeouts: used.timeouts.map(u64::from),
+            delivery_rate: last.delivery_rate,
+            delivery_rate_app_limited: last.delivery_rate_app_limited,
+            least_rtt: last.min_rtt,
+        })
+    }
+}
+
+impl Rtts {
+    fn add(&mut self, rtt: Span) {
+        self.sum = self.sum + rtt;
+        self.count += 1;
+        self.min = Some(self.min.map_or(rtt, |min| min.min(rtt)));
+        self.max = self.max.max(Some(rtt));
+    }
+
+    fn mean(&self) -> Option<Span> {
+        (self.count > 0).then(|| self.sum / self.count)
+    }
+}
+
+fn rate(bytes: Bytes, elapsed: Span) -> Option<Rate> {
+    let seconds = elapsed.secs_f64();
+    let bits = bytes.count() as f64 * 8.0;
+    (seconds > 0.0).then(|| Rate::from_bits_per_second((bits / seconds) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_window_begins_where_the_rest_is_forgotten() {
+        let (near, mut far) = pair();
+        let mut pass = |mut near: &TcpStream, count: usize| {
+            near.write_all(&vec![7; count]).unwrap();
+            far.read_exact(&mut vec![0; count]).unwrap();
+        };
+        let second = |count: u64| Time::from_nanos(count * 1_000_000_000);
+        let look = |bytes| StreamSocket {
+            id: 3,
+            sends: true,
+            tcp: Some(near.as_fd()),
+            bytes: Bytes::new(bytes),
+        };
+        let mut watch = TcpWatch::begin(second(0), &[look(0)], true);
+        assert!(watch.round_trips().next().is_some());
+        pass(&near, 1000);
+        watch.look(second(1), &[look(1000)]);
+        watch.forget(second(1));
+        assert_eq!(watch.paths()[0].facts.max_rtt, None);
+        pass(&near, 500);
+        watch.look(second(2), &[look(1500)]);
+        let path = watch.paths().remove(0);
+        assert_eq!((path.id, path.sends, path.retransmits), (3, true, Some(0)));
+        assert!(path.facts.min_rtt.is_some() && path.facts.min_rtt <= path.facts.max_rtt);
+        assert!(path.facts.max_cwnd > Some(Bytes::ZERO));
+        let limited = path.limited.unwrap();
+        assert!(limited.application.percent() > 50.0, "{limited:?}");
+        let series = watch.into_series();
+        let named = |name: &str| series.iter().find(|series| series.name == name).unwrap();
+        assert_eq!(named("throughput").lines[0].values, [Some(0.008), Some(0.004)]);
+        assert_eq!(named("limited_by").stream, Some(3));
+        assert_eq!(named("rtt").time_s, [1.0, 2.0]);
+    }
+
+    #[test]
+    fn streams_that_are_not_tcp_have_a_rate_and_no_path() {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let of = |bytes| StreamSocket {
+            id: 1,
+            sends: true,
+            tcp: Some(socket.as_fd()),
+            bytes: Bytes::new(bytes),
+        };
+        let mut watch = TcpWatch::begin(Time::from_nanos(0), &[of(0)], true);
+        watch.look(Time::from_nanos(1_000_000_000), &[of(125_000)]);
+        assert_eq!(watch.paths(), []);
+        let series = watch.into_series();
+        assert_eq!(series.len(), 1);
+        assert_eq!(series[0].lines[0].values, [Some(1.0)]);
+    }
+}
