@@ -1,4 +1,4 @@
-use crate::{CongestionControl, Path, Reno};
+use crate::{Bbr, Bbr3, CongestionControl, Cubic, Dctcp, Path, Reno};
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,8 +25,16 @@ macro_rules! algorithms {
 }
 
 algorithms! {
+    /// RFC 9438, with HyStart++.
+    Cubic "cubic" Cubic::new;
     /// RFC 5681, 6582.
     Reno "reno" Reno::new;
+    /// Version 1, as Linux ships it.
+    Bbr "bbr" Bbr::new;
+    /// Version 3, after draft-ietf-ccwg-bbr.
+    Bbr3 "bbr3" Bbr3::new;
+    /// RFC 8257; needs a bottleneck that marks.
+    Dctcp "dctcp" Dctcp::new;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub struct Ack {
     /// Everything delivered since the connection began, this included.
     pub delivered: Bytes,
     /// What `delivered` was when the newest packet acknowledged here was sent: when that is past the
-    /// `delivered` of a round's beginning, a round trip is over.
+    /// `delivered` of a round's beginning, a round trip is over. Zero where nothing was acknowledged.
     pub prior_delivered: Bytes,
     /// What was in flight when that packet was sent, itself included.
     pub sent_inflight: Bytes,
@@ -32,6 +32,9 @@ pub struct Ack {
     pub interval: Span,
     /// The sample was taken while the application did not send enough.
     pub app_limited: bool,
+    /// The window bounds what is in flight; where the application or the receiver does, a larger one
+    /// would prove nothing (`tcp_is_cwnd_limited` in Linux, RFC 7661).
+    pub window_limited: bool,
     /// The host is repairing a loss (between [`CongestionControl::on_loss`] and
     /// [`CongestionControl::on_recovered`]).
     pub in_recovery: bool,
@@ -43,8 +46,11 @@ pub struct Loss {
     pub now: Time,
     /// Newly marked as lost.
     pub lost: Bytes,
-    /// Before anything was marked as lost.
+    /// Before anything was marked as lost; at a timeout everything sent and not acknowledged
+    /// cumulatively (RFC 5681's FlightSize).
     pub inflight: Bytes,
+    /// A timeout inside a loss event: the threshold was reduced for it already and stays (RFC 5681, 3.1).
+    pub repeated: bool,
 }
 
 /// What is known of a path before the first packet.
@@ -78,16 +84,21 @@ pub trait CongestionControl: Debug + Send {
     /// A loss event begins; once for all losses of one window.
     fn on_loss(&mut self, loss: &Loss);
 
-    /// The losses of that event are repaired.
+    /// The losses of that event are repaired. Not called after a timeout.
     fn on_recovered(&mut self, now: Time);
 
     /// The retransmission timer expired; everything in flight counts as lost.
     fn on_timeout(&mut self, loss: &Loss);
 
+    /// What was lost with a timeout is repaired. The window has grown on its own since then
+    /// (`in_recovery` is false after a timeout).
+    fn on_timeout_repaired(&mut self, _now: Time) {}
+
     /// The loss event or timeout proved wrong (F-RTO, DSACK, Eifel): go back to the state before it.
     fn on_undo(&mut self, now: Time);
 
-    /// Something is to be sent after `idle` without anything in flight.
+    /// Something is to be sent after `idle`, at least one retransmission timeout, without anything in
+    /// flight.
     fn on_idle(&mut self, now: Time, idle: Span);
 
     /// How much may be in flight.

@@ -9,9 +9,20 @@
 //! argument, everything is counted in bytes.
 
 mod algorithm;
+mod bbr;
+mod bbr3;
 mod contract;
+mod cubic;
+mod dctcp;
+mod hystart;
 mod reno;
+mod round;
+mod windowed_max;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use bbr::Bbr;
+pub use bbr3::Bbr3;
 pub use contract::{Ack, CongestionControl, Loss, Path, Reduction};
+pub use cubic::Cubic;
+pub use dctcp::Dctcp;
 pub use reno::Reno;

@@ -28,6 +28,15 @@ impl Reno {
         }
     }
 
+    /// Takes half of `numerator / denominator` off the window, for a mark that is no loss.
+    pub(crate) fn shrink_by(&mut self, numerator: u64, denominator: u64) {
+        let cut =
+            (u128::from(self.cwnd) * u128::from(numerator) / u128::from(2 * denominator)) as u64;
+        self.cwnd = (self.cwnd - cut.min(self.cwnd)).max(2 * self.mss);
+        self.ssthresh = self.cwnd;
+        self.counted = 0;
+    }
+
     fn reduce(&mut self, inflight: Bytes) {
         self.before = (self.cwnd, self.ssthresh);
         // RFC 5681 (4) names the flight size, which an application that sends little keeps below the window.
@@ -43,7 +52,7 @@ impl CongestionControl for Reno {
 
     fn on_ack(&mut self, ack: &Ack) {
         // A window that was not used has proved nothing (RFC 7661).
-        if ack.in_recovery || ack.app_limited {
+        if ack.in_recovery || !ack.window_limited {
             return;
         }
         let mut acked = ack.acked.count();
@@ -69,7 +78,9 @@ impl CongestionControl for Reno {
     }
 
     fn on_timeout(&mut self, loss: &Loss) {
-        self.reduce(loss.inflight);
+        if !loss.repeated {
+            self.reduce(loss.inflight);
+        }
         self.cwnd = self.mss;
     }
 

@@ -1,0 +1,120 @@
+use crate::Ack;
+use units::{Span, Time};
+
+/// Finds out a policer: two stretches with much loss and the same throughput. While it believes in one it
+/// sends at that throughput, for 48 rounds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LongTerm {
+    sampling: bool,
+    stretch: Stretch,
+    /// Bytes a second of the stretch before.
+    previous: u64,
+    uses: bool,
+    rounds: u32,
+    delivered: u64,
+    lost: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Stretch {
+    since: Option<Time>,
+    delivered: u64,
+    lost: u64,
+}
+
+impl LongTerm {
+    pub(super) fn bandwidth(&self) -> Option<u64> {
+        self.uses.then_some(self.previous)
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.previous = 0;
+        self.uses = false;
+        self.sampling = false;
+        self.begin(None);
+    }
+
+    /// A timeout is loss that no acknowledgement tells of.
+    pub(super) fn on_timeout(&mut self, now: Time) {
+        if self.sampling && self.stretch.since.is_none() {
+            self.stretch.since = Some(now);
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, ack: &Ack, round: bool, _rate: u64, cycling: bool) {
+        self.delivered = ack.delivered.count();
+        self.lost += ack.lost.count();
+        if self.uses {
+            if cycling && round {
+                self.rounds += 1;
+                if self.rounds >= MOST_USED {
+                    self.reset();
+                }
+            }
+            return;
+        }
+        if !self.sampling {
+            if ack.lost.count() == 0 {
+                return;
+            }
+            self.begin(Some(ack.now));
+            self.sampling = true;
+        }
+        if ack.app_limited {
+            self.reset();
+            return;
+        }
+        if round {
+            self.rounds += 1;
+        }
+        if self.rounds < LEAST_ROUNDS {
+            return;
+        }
+        if self.rounds > 4 * LEAST_ROUNDS {
+            self.reset();
+            return;
+        }
+        if ack.lost.count() == 0 {
+            return;
+        }
+        self.end_stretch(ack.now);
+    }
+
+    fn end_stretch(&mut self, now: Time) {
+        let lost = self.lost - self.stretch.lost;
+        let delivered = self.delivered - self.stretch.delivered;
+        if delivered == 0 || lost * 256 < MUCH_LOSS * delivered {
+            return;
+        }
+        let elapsed = self.stretch.since.map_or(Span::ZERO, |since| now.since(since));
+        if elapsed < Span::from_millis(1) {
+            return;
+        }
+        let rate = u128::from(delivered) * 1_000_000_000 / u128::from(elapsed.nanos());
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let alike = |a: u64, b: u64| {
+            let difference = a.abs_diff(b);
+            difference <= b / 8 || difference <= ALIKE_BYTES
+        };
+        if self.previous > 0 && alike(rate, self.previous) {
+            self.previous = rate.midpoint(self.previous);
+            self.uses = true;
+            self.rounds = 0;
+            return;
+        }
+        self.previous = rate;
+        self.begin(Some(now));
+    }
+
+    fn begin(&mut self, now: Option<Time>) {
+        self.stretch = Stretch { since: now, delivered: self.delivered, lost: self.lost };
+        self.rounds = 0;
+    }
+}
+
+const LEAST_ROUNDS: u32 = 4;
+const MOST_USED: u32 = 48;
+/// In 1/256: a fifth.
+const MUCH_LOSS: u64 = 50;
+/// 4 kbit/s
+const ALIKE_BYTES: u64 = 500;

@@ -1,0 +1,137 @@
+use super::BETA;
+use crate::Ack;
+use crate::bbr::{ONE, scaled};
+use units::Bytes;
+
+/// What losses have taught of the path: for long, from probing; for short, since the last probe.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Bounds {
+    pub(super) inflight_long: Option<u64>,
+    pub(super) inflight_short: Option<u64>,
+    pub(super) bandwidth_short: Option<u64>,
+    /// Losses now judge the long-term bound.
+    pub(super) probing: bool,
+    up_rounds: u32,
+    up_acked: u64,
+    /// Bytes to be acknowledged for each segment more.
+    up_price: u64,
+}
+
+/// What the last round of data showed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LatestRound {
+    pub(super) bandwidth: u64,
+    pub(super) inflight: u64,
+    lossy: bool,
+    ends_at: Bytes,
+    loss_events: u32,
+    recovery: bool,
+}
+
+/// More than 2 % of the flight that the acknowledged packet was sent in were lost.
+pub(super) fn is_too_high(ack: &Ack) -> bool {
+    ack.lost_since.count() * 100 > ack.sent_inflight.count() * LOSS_THRESHOLD_PERCENT
+}
+
+impl Bounds {
+    pub(super) fn lower(&mut self, latest: &LatestRound, bandwidth: u64, cwnd: u64) {
+        let short = self.bandwidth_short.unwrap_or(bandwidth);
+        self.bandwidth_short = Some(latest.bandwidth.max(scaled(short, BETA)));
+        let short = self.inflight_short.unwrap_or(cwnd);
+        self.inflight_short = Some(latest.inflight.max(scaled(short, BETA)));
+    }
+
+    pub(super) fn forget_short_term(&mut self) {
+        self.bandwidth_short = None;
+        self.inflight_short = None;
+    }
+
+    /// Room for others to come in.
+    pub(super) fn with_headroom(&self, mss: u64, least: u64) -> u64 {
+        let Some(long) = self.inflight_long else { return u64::MAX };
+        let headroom = scaled(long, ONE * 15 / 100).max(mss);
+        long.saturating_sub(headroom).max(least)
+    }
+
+    /// So much was in flight without too much loss.
+    pub(super) fn raise(&mut self, inflight: u64) {
+        if let Some(long) = &mut self.inflight_long {
+            *long = (*long).max(inflight);
+        }
+    }
+
+    pub(super) fn begin_probe(&mut self) {
+        self.up_rounds = 0;
+        self.up_acked = 0;
+    }
+
+    pub(super) fn stop_probing(&mut self) {
+        self.up_price = u64::MAX;
+    }
+
+    /// Twice as steep each round: one segment, two, four, …
+    pub(super) fn steepen(&mut self, cwnd: u64, mss: u64) {
+        let growth = mss << self.up_rounds.min(MOST_DOUBLINGS);
+        self.up_rounds += 1;
+        self.up_price = (cwnd / growth.max(1)).max(1).saturating_mul(mss);
+    }
+
+    pub(super) fn probe_upward(&mut self, ack: &Ack, round: bool, cwnd: u64, mss: u64) {
+        let Some(long) = &mut self.inflight_long else { return };
+        if cwnd < *long {
+            return;
+        }
+        self.up_acked += ack.acked.count();
+        if let Some(segments) = self.up_acked.checked_div(self.up_price) {
+            self.up_acked -= segments * self.up_price;
+            *long += segments * mss;
+        }
+        if round {
+            self.steepen(cwnd, mss);
+        }
+    }
+}
+
+impl LatestRound {
+    /// At the end of a round: whether it saw loss.
+    pub(super) fn on_ack(&mut self, ack: &Ack, rate: u64) -> Option<bool> {
+        self.bandwidth = self.bandwidth.max(rate);
+        let delivered = ack.delivered.saturating_sub(ack.prior_delivered).count();
+        self.inflight = self.inflight.max(delivered);
+        if ack.lost.count() > 0 {
+            self.lossy = true;
+            self.loss_events += 1;
+        }
+        (ack.prior_delivered >= self.ends_at).then_some(self.lossy)
+    }
+
+    /// The next round begins with this acknowledgement.
+    pub(super) fn begin(&mut self, ack: &Ack, rate: u64) {
+        let delivered = ack.delivered.saturating_sub(ack.prior_delivered).count();
+        *self = Self {
+            bandwidth: rate,
+            inflight: delivered,
+            ends_at: ack.delivered,
+            recovery: ack.in_recovery,
+            ..Self::default()
+        };
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.lossy = false;
+        (self.bandwidth, self.inflight) = (0, 0);
+    }
+
+    pub(super) fn enter_recovery(&mut self) {
+        self.loss_events = 0;
+    }
+
+    /// A whole round of recovery is over: how many losses it told of.
+    pub(super) fn lossy_rounds_of_recovery(&self, ack: &Ack) -> Option<u32> {
+        let over = ack.prior_delivered >= self.ends_at;
+        (over && self.recovery && ack.in_recovery).then_some(self.loss_events)
+    }
+}
+
+const LOSS_THRESHOLD_PERCENT: u64 = 2;
+const MOST_DOUBLINGS: u32 = 30;

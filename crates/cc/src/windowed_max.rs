@@ -1,0 +1,58 @@
+use std::collections::VecDeque;
+
+/// The largest of the values seen within a window of rounds (or of any other growing count).
+#[derive(Debug, Clone)]
+pub(crate) struct WindowedMax {
+    window: u64,
+    /// Falling values at growing counts: the front is the largest.
+    candidates: VecDeque<(u64, u64)>,
+}
+
+impl WindowedMax {
+    pub(crate) fn new(window: u64) -> Self {
+        Self { window, candidates: VecDeque::with_capacity(4) }
+    }
+
+    pub(crate) fn offer(&mut self, at: u64, value: u64) {
+        while self.candidates.back().is_some_and(|(_, smaller)| *smaller <= value) {
+            self.candidates.pop_back();
+        }
+        self.candidates.push_back((at, value));
+        // The newest always stays: a window without values keeps what it had last.
+        while self.candidates.len() > 1
+            && self.candidates.front().is_some_and(|(then, _)| then + self.window <= at)
+        {
+            self.candidates.pop_front();
+        }
+    }
+
+    /// Zero before the first value.
+    pub(crate) fn max(&self) -> u64 {
+        self.candidates.front().map_or(0, |(_, value)| *value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_the_largest_of_the_window(
+            steps in prop::collection::vec((0_u64..4, 0_u64..100), 1..80),
+            window in 1_u64..12,
+        ) {
+            let mut filter = WindowedMax::new(window);
+            let mut all = Vec::new();
+            let mut at = 0;
+            for (step, value) in steps {
+                at += step;
+                filter.offer(at, value);
+                all.push((at, value));
+                let inside = all.iter().filter(|(then, _)| then + window > at).map(|(_, v)| *v);
+                prop_assert_eq!(Some(filter.max()), inside.max());
+            }
+        }
+    }
+}
