@@ -9,6 +9,7 @@
 //! | [`client`], [`server`] | the two roles |
 //! | [`observe`] | what is read beside the streams: TCP_INFO, CPU, latency under load |
 //! | [`rounds`] | request/response tests after netperf, with confidence intervals |
+//! | [`plain`] | the least a program can do, to hold the others against |
 //! | [`event`] | what either role tells while it works; [`output`] writes it down |
 //!
 //! A role reports [`event::Event`]s to an [`event::Audience`]. Text, `-J`, `--json-stream`, the report and
@@ -21,8 +22,10 @@ pub mod event;
 pub mod observe;
 pub mod options;
 pub mod output;
+pub mod plain;
 pub mod rounds;
 pub mod server;
+mod session;
 pub mod stream;
 pub mod udp;
 
