@@ -44,6 +44,7 @@ pub use queue::{
     CoDel, CoDelConfig, Discipline, DropTail, FqCoDel, FqCoDelConfig, HeadDrop, Limit, Pie,
     PieConfig, Queue, QueueConfig, Queued, Red, RedConfig,
 };
+pub use random::{Stream, mix};
 pub use reorder::Reorder;
 pub use stats::{Balance, Count, Drops, LinkStats};
 pub use trace::Trace;

@@ -6,12 +6,12 @@ use units::Share;
 /// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm of integers only: the same seed
 /// gives the same decisions on every platform and with every version.
 #[derive(Debug, Clone)]
-pub(crate) struct Stream(Pcg64);
+pub struct Stream(Pcg64);
 
 impl Stream {
     /// The stream of the component `name`. Streams of different names share nothing, so that
     /// turning one component on leaves the others' decisions as they were.
-    pub(crate) fn new(seed: u64, name: &str) -> Self {
+    pub fn new(seed: u64, name: &str) -> Self {
         let mut state = mix(seed) ^ fnv1a(name);
         let mut word = || {
             state = state.wrapping_add(GOLDEN_RATIO);
@@ -23,24 +23,24 @@ impl Stream {
     }
 
     #[inline]
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
     /// Uniform in [0, 1), with all the 53 bits a double holds.
     #[inline]
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     #[inline]
-    pub(crate) fn happens(&mut self, chance: Share) -> bool {
+    pub fn happens(&mut self, chance: Share) -> bool {
         self.unit() < chance.fraction()
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-pub(crate) fn mix(value: u64) -> u64 {
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a hash of one word, and zero of zero.
+pub fn mix(value: u64) -> u64 {
     let mut z = value;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
