@@ -1,0 +1,134 @@
+use crate::event::Stop;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the threads of one measurement wait, and what ends their waiting.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience<'a> {
+    over: &'a AtomicBool,
+    stop: &'a Stop,
+    /// How long the other side may be silent.
+    pub(super) silence: Duration,
+}
+
+/// Why a transfer ended before its last byte.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The measurement is over, or was called off.
+    Over,
+    Closed,
+    Silent,
+    Failed(io::Error),
+}
+
+impl<'a> Patience<'a> {
+    pub(super) fn new(over: &'a AtomicBool, stop: &'a Stop, silence: Duration) -> Self {
+        Self { over, stop, silence }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.stop.is_called()
+    }
+
+    /// Lets the other threads of the measurement end, too.
+    pub(super) fn call_off(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends all of `bytes` on a blocking socket whose waits end after [`TURN`].
+    pub(super) fn send(&self, socket: &TcpStream, mut bytes: &[u8]) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            let count = self.repeat(|| (&*socket).write(bytes))?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Sends `count` bytes, whatever they are.
+    pub(super) fn send_any(&self, socket: &TcpStream, mut count: u64) -> Result<(), Broken> {
+        while count > 0 {
+            let piece = &ZEROS[..ZEROS.len().min(usize::try_from(count).unwrap_or(usize::MAX))];
+            count -= self.repeat(|| (&*socket).write(piece))? as u64;
+        }
+        Ok(())
+    }
+
+    /// Receives `count` bytes and throws them away.
+    pub(super) fn receive(
+        &self,
+        socket: &TcpStream,
+        mut count: u64,
+        buffer: &mut [u8],
+    ) -> Result<(), Broken> {
+        while count > 0 {
+            let room = buffer.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+            count -= self.repeat(|| (&*socket).read(&mut buffer[..room]))? as u64;
+        }
+        Ok(())
+    }
+
+    /// One read or write; zero bytes are the connection's end.
+    pub(super) fn repeat(
+        &self,
+        attempt: impl FnMut() -> io::Result<usize>,
+    ) -> Result<usize, Broken> {
+        match self.wait_for(attempt)? {
+            0 => Err(Broken::Closed),
+            count => Ok(count),
+        }
+    }
+
+    /// Makes `attempt` again after each turn of waiting.
+    pub(super) fn wait_for<T>(
+        &self,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> Result<T, Broken> {
+        let mut waiting_since = None;
+        loop {
+            match attempt() {
+                Ok(done) => return Ok(done),
+                Err(error) if is_transient(&error) => {}
+                Err(error) => return Err(Broken::of(error)),
+            }
+            if self.is_over() {
+                return Err(Broken::Over);
+            }
+            let since = *waiting_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= self.silence {
+                return Err(Broken::Silent);
+            }
+        }
+    }
+}
+
+impl Broken {
+    fn of(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof => Self::Closed,
+            _ => Self::Failed(error),
+        }
+    }
+}
+
+pub(super) fn is_transient(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+/// Makes a data connection ready: without Nagle's delay, and with waits that end after [`TURN`].
+pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nonblocking(false)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(TURN))?;
+    socket.set_write_timeout(Some(TURN))
+}
+
+/// How soon a waiting thread notices that it should end.
+pub(super) const TURN: Duration = Duration::from_millis(100);
+/// What is read or written at once of a request or response.
+pub(super) const PIECE: usize = 64 * 1024;
+static ZEROS: [u8; PIECE] = [0; PIECE];

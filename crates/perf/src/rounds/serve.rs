@@ -1,0 +1,334 @@
+use super::cpu::{MachineCpu, WorkerCpu};
+use super::listening::{Doors, open_doors};
+use super::patience::Patience;
+use super::wire::{Ask, LONGEST, Offer, Order, Ready, Refusal, Report};
+use super::{Kind, bulk, crr, rr, udp_bulk, udp_rr};
+use crate::PerfError;
+use crate::control::{Control, Cookie, State};
+use crate::event::Stop;
+use crate::options::{Limits, ServerOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Serves one client that asked for one of these tests, up to its end. Its threads end with it.
+///
+/// The server calls this once it has read the parameters of a client whose `weir` holds an
+/// [`Ask`]; the offer is made here. `connections` brings the client's data connections: those whose
+/// cookie, read by the server's door, is `cookie`. It may be a bounded channel of
+/// `options.limits.streams`. `stop` ends the session within a tenth of a second, and must be the one
+/// `control` was made with.
+///
+/// `crr` and UDP have ports of their own, opened on the address that the client has reached: the
+/// cookie on each short connection would be part of what `crr` measures. A firewall must let them
+/// pass; the client may ask for a range.
+pub fn serve(
+    control: &mut Control,
+    cookie: &Cookie,
+    ask: &Ask,
+    connections: &Receiver<TcpStream>,
+    options: &ServerOptions,
+    stop: &Stop,
+) -> Result<Served, PerfError> {
+    control.send_state(State::WeirOffer)?;
+    control.send_json(&Offer { version: env!("CARGO_PKG_VERSION").to_owned() })?;
+    let mut session = Session { control, cookie, connections, options, stop };
+    let mut served = Served { kind: ask.kind, measurements: 0 };
+    while let Some(order) = session.next_order()? {
+        if let Err(reason) = admit(&order, ask.kind, &options.limits) {
+            session.refuse(reason)?;
+            continue;
+        }
+        served.measurements += u32::from(session.measure(&order)?);
+    }
+    Ok(served)
+}
+
+/// What a session came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Served {
+    pub kind: Kind,
+    pub measurements: u32,
+}
+
+struct Session<'a> {
+    control: &'a mut Control,
+    cookie: &'a Cookie,
+    connections: &'a Receiver<TcpStream>,
+    options: &'a ServerOptions,
+    stop: &'a Stop,
+}
+
+impl Session<'_> {
+    /// `None` when the client is done.
+    fn next_order(&mut self) -> Result<Option<Order>, PerfError> {
+        match self.control.receive_state("ordering a measurement")? {
+            State::TestStart => {
+                self.control.receive_json(LONGEST, "ordering a measurement").map(Some)
+            }
+            State::Done => Ok(None),
+            state => Err(self.unexpected(state, "an order")),
+        }
+    }
+
+    fn refuse(&mut self, reason: String) -> Result<(), PerfError> {
+        self.control.send_state(State::AccessDenied)?;
+        self.control.send_json(&Refusal { reason })
+    }
+
+    /// Whether it was made; if not, the client has been told why.
+    fn measure(&mut self, order: &Order) -> Result<bool, PerfError> {
+        // What came too late for the measurement before.
+        while self.connections.try_recv().is_ok() {}
+        let doors = match open_doors(self.control.socket(), order) {
+            Ok(doors) => doors,
+            Err(reason) => return self.refuse(reason).map(|()| false),
+        };
+        self.control.send_state(State::CreateStreams)?;
+        self.control.send_json(&Ready { ports: doors.ports() })?;
+        let sockets = match order.kind {
+            Kind::Rr | Kind::TcpStream => self.accepted(order.connections)?,
+            _ => Vec::new(),
+        };
+        let report = self.work(order, doors, sockets)?;
+        self.control.send_state(State::ExchangeResults)?;
+        self.control.send_json(&report)?;
+        Ok(true)
+    }
+
+    /// The data connections that the server's door lets in.
+    fn accepted(&mut self, count: u32) -> Result<Vec<TcpStream>, PerfError> {
+        let deadline = Instant::now() + self.options.limits.patience;
+        let mut sockets = Vec::new();
+        while sockets.len() < count as usize {
+            match self.connections.recv_timeout(TURN) {
+                Ok(socket) => {
+                    super::patience::prepare(&socket)
+                        .map_err(|e| PerfError::system("preparing a data connection", e))?;
+                    sockets.push(socket);
+                }
+                Err(RecvTimeoutError::Timeout) if self.stop.is_called() => {
+                    return Err(PerfError::Interrupted);
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {
+                    if let Some(state) = self.control.try_state(CONNECTING)? {
+                        return Err(self.unexpected(state, "data connections"));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return Err(self.silent(CONNECTING)),
+                Err(RecvTimeoutError::Disconnected) => return Err(PerfError::Interrupted),
+            }
+        }
+        Ok(sockets)
+    }
+
+    fn work(
+        &mut self,
+        order: &Order,
+        doors: Doors,
+        sockets: Vec<TcpStream>,
+    ) -> Result<Report, PerfError> {
+        let over = AtomicBool::new(false);
+        let patience = Patience::new(&over, self.stop, FOREVER);
+        let arrivals = Arrivals::default();
+        // The order was checked: a CPU that is not there has been refused.
+        let affinity = order.server_affinity.map(|cpu| cpu as usize).or(self.options.affinity);
+        let cpu = WorkerCpu::default();
+        let works = works(order, &doors, sockets, self.cookie, patience);
+        thread::scope(|scope| {
+            let _end = CallOff(patience);
+            let (arrivals, cpu) = (&arrivals, &cpu);
+            let hire = |work: Work<'_>| cpu.of(affinity, || work(arrivals));
+            let spawned = works.into_iter().map(|work| scope.spawn(move || hire(work)));
+            let workers: Vec<_> = spawned.collect();
+            self.control.send_state(State::TestRunning)?;
+            let machine = MachineCpu::start();
+            self.await_end(order)?;
+            let machine = machine.spent();
+            // What is sent on after the end is no part of a TCP stream's measurement.
+            let at_end = arrivals.report();
+            patience.call_off();
+            for worker in workers {
+                let _ = worker.join();
+            }
+            let report = if order.kind == Kind::TcpStream { at_end } else { arrivals.report() };
+            Ok(Report { cpu: cpu.beside(machine), ..report })
+        })
+    }
+
+    /// Returns when the client says that it has measured.
+    fn await_end(&mut self, order: &Order) -> Result<(), PerfError> {
+        let limits = &self.options.limits;
+        let most = Duration::from_secs_f64(order.seconds) + limits.receive_timeout;
+        let deadline = Instant::now() + most;
+        loop {
+            if self.stop.is_called() {
+                let _ = self.control.send_state(State::ServerTerminate);
+                return Err(PerfError::Interrupted);
+            }
+            match self.control.try_state("measuring")? {
+                Some(State::TestEnd) => return Ok(()),
+                Some(state) => return Err(self.unexpected(state, "the measurement's end")),
+                None if Instant::now() >= deadline => return Err(self.silent("measuring")),
+                None => wait_readable(self.control.socket(), TURN),
+            }
+        }
+    }
+
+    fn unexpected(&self, state: State, wanted: &str) -> PerfError {
+        let peer = self.control.peer().to_owned();
+        match state {
+            State::ClientTerminate => PerfError::EndedByPeer { peer },
+            state => PerfError::NotIperf { peer, saw: format!("{state:?} instead of {wanted}") },
+        }
+    }
+
+    fn silent(&self, doing: &'static str) -> PerfError {
+        let peer = self.control.peer().to_owned();
+        PerfError::Silent { peer, within: self.options.limits.patience, doing }
+    }
+}
+
+type Work<'a> = Box<dyn FnOnce(&Arrivals) + Send + 'a>;
+
+/// What each thread of a measurement does.
+fn works<'a>(
+    order: &'a Order,
+    doors: &'a Doors,
+    sockets: Vec<TcpStream>,
+    cookie: &'a Cookie,
+    patience: Patience<'a>,
+) -> Vec<Work<'a>> {
+    let mut works: Vec<Work<'a>> = Vec::new();
+    for socket in sockets {
+        works.push(match order.kind {
+            Kind::TcpStream => Box::new(move |to| bulk::drain(&socket, patience, to)),
+            _ => Box::new(move |to| rr::answer(&socket, order, patience, to)),
+        });
+    }
+    if let Some(listener) = &doors.listener {
+        for _ in 0..order.connections {
+            let peer = doors.peer;
+            works.push(Box::new(move |to| crr::answer(listener, peer, order, patience, to)));
+        }
+    }
+    for socket in &doors.datagrams {
+        works.push(match order.kind {
+            Kind::UdpStream => Box::new(move |to| udp_bulk::drain(socket, cookie, patience, to)),
+            _ => Box::new(move |to| udp_rr::answer(socket, cookie, order, patience, to)),
+        });
+    }
+    works
+}
+
+/// Ends the threads of a measurement that ends in whatever way.
+struct CallOff<'a>(Patience<'a>);
+
+impl Drop for CallOff<'_> {
+    fn drop(&mut self) {
+        self.0.call_off();
+    }
+}
+
+/// What came to all threads of one measurement.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    epoch: Instant,
+    count: AtomicU64,
+    bytes: AtomicU64,
+    /// Since `epoch`, in nanoseconds.
+    first: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            epoch: Instant::now(),
+            count: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            first: AtomicU64::new(u64::MAX),
+            last: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Arrivals {
+    /// For figures that a thread sums up itself.
+    pub(super) fn add(&self, count: u64, bytes: u64) {
+        self.count.fetch_add(count, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn span(&self, first: Instant, last: Instant) {
+        let nanos = |at: Instant| {
+            u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+        };
+        self.first.fetch_min(nanos(first), Ordering::Relaxed);
+        self.last.fetch_max(nanos(last), Ordering::Relaxed);
+    }
+
+    fn report(&self) -> Report {
+        let first = self.first.load(Ordering::Relaxed);
+        let last = self.last.load(Ordering::Relaxed);
+        Report {
+            count: self.count.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            seconds: last.saturating_sub(first) as f64 / 1e9,
+            ..Report::default()
+        }
+    }
+}
+
+/// Whether this server does what was ordered.
+fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
+    let most = order.kind.most_bytes();
+    if order.kind != asked {
+        return Err(format!("{} was ordered in a session of {asked}", order.kind));
+    }
+    for (what, bytes) in [("request", order.request), ("response", order.response)] {
+        if bytes > most || (bytes == 0 && (order.kind.has_latency() || what == "request")) {
+            return Err(format!("a {what} of {bytes} bytes: {} carries 1 to {most}", order.kind));
+        }
+    }
+    if order.connections == 0 || order.connections > limits.streams {
+        let most = limits.streams;
+        return Err(format!("{} connections: 1 to {most} are served", order.connections));
+    }
+    let longest = limits.duration.map_or(LONGEST_SECONDS, |span| span.secs_f64());
+    if !(order.seconds > 0.0 && order.seconds <= longest) {
+        return Err(format!("{} seconds: up to {longest} are served", order.seconds));
+    }
+    if let Some(rate) = limits.rate {
+        return Err(format!(
+            "clients of this server may use {rate}, and this test sends as fast as it can"
+        ));
+    }
+    if let Some(cpu) = order.server_affinity {
+        let allowed = probe::cpu::affinity().unwrap_or_default();
+        if !allowed.iter().any(|core| *core as u64 == cpu) {
+            return Err(format!("CPU {cpu} is none the server may run on: {allowed:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// At most `within`.
+pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
+    let timeout = Timespec {
+        tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: within.subsec_nanos().into(),
+    };
+    // An error shows when the socket is read.
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)], Some(&timeout));
+}
+
+const CONNECTING: &str = "opening its data connections";
+const TURN: Duration = Duration::from_millis(100);
+/// Workers of a server end when the control connection says so; only it has a deadline.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
+const LONGEST_SECONDS: f64 = 86_400.0;

@@ -1,0 +1,52 @@
+//! Datagrams as fast as they go, netperf's UDP_STREAM.
+
+use super::greeting;
+use super::patience::{Patience, is_transient};
+use super::serve::Arrivals;
+use super::udp_rr::LONGEST_DATAGRAM;
+use crate::control::Cookie;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+/// The server's end: counts what comes, and after the end what was still under way.
+pub(super) fn drain(
+    socket: &UdpSocket,
+    cookie: &Cookie,
+    patience: Patience<'_>,
+    arrivals: &Arrivals,
+) {
+    if greeting::welcome(socket, cookie, patience).is_err() {
+        return;
+    }
+    let mut datagram = vec![0; LONGEST_DATAGRAM];
+    let (mut count, mut bytes, mut first, mut last) = (0, 0, None, None);
+    let mut over_since = None;
+    loop {
+        if patience.is_over() {
+            let since = *over_since.get_or_insert_with(Instant::now);
+            if since.elapsed() >= LONGEST_TAIL {
+                break;
+            }
+        }
+        match socket.recv(&mut datagram) {
+            Ok(length) if greeting::again(socket, cookie, &datagram[..length]) => {}
+            Ok(length) => {
+                let now = Instant::now();
+                first.get_or_insert(now);
+                last = Some(now);
+                count += 1;
+                bytes += length as u64;
+            }
+            // Nothing more came in a whole turn.
+            Err(error) if is_transient(&error) && over_since.is_some() => break,
+            Err(_) => {}
+        }
+    }
+    arrivals.add(count, bytes);
+    if let (Some(first), Some(last)) = (first, last) {
+        arrivals.span(first, last);
+    }
+}
+
+/// How long datagrams may follow a measurement's end.
+const LONGEST_TAIL: Duration = Duration::from_secs(2);

@@ -1,0 +1,161 @@
+//! What client and server say to each other about these tests, on iperf3's control connection.
+//!
+//! ```text
+//! client                                            server
+//! cookie, as iperf3                              →
+//!                                                ←  ExchangeParameters
+//! Parameters with {"weir": {"test": Ask}}        →
+//!                                                ←  WeirOffer, Offer    a stock server: CreateStreams
+//! ┌ TestStart, Order                             →
+//! │                                              ←  CreateStreams, Ready   or AccessDenied, Refusal
+//! │ data connections that open with the cookie   →
+//! │                                              ←  TestRunning
+//! │ … the measurement …
+//! │ TestEnd                                      →
+//! └                                              ←  ExchangeResults, Report
+//! Done                                           →
+//! ```
+//!
+//! The bracket is one measurement; a client makes as many as its sizes and its wish for
+//! confidence need, within one session.
+
+use super::Kind;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What tells a server that one of these tests is wanted: `weir.test` of the parameters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ask {
+    pub kind: Kind,
+}
+
+impl Ask {
+    /// Reads `weir` of a client's parameters. `None` if it asks for none of these tests.
+    pub fn within(weir: &Value) -> Option<Self> {
+        serde_json::from_value(weir.get("test")?.clone()).ok()
+    }
+
+    /// The value of `weir` in a client's parameters.
+    pub fn to_weir(&self) -> Value {
+        json!({ "version": env!("CARGO_PKG_VERSION"), "test": self })
+    }
+}
+
+/// The server can do it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Offer {
+    pub version: String,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    pub kind: Kind,
+    /// Bytes of a request, or of a message.
+    pub request: u64,
+    /// Bytes of a response.
+    #[serde(default)]
+    pub response: u64,
+    pub connections: u32,
+    /// Requests under way at once on each connection.
+    #[serde(default = "one")]
+    pub depth: u32,
+    pub seconds: f64,
+    /// The CPU that the server pins this measurement to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_affinity: Option<u64>,
+    /// The first of the ports the server opens for it; none lets the system choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+}
+
+/// The server waits for the data connections.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ready {
+    /// Where: one port for all short connections of `crr`, one for each connection over UDP. None
+    /// for `rr` and `tcp-stream`, whose connections come to the server's own port.
+    pub ports: Vec<u16>,
+}
+
+/// The server will not do what was ordered, and waits for another order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refusal {
+    pub reason: String,
+}
+
+/// What the server saw of one measurement. Whoever uses a number checks it first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Report {
+    /// Responses sent, or messages received where the protocol keeps them apart.
+    pub count: u64,
+    /// Payload received.
+    pub bytes: u64,
+    /// From the first of it to the last.
+    pub seconds: f64,
+    pub cpu: WireCpu,
+}
+
+/// CPU time, in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WireCpu {
+    /// That these figures cover.
+    pub elapsed: f64,
+    /// Of the threads that worked on this measurement.
+    pub user: f64,
+    pub system: f64,
+    /// Both, more precisely than either.
+    pub total: f64,
+    pub cores: Vec<WireCore>,
+}
+
+/// What a core of the machine did, whoever it worked for, in seconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WireCore {
+    pub core: u64,
+    pub busy: f64,
+    pub softirq: f64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What a message of these may take.
+pub(super) const LONGEST: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ask_is_found_among_what_else_a_client_says() {
+        let ask = Ask { kind: Kind::UdpRr };
+        assert_eq!(Ask::within(&ask.to_weir()), Some(ask));
+        for other in ["{}", "7", r#"{"test":{"kind":"web"}}"#, r#"{"test":1}"#, r#"{"echo":true}"#]
+        {
+            assert_eq!(Ask::within(&serde_json::from_str(other).unwrap()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn an_order_needs_its_sizes_and_nothing_absurd() {
+        let order: Order = serde_json::from_str(
+            r#"{"kind":"rr","request":1,"response":1,"connections":1,"seconds":0.5}"#,
+        )
+        .unwrap();
+        assert_eq!((order.depth, order.port), (1, None));
+        for bad in [
+            r#"{"kind":"rr","connections":1,"seconds":1}"#,
+            r#"{"kind":"rr","request":-1,"connections":1,"seconds":1}"#,
+            r#"{"kind":"rr","request":1e99,"connections":1,"seconds":1}"#,
+        ] {
+            assert!(serde_json::from_str::<Order>(bad).is_err(), "{bad}");
+        }
+    }
+}
