@@ -1,4 +1,4 @@
-use crate::{Bbr, Bbr3, CongestionControl, Cubic, Dctcp, Path, Reno};
+use crate::{Bbr, Bbr3, CongestionControl, Cubic, Dctcp, Path, Reno, Tcpa};
 use std::fmt;
 use std::str::FromStr;
 
@@ -33,6 +33,8 @@ algorithms! {
     Bbr "bbr" Bbr::new;
     /// Version 3, after draft-ietf-ccwg-bbr.
     Bbr3 "bbr3" Bbr3::new;
+    /// Ours: the core that the kernel runs too.
+    Tcpa "tcpa" Tcpa::new;
     /// RFC 8257; needs a bottleneck that marks.
     Dctcp "dctcp" Dctcp::new;
 }

@@ -12,11 +12,13 @@ mod algorithm;
 mod bbr;
 mod bbr3;
 mod contract;
+mod core;
 mod cubic;
 mod dctcp;
 mod hystart;
 mod reno;
 mod round;
+mod tcpa;
 mod windowed_max;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
@@ -26,3 +28,4 @@ pub use contract::{Ack, CongestionControl, Loss, Path, Reduction};
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 pub use reno::Reno;
+pub use tcpa::Tcpa;

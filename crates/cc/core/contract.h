@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What a host tells an algorithm and what it answers: the C side of crates/cc/src/contract.rs.
+ *
+ * These headers are compiled twice: into BPF, where the kernel is the host, and natively. So they hold
+ * no globals, no floating point, no signed division, no function pointers and no loop without a small
+ * fixed bound; a division by zero gives zero in both worlds.
+ */
+#ifndef WEIR_CC_CONTRACT_H
+#define WEIR_CC_CONTRACT_H
+
+#ifndef __bpf__
+#include <stdint.h>
+typedef uint8_t u8;
+typedef uint32_t u32;
+typedef uint64_t u64;
+#endif
+
+#define CC_INLINE static inline __attribute__((always_inline))
+
+/* One acknowledgement. Sizes in bytes. */
+struct cc_ack {
+	u64 now_us;
+	u64 delivered; /* since the connection began, this included */
+	u64 prior_delivered; /* the same when the newest packet acknowledged here was sent */
+	u32 rtt_us; /* newly measured; 0: none */
+	u32 interval_us; /* of the rate sample; 0: none */
+	u32 acked;
+	u32 lost; /* newly marked */
+	u32 inflight; /* after this acknowledgement */
+	u8 app_limited;
+	u8 in_recovery;
+	u8 unused[2];
+};
+
+/* Before the first packet. */
+struct cc_path {
+	u64 now_us;
+	u32 mss;
+	u32 handshake_rtt_us; /* 0: unknown */
+	u32 seed;
+	u32 unused;
+};
+
+struct cc_out {
+	u64 pacing_rate; /* bytes a second */
+	u32 cwnd; /* bytes */
+	u32 unused;
+};
+
+CC_INLINE u64 cc_div(u64 dividend, u64 divisor)
+{
+	return divisor ? dividend / divisor : 0;
+}
+
+CC_INLINE u64 cc_min(u64 a, u64 b)
+{
+	return a < b ? a : b;
+}
+
+CC_INLINE u64 cc_max(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+/* a - b, never below zero */
+CC_INLINE u64 cc_less(u64 a, u64 b)
+{
+	return a > b ? a - b : 0;
+}
+
+/* Gains and shares are in 1/1024. */
+#define CC_ONE 1024U
+
+CC_INLINE u64 cc_scale(u64 value, u32 gain)
+{
+	/* In two parts, so that the product of anything below 2^54 fits. */
+	return (value >> 10) * gain + (((value & 1023U) * gain) >> 10);
+}
+
+/* What a rate brings in a time, both bounded so that the product fits: 2^40 bytes a second (8.8 Tbit/s)
+ * and 2^23 us (8.4 s). */
+CC_INLINE u64 cc_bytes_in(u64 bytes_per_second, u64 time_us)
+{
+	u64 rate = cc_min(bytes_per_second, 1ULL << 40);
+	u64 time = cc_min(time_us, (1ULL << 23) - 1);
+
+	return rate * time / 1000000U;
+}
+
+#endif

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * tcpa: a rate-based congestion control for servers.
+ *
+ * It keeps a model of the path (the rate it delivers, its shortest round trip), sends at that rate, and
+ * probes for more one round trip at a time. What sets it apart is how it reads loss: what is lost while it
+ * sends less than the path delivers is the path's own (the floor); only what is lost beyond that while it
+ * sends more is an answer to its sending.
+ *
+ * A round is a round trip counted by data. What a round's acknowledgements tell is about what was sent in
+ * the round before, so each mode's effect is judged one round later (`judged`).
+ */
+#ifndef WEIR_CC_TCPA_H
+#define WEIR_CC_TCPA_H
+
+#include "contract.h"
+
+struct tcpa_params {
+	u32 init_cwnd; /* segments, paced over the first round trip */
+	u32 loss_init_cwnd; /* segments after a retransmission timeout */
+};
+
+enum tcpa_mode {
+	TCPA_STARTUP,
+	TCPA_DRAIN,
+	TCPA_CRUISE,
+	TCPA_UP, /* one round above the rate, to see whether there is more */
+	TCPA_DOWN, /* below it, until what UP left behind is gone */
+	TCPA_REFRESH, /* half a pipe for one round: is the shortest round trip still true? */
+};
+
+struct tcpa {
+	struct tcpa_params params;
+	u64 pacing; /* bytes a second */
+	u32 cwnd;
+	u32 mss;
+	u8 mode;
+	u8 judged; /* the mode in which what is now acknowledged was sent */
+	u8 full_rounds;
+	u8 slow_rounds; /* in a row that delivered far less than the model says */
+	u8 restarting;
+	u8 unused;
+	u32 rounds_in_mode;
+	u32 random;
+
+	/* the round under way */
+	u64 round_end; /* `delivered` at which it is over */
+	u64 round_began_us;
+	u64 round_began_delivered;
+	u64 round_rate; /* the best sample */
+	u32 round_lost;
+	u32 round_acked;
+	u32 round_rtt; /* the shortest; 0: none */
+	u32 round_inflight; /* the largest */
+	u8 round_app_limited;
+	u8 unused2[3];
+
+	/* the path */
+	u32 min_rtt; /* us */
+	u64 min_rtt_at_us;
+	u64 rate[2]; /* the best of this stretch of rounds and of the one before */
+	u32 stretch_rounds;
+	u64 floor_lost; /* bytes, while sending below the path's rate; both decay */
+	u64 floor_sent;
+	u32 ceiling; /* bytes in flight that met loss of our making; 0: none known */
+	u64 full_rate; /* in start-up, the rate to be beaten by a quarter */
+	u32 probe_rounds; /* between two probes */
+	u32 since_probe;
+	u64 aggregated_since_us;
+	u32 aggregated_acked;
+	u32 aggregated[2]; /* acknowledged at once beyond the model, likewise in stretches */
+};
+
+#define TCPA_STRETCH 8U
+#define TCPA_STARTUP_GAIN 2955U /* 2 / ln 2 */
+#define TCPA_DRAIN_GAIN 512U
+#define TCPA_UP_GAIN 1280U
+#define TCPA_DOWN_GAIN 870U
+#define TCPA_CWND_GAIN 2048U
+#define TCPA_PROBE_EVERY 6U
+#define TCPA_PROBE_SELDOM 48U
+#define TCPA_MIN_RTT_US 10000000U
+#define TCPA_EXCESS 20U /* of 1024: 2 % */
+#define TCPA_LEAST_SEGMENTS 4U
+#define TCPA_SLACK_US 2000U
+
+CC_INLINE u64 tcpa_rate(const struct tcpa *t)
+{
+	return cc_max(t->rate[0], t->rate[1]);
+}
+
+/* The share that the path loses by itself, of 1024. */
+CC_INLINE u32 tcpa_floor(const struct tcpa *t)
+{
+	return (u32)cc_min(cc_div(t->floor_lost * CC_ONE, t->floor_sent), 512);
+}
+
+CC_INLINE u64 tcpa_bdp(const struct tcpa *t)
+{
+	return cc_bytes_in(tcpa_rate(t), t->min_rtt);
+}
+
+/* One burst of segmentation offload at this pace: a millisecond's worth. */
+CC_INLINE u32 tcpa_burst(const struct tcpa *t)
+{
+	u64 burst = t->pacing / 1000;
+
+	return (u32)cc_min(cc_max(burst, 2ULL * t->mss), 65536);
+}
+
+CC_INLINE void tcpa_enter(struct tcpa *t, u8 mode)
+{
+	t->mode = mode;
+	t->rounds_in_mode = 0;
+}
+
+CC_INLINE u32 tcpa_random(struct tcpa *t)
+{
+	t->random = t->random * 1664525U + 1013904223U;
+	return t->random >> 16;
+}
+
+CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
+{
+	t->round_end = ack->delivered;
+	t->round_began_us = ack->now_us;
+	t->round_began_delivered = ack->delivered;
+	t->round_rate = 0;
+	t->round_lost = 0;
+	t->round_acked = 0;
+	t->round_rtt = 0;
+	t->round_inflight = 0;
+	t->round_app_limited = 0;
+	t->judged = t->mode;
+	t->rounds_in_mode++;
+	t->since_probe++;
+}
+
+CC_INLINE void tcpa_pace(struct tcpa *t, u64 rate)
+{
+	t->pacing = cc_max(rate, 1000);
+}
+
+CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const struct cc_path *path)
+{
+	u64 rtt = path->handshake_rtt_us ? path->handshake_rtt_us : 1000;
+
+	t->params = *params;
+	t->mss = path->mss ? path->mss : 1;
+	t->cwnd = (u32)cc_min((u64)params->init_cwnd * t->mss, 1U << 30);
+	t->min_rtt = path->handshake_rtt_us;
+	t->min_rtt_at_us = path->now_us;
+	t->round_began_us = path->now_us;
+	t->aggregated_since_us = path->now_us;
+	t->random = path->seed;
+	t->probe_rounds = TCPA_PROBE_EVERY;
+	/* The first window leaves evenly within the first round trip. */
+	tcpa_pace(t, cc_div((u64)t->cwnd * 1000000U, rtt));
+}
+
+/* Lost beyond what the path loses by itself, of 1024 sent; nothing where the count is too small to tell. */
+CC_INLINE u32 tcpa_excess(const struct tcpa *t)
+{
+	u64 sent = (u64)t->round_lost + t->round_acked;
+	u32 share = (u32)cc_div((u64)t->round_lost * CC_ONE, sent);
+	u32 floor = tcpa_floor(t);
+
+	if (t->round_lost <= 2 * t->mss)
+		return 0;
+	return (u32)cc_less(share, floor + floor / 2);
+}
+
+/* Half of what was known gives way with every thousand segments. */
+CC_INLINE void tcpa_learn_floor(struct tcpa *t)
+{
+	t->floor_lost += t->round_lost;
+	t->floor_sent += (u64)t->round_lost + t->round_acked;
+	if (t->floor_sent > 1024ULL * t->mss) {
+		t->floor_lost /= 2;
+		t->floor_sent /= 2;
+	}
+}
+
+/* A round whose fastest packet met a queue. */
+CC_INLINE u8 tcpa_queued(const struct tcpa *t)
+{
+	u32 slack = (u32)cc_max(t->min_rtt / 4, TCPA_SLACK_US);
+
+	return t->round_rtt > t->min_rtt + slack;
+}
+
+/* What the round delivered, on average: bytes a second. */
+CC_INLINE u64 tcpa_round_average(const struct tcpa *t, const struct cc_ack *ack)
+{
+	return cc_div((ack->delivered - t->round_began_delivered) * 1000000U,
+		      ack->now_us - t->round_began_us);
+}
+
+/* The model was too high: what a round delivers is all there is. */
+CC_INLINE void tcpa_lower_rate(struct tcpa *t, u64 rate)
+{
+	t->rate[0] = cc_min(t->rate[0], rate);
+	t->rate[1] = cc_min(t->rate[1], rate);
+	t->stretch_rounds = 0;
+}
+
+/* The pipe's content by the model, times a gain, with room for the bursts both ends work in. */
+CC_INLINE u32 tcpa_window(const struct tcpa *t, u32 gain)
+{
+	u64 bdp = cc_scale(tcpa_bdp(t), gain);
+	u64 aggregated = cc_max(t->aggregated[0], t->aggregated[1]);
+	u64 most = cc_bytes_in(tcpa_rate(t), 100000);
+	u64 window = bdp + 3ULL * tcpa_burst(t) + cc_min(aggregated, most);
+
+	return (u32)cc_min(cc_max(window, (u64)TCPA_LEAST_SEGMENTS * t->mss), 1U << 30);
+}
+
+/* A probe for more went out; what came of it? */
+CC_INLINE void tcpa_judge_probe(struct tcpa *t)
+{
+	u32 excess = tcpa_excess(t);
+
+	if (excess > TCPA_EXCESS) {
+		/* It overflowed something: stay an eighth below what was in flight, and ask seldom. */
+		u32 kept = t->round_inflight - t->round_inflight / 8;
+
+		t->ceiling = (u32)cc_max(kept, tcpa_bdp(t));
+		t->probe_rounds = (u32)cc_min(2ULL * t->probe_rounds, TCPA_PROBE_SELDOM);
+		return;
+	}
+	if (t->ceiling && t->round_inflight > t->ceiling)
+		t->ceiling = t->round_inflight;
+	t->probe_rounds = (u32)cc_max(t->probe_rounds / 2, TCPA_PROBE_EVERY);
+}
+
+CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
+{
+	u64 average = tcpa_round_average(t, ack);
+	u64 model = tcpa_rate(t);
+	u8 queued = tcpa_queued(t);
+
+	switch (t->judged) {
+	case TCPA_STARTUP:
+		break;
+	case TCPA_UP:
+		tcpa_judge_probe(t);
+		break;
+	case TCPA_DOWN:
+	case TCPA_REFRESH:
+		if (!queued)
+			tcpa_learn_floor(t);
+		break;
+	default:
+		if (tcpa_excess(t) > TCPA_EXCESS && !t->round_app_limited)
+			tcpa_lower_rate(t, average);
+		else if (!queued)
+			tcpa_learn_floor(t);
+		break;
+	}
+	/* The path became much slower: a queue, and far less than the model comes out of it. */
+	if (t->judged != TCPA_STARTUP && queued && !t->round_app_limited && average < model / 2) {
+		t->slow_rounds++;
+		if (t->slow_rounds >= 2) {
+			tcpa_lower_rate(t, cc_max(t->round_rate, average));
+			t->slow_rounds = 0;
+		}
+	} else {
+		t->slow_rounds = 0;
+	}
+	t->stretch_rounds++;
+	if (t->stretch_rounds >= TCPA_STRETCH) {
+		t->stretch_rounds = 0;
+		t->rate[1] = t->rate[0];
+		t->rate[0] = t->round_rate;
+		t->aggregated[1] = t->aggregated[0];
+		t->aggregated[0] = 0;
+	}
+}
+
+/* Start-up is over when three rounds brought less than a quarter more, or a queue says so sooner. */
+CC_INLINE void tcpa_check_full(struct tcpa *t)
+{
+	if (t->mode != TCPA_STARTUP || t->round_app_limited || !t->round_rate)
+		return;
+	if (t->round_rate >= t->full_rate + t->full_rate / 4) {
+		t->full_rate = t->round_rate;
+		t->full_rounds = 0;
+		return;
+	}
+	t->full_rounds++;
+	if (t->full_rounds >= 3 || tcpa_queued(t))
+		tcpa_enter(t, TCPA_DRAIN);
+}
+
+CC_INLINE void tcpa_step(struct tcpa *t, const struct cc_ack *ack, u8 round)
+{
+	u64 bdp = tcpa_bdp(t);
+
+	switch (t->mode) {
+	case TCPA_DRAIN:
+		if (ack->inflight <= bdp)
+			tcpa_enter(t, TCPA_CRUISE);
+		break;
+	case TCPA_CRUISE:
+		if (round && t->since_probe >= t->probe_rounds + (tcpa_random(t) & 1)) {
+			t->since_probe = 0;
+			tcpa_enter(t, TCPA_UP);
+		}
+		break;
+	case TCPA_UP:
+		if (round && t->rounds_in_mode >= 1)
+			tcpa_enter(t, TCPA_DOWN);
+		break;
+	case TCPA_DOWN:
+		if (round && t->rounds_in_mode >= 1 &&
+		    (ack->inflight <= bdp || t->rounds_in_mode >= 2))
+			tcpa_enter(t, TCPA_CRUISE);
+		break;
+	case TCPA_REFRESH:
+		if (round && t->rounds_in_mode >= 2)
+			tcpa_enter(t, TCPA_CRUISE);
+		break;
+	default:
+		break;
+	}
+}
+
+/* The shortest round trip of ten seconds. When none as short was seen for that long, half a pipe for two
+ * rounds shows it, without a stop. */
+CC_INLINE void tcpa_watch_rtt(struct tcpa *t, const struct cc_ack *ack)
+{
+	u8 old = ack->now_us - t->min_rtt_at_us > TCPA_MIN_RTT_US;
+
+	if (!ack->rtt_us)
+		return;
+	if (!t->min_rtt || ack->rtt_us <= t->min_rtt || (old && t->mode == TCPA_REFRESH)) {
+		t->min_rtt = ack->rtt_us;
+		t->min_rtt_at_us = ack->now_us;
+	} else if (old && t->mode == TCPA_CRUISE && !t->restarting) {
+		tcpa_enter(t, TCPA_REFRESH);
+	}
+}
+
+CC_INLINE void tcpa_sample(struct tcpa *t, const struct cc_ack *ack)
+{
+	u64 bytes = cc_less(ack->delivered, ack->prior_delivered);
+	u64 rate = cc_div(bytes * 1000000U, ack->interval_us);
+
+	if (!ack->interval_us || ack->interval_us < t->min_rtt / 2)
+		return;
+	if (ack->app_limited && rate <= tcpa_rate(t))
+		return;
+	t->round_rate = cc_max(t->round_rate, rate);
+	t->rate[0] = cc_max(t->rate[0], rate);
+}
+
+CC_INLINE void tcpa_watch_aggregation(struct tcpa *t, const struct cc_ack *ack)
+{
+	u64 expected = cc_bytes_in(tcpa_rate(t), ack->now_us - t->aggregated_since_us);
+
+	if (t->aggregated_acked <= expected || t->aggregated_acked > (1U << 28)) {
+		t->aggregated_acked = 0;
+		t->aggregated_since_us = ack->now_us;
+		expected = 0;
+	}
+	t->aggregated_acked += ack->acked;
+	t->aggregated[0] = (u32)cc_max(t->aggregated[0],
+				       cc_min(cc_less(t->aggregated_acked, expected), t->cwnd));
+}
+
+CC_INLINE void tcpa_set_pace(struct tcpa *t)
+{
+	/* What the path loses by itself has to be sent as well; measured delivery bounds how much. */
+	u64 rate = tcpa_rate(t) + cc_scale(tcpa_rate(t), tcpa_floor(t));
+
+	switch (t->mode) {
+	case TCPA_STARTUP:
+		rate = cc_max(cc_scale(rate, TCPA_STARTUP_GAIN), t->pacing);
+		break;
+	case TCPA_DRAIN:
+	case TCPA_REFRESH:
+		rate = cc_scale(rate, TCPA_DRAIN_GAIN);
+		break;
+	case TCPA_UP:
+		rate = cc_scale(rate, TCPA_UP_GAIN);
+		break;
+	case TCPA_DOWN:
+		rate = cc_scale(rate, TCPA_DOWN_GAIN);
+		break;
+	default:
+		break;
+	}
+	if (rate)
+		tcpa_pace(t, rate);
+}
+
+CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
+{
+	u32 target;
+
+	switch (t->mode) {
+	case TCPA_STARTUP:
+		/* Never less than was allowed: what is acknowledged makes room for as much again. */
+		target = (u32)cc_max(tcpa_window(t, TCPA_STARTUP_GAIN), t->cwnd);
+		if (t->cwnd < tcpa_window(t, TCPA_STARTUP_GAIN))
+			t->cwnd = (u32)cc_min((u64)t->cwnd + ack->acked, target);
+		return;
+	case TCPA_REFRESH:
+		t->cwnd = (u32)cc_min(t->cwnd, tcpa_window(t, TCPA_DRAIN_GAIN));
+		return;
+	default:
+		target = tcpa_window(t, TCPA_CWND_GAIN);
+		break;
+	}
+	/* Below a ceiling that was met, except to ask whether it still stands. */
+	if (t->ceiling && t->mode != TCPA_UP)
+		target = (u32)cc_min(target, cc_max(t->ceiling, 4ULL * t->mss));
+	t->cwnd = (u32)cc_min((u64)t->cwnd + ack->acked, target);
+	t->cwnd = (u32)cc_max(t->cwnd, (u64)TCPA_LEAST_SEGMENTS * t->mss);
+}
+
+CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
+{
+	u8 round = ack->prior_delivered >= t->round_end;
+
+	tcpa_sample(t, ack);
+	t->round_lost += ack->lost;
+	t->round_acked += ack->acked;
+	t->round_app_limited |= ack->app_limited;
+	t->round_inflight = (u32)cc_max(t->round_inflight, (u64)ack->inflight + ack->acked);
+	if (ack->rtt_us && (!t->round_rtt || ack->rtt_us < t->round_rtt))
+		t->round_rtt = ack->rtt_us;
+	tcpa_watch_rtt(t, ack);
+	tcpa_watch_aggregation(t, ack);
+	if (round) {
+		tcpa_judge_round(t, ack);
+		tcpa_check_full(t);
+	}
+	tcpa_step(t, ack, round);
+	if (round)
+		tcpa_begin_round(t, ack);
+	tcpa_set_pace(t);
+	tcpa_set_window(t, ack);
+	if (ack->acked)
+		t->restarting = 0;
+}
+
+/* The retransmission timer expired: everything in flight is lost. The model stays; what is sent again
+ * starts small. */
+CC_INLINE void tcpa_on_timeout(struct tcpa *t)
+{
+	t->cwnd = (u32)cc_max((u64)t->params.loss_init_cwnd * t->mss, t->mss);
+	t->full_rounds = 0;
+}
+
+/* Something is sent again after silence: at the model's rate, and rounds begin anew. */
+CC_INLINE void tcpa_on_idle(struct tcpa *t, u64 now_us)
+{
+	t->restarting = 1;
+	t->aggregated_acked = 0;
+	t->aggregated_since_us = now_us;
+	t->round_app_limited = 1;
+}
+
+CC_INLINE void tcpa_decide(const struct tcpa *t, struct cc_out *out)
+{
+	out->cwnd = t->cwnd;
+	out->pacing_rate = t->pacing;
+	out->unused = 0;
+}
+
+#endif
