@@ -6,6 +6,7 @@
 
 pub mod cpu;
 pub mod echo;
+pub mod latency;
 mod observed;
 mod series;
 mod tally;
@@ -16,6 +17,7 @@ pub use series::{Line, Series};
 
 use crate::event::{CpuUse, Latency, LatencySource, Stop};
 use cpu::{CpuAccount, CpuOf, CpuWatch};
+use latency::LatencyProbe;
 use probe::clock;
 use probe::tcp::TcpInfo;
 use std::net::{IpAddr, SocketAddr};
@@ -84,19 +86,21 @@ pub struct Noted {
 
 /// Everything that is watched in one test.
 ///
-/// ```no_run
+/// ```
 /// use perf::event::Stop;
-/// use perf::observe::{Observer, Plan};
-/// # fn sockets() -> Vec<perf::observe::StreamSocket<'static>> { Vec::new() }
-/// # let (plan, stop): (Plan, Stop) = todo!();
-/// let mut observer = Observer::begin(plan);
-/// let _charged = observer.account().enter(); // in each thread of the test
-/// let idle = observer.idle(units::Span::from_millis(500), &stop); // a client, before the load
-/// observer.start(&sockets()); // as soon as the streams are open
-/// observer.look(&sockets()); // whenever the loop comes round
-/// observer.forget(&sockets()); // when what is omitted is over
-/// let noted = observer.interval(&sockets());
-/// let observed = observer.finish(&sockets()); // before the streams are closed
+/// use perf::observe::{Observed, Observer, Plan, StreamSocket};
+/// use units::Span;
+///
+/// fn run(plan: Plan, stop: &Stop, sockets: &[StreamSocket<'_>]) -> Observed {
+///     let mut observer = Observer::begin(plan);
+///     let _charged = observer.account().enter(); // in each thread of the test
+///     let idle = observer.idle(Span::from_millis(500), stop); // a client, before the load
+///     observer.start(sockets); // as soon as the streams are open
+///     observer.look(sockets); // whenever the loop comes round, see `due`
+///     observer.forget(sockets); // when what is omitted is over
+///     let noted = observer.interval(sockets); // CPU, latency and TCP_INFO of an interval
+///     observer.finish(sockets) // before the streams are closed
+/// }
 /// ```
 #[derive(Debug)]
 pub struct Observer {
@@ -104,8 +108,10 @@ pub struct Observer {
     account: CpuAccount,
     cpu: CpuWatch,
     tcp: TcpWatch,
+    probe: Option<LatencyProbe>,
     idle: Option<Latency>,
     smoothed: Smoothed,
+    carried: (Time, Bytes),
     next_tcp: Time,
     next_cpu: Time,
     /// CPU time of the observing itself.
@@ -126,13 +132,16 @@ impl Observer {
         let now = clock::now();
         let cpu = CpuWatch::begin(now, plan.cpu, account.clone(), plan.probes);
         let tcp = TcpWatch::begin(now, &[], false);
+        let probe = plan.latency.as_ref().filter(|_| plan.probes).map(LatencyProbe::begin);
         Self {
             plan,
             account,
             cpu,
             tcp,
+            probe,
             idle: None,
             smoothed: Smoothed::default(),
+            carried: (now, Bytes::ZERO),
             next_tcp: now,
             next_cpu: now,
             cost: Span::ZERO,
@@ -144,13 +153,20 @@ impl Observer {
         self.account.clone()
     }
 
-    /// Waits for so long while the path is measured without load; ends early when stopped, or where
-    /// there is nothing to wait for.
+    /// Waits for so long while the path is measured without load, a little longer if nothing has answered
+    /// yet. Ends early when stopped, or where there is nothing to wait for.
     pub fn idle(&mut self, length: Span, stop: &Stop) -> Option<Latency> {
-        let until = Instant::now() + length.as_duration();
-        while self.plan.probes && !stop.is_called() && Instant::now() < until {
-            std::thread::sleep(TURN.min(until.saturating_duration_since(Instant::now())));
+        let probe = self.probe.as_mut()?;
+        let begun = Instant::now();
+        let (until, latest) = (length.as_duration(), (length + GRACE).as_duration());
+        while !stop.is_called() && probe.is_hopeful() {
+            let waited = begun.elapsed();
+            if waited >= latest || (waited >= until && probe.has_answer()) {
+                break;
+            }
+            std::thread::sleep(TURN);
         }
+        self.idle = probe.turn(clock::now(), None);
         self.idle.clone()
     }
 
@@ -159,11 +175,11 @@ impl Observer {
         let now = clock::now();
         self.cpu = CpuWatch::begin(now, self.plan.cpu, self.account.clone(), self.plan.probes);
         self.tcp = TcpWatch::begin(now, sockets, self.plan.probes);
-        if self.idle.is_none() && self.plan.probes {
-            // What the streams' own opening took: the path was idle then.
-            self.idle = self.smoothed_now();
-        }
+        let until_now = self.probe.as_mut().and_then(|probe| probe.turn(now, Some(now)));
+        // A far end that answers nothing still told how long the streams' own opening took.
+        self.idle = self.idle.take().or(until_now).or_else(|| self.smoothed_now());
         self.smoothed = Smoothed::default();
+        self.carried = (now, sockets.iter().map(|socket| socket.bytes).sum());
         self.next_tcp = now + self.plan.every;
         self.next_cpu = now + CPU_EVERY;
     }
@@ -199,6 +215,9 @@ impl Observer {
             observer.look_tcp(now, sockets);
             observer.tcp.forget(now);
             observer.cpu.forget(now);
+            if let Some(probe) = &mut observer.probe {
+                probe.turn(now, None);
+            }
         });
         self.smoothed = Smoothed::default();
     }
@@ -213,9 +232,12 @@ impl Observer {
         });
         let of = |socket: &StreamSocket<'_>| Some((socket.id, *self.tcp.latest(socket.id)?));
         noted.tcp = sockets.iter().filter_map(of).collect();
-        if self.plan.probes && self.plan.latency.is_some() {
-            noted.latency = self.smoothed.interval.latency(LatencySource::TcpInfo);
-        }
+        noted.latency = match &mut self.probe {
+            // One source for all intervals: a gap says more than a number of another kind.
+            Some(probe) if probe.has_answer() => probe.interval(),
+            Some(_) => self.smoothed.interval.latency(LatencySource::TcpInfo),
+            None => None,
+        };
         self.smoothed.interval.clear();
         noted
     }
@@ -229,13 +251,21 @@ impl Observer {
             cpu = observer.cpu.used(now);
             observer.cpu.look(now);
         });
-        let asked = self.plan.probes && self.plan.latency.is_some();
-        let loaded = self.smoothed.window.latency(LatencySource::TcpInfo).filter(|_| asked);
+        let asked = self.probe.take().map(|probe| probe.finish(now));
+        let mut warnings: Vec<_> =
+            observed::busy_cores(&cpu, &self.plan.cores).into_iter().collect();
+        let mut loaded = None;
         let mut series = Vec::new();
+        if let Some(asked) = asked {
+            warnings.extend(observed::silent_probe(&asked));
+            let smoothed = || self.smoothed.window.latency(LatencySource::TcpInfo);
+            loaded = asked.latency.or_else(smoothed);
+            self.cost = self.cost + asked.cost;
+            series.extend(asked.series);
+        }
         let paths = self.tcp.paths();
         series.extend(self.tcp.into_series());
         series.extend(self.cpu.into_series());
-        let warnings = observed::busy_cores(&cpu, &self.plan.cores).into_iter().collect();
         Observed {
             cpu,
             cpu_of: self.plan.cpu,
@@ -250,6 +280,11 @@ impl Observer {
 
     fn look_tcp(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         self.tcp.look(now, sockets);
+        if let Some(probe) = &self.probe {
+            let bytes = sockets.iter().map(|socket| socket.bytes).sum();
+            let (before, had) = std::mem::replace(&mut self.carried, (now, bytes));
+            probe.set_load(tcp::rate(bytes - had, now.since(before)).unwrap_or_default());
+        }
         for round_trip in self.tcp.round_trips() {
             self.smoothed.window.add(round_trip);
             self.smoothed.interval.add(round_trip);
@@ -257,9 +292,10 @@ impl Observer {
     }
 
     fn smoothed_now(&self) -> Option<Latency> {
+        self.probe.as_ref()?;
         let mut tally = Tally::default();
         self.tcp.round_trips().for_each(|round_trip| tally.add(round_trip));
-        self.plan.latency.as_ref().and_then(|_| tally.latency(LatencySource::TcpInfo))
+        tally.latency(LatencySource::TcpInfo)
     }
 
     /// Does `work` and tells what CPU time it took.
@@ -302,7 +338,9 @@ impl LatencyPlan {
     }
 }
 
-const TURN: Duration = Duration::from_millis(20);
+const TURN: Duration = Duration::from_millis(10);
+/// For the first answer of a far end that is far.
+const GRACE: Span = Span::from_millis(500);
 /// A point of CPU use: fifty ticks of /proc/stat.
 const CPU_EVERY: Span = Span::from_millis(500);
 /// A look that took so long is taken again only after so many times as long: 0.2 % of one core.

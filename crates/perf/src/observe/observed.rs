@@ -1,5 +1,6 @@
 use super::Series;
 use super::cpu::CpuOf;
+use super::latency::Asked;
 use super::tcp::Path;
 use crate::event::{CpuUse, Latency, LatencySource};
 use serde_json::{Map, Value, json};
@@ -70,6 +71,26 @@ pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
         full.core,
         full.softirq,
     ))
+}
+
+/// What is said of a probe that saw nothing under load.
+pub(super) fn silent_probe(asked: &Asked) -> Option<String> {
+    let instead = "the latency told is the kernel's smoothed round-trip time of the streams, which hides \
+                   peaks";
+    if asked.latency.is_some() {
+        return None;
+    }
+    if asked.answered {
+        return Some(format!(
+            "no probe came back under load ({} were lost): {instead}",
+            asked.lost
+        ));
+    }
+    let mut reasons = asked.problems.clone();
+    if reasons.is_empty() {
+        reasons.push("the far end answers none".to_owned());
+    }
+    Some(format!("the latency under load could not be probed, {}: {instead}", reasons.join(", ")))
 }
 
 fn cpu(used: &CpuUse) -> Value {

@@ -21,6 +21,15 @@ impl Tally {
         self.lost += count;
     }
 
+    /// One that had been lost came after all.
+    pub(super) fn find(&mut self) {
+        self.lost = self.lost.saturating_sub(1);
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+
     pub(super) fn clear(&mut self) {
         self.histogram.reset();
         (self.max, self.lost) = (Span::ZERO, 0);
@@ -87,6 +96,7 @@ mod tests {
             nanos.iter().for_each(|nanos| tally.add(Span::from_nanos(*nanos)));
             nanos.sort_unstable();
             let latency = tally.latency(LatencySource::Echo).unwrap();
+            prop_assert_eq!(latency.samples, nanos.len() as u64);
             prop_assert_eq!(latency.max.nanos(), *nanos.last().unwrap());
             prop_assert!(latency.p50 <= latency.p99 && latency.p99 <= latency.max);
             let median = nanos[(nanos.len() - 1) / 2].min(LONGEST * UNIT) as f64;

@@ -198,7 +198,7 @@ impl Rtts {
     }
 }
 
-fn rate(bytes: Bytes, elapsed: Span) -> Option<Rate> {
+pub(super) fn rate(bytes: Bytes, elapsed: Span) -> Option<Rate> {
     let seconds = elapsed.secs_f64();
     let bits = bytes.count() as f64 * 8.0;
     (seconds > 0.0).then(|| Rate::from_bits_per_second((bits / seconds) as u64))

@@ -1,0 +1,238 @@
+//! Round trips of probes that travel beside the streams, first without load and then with it.
+//!
+//! The far end's echo is asked where it offered one, and ping: whichever answers, the echo first, is
+//! the probe from then on. A reply counts from when the kernel took it, not from when this thread got a
+//! core: on a loaded machine the difference is the larger part. Of what was sent, the time is taken
+//! right before the send, so that the own queue counts: it is part of the path.
+
+mod asker;
+mod flow;
+mod icmp;
+mod pace;
+mod stamped;
+mod waiting;
+
+use super::LatencyPlan;
+use super::series::Series;
+use crate::event::Latency;
+use asker::Asker;
+use flow::{Flows, Times};
+use probe::clock;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use units::{Rate, Span, Time};
+
+/// Asks for round trips until it is finished or dropped, in a thread of its own.
+#[derive(Debug)]
+pub struct LatencyProbe {
+    running: Option<Running>,
+    problems: Vec<String>,
+}
+
+/// What a [`LatencyProbe`] leaves of its last phase.
+#[derive(Debug, Default)]
+pub struct Asked {
+    pub latency: Option<Latency>,
+    /// Probes that did not come back, also where no other did.
+    pub lost: u64,
+    /// Something has answered, at any time.
+    pub answered: bool,
+    pub series: Option<Series>,
+    /// CPU time of the thread.
+    pub cost: Span,
+    /// Why a way of asking could not be taken.
+    pub problems: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Running {
+    shared: Arc<Shared>,
+    thread: JoinHandle<Span>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    flows: Mutex<Flows>,
+    stop: AtomicBool,
+    wake: OwnedFd,
+    /// Bits per second of the streams.
+    load: AtomicU64,
+}
+
+impl LatencyProbe {
+    /// Begins the idle phase. The sockets are opened in the caller's network namespace.
+    pub fn begin(plan: &LatencyPlan) -> Self {
+        let mut problems = Vec::new();
+        let mut askers = Vec::new();
+        let echo = plan.echo.map(|offer| ("the echo", Asker::echo(plan, offer.port, offer.token)));
+        for (name, asker) in echo.into_iter().chain([("ping", Asker::ping(plan))]) {
+            match asker {
+                Ok(asker) => askers.push(asker),
+                Err(error) => problems.push(format!("{name} cannot be used here ({error})")),
+            }
+        }
+        let running = match askers.is_empty() {
+            true => None,
+            false => Running::start(askers)
+                .map_err(|e| problems.push(format!("no thread for the probe ({e})")))
+                .ok(),
+        };
+        Self { running, problems }
+    }
+
+    /// Something is asked, and may yet answer.
+    pub fn is_hopeful(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| !running.flows().has_ended())
+    }
+
+    /// Something has answered.
+    pub fn has_answer(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.flows().has_answer())
+    }
+
+    /// A phase ends: what it was. The next is under load if `loaded` says since when.
+    pub fn turn(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
+        self.running.as_ref()?.flows().turn(now, loaded)
+    }
+
+    /// Since the last call of this kind, or since the phase began.
+    pub fn interval(&mut self) -> Option<Latency> {
+        self.running.as_ref()?.flows().interval()
+    }
+
+    /// What the streams carry: the probes stay small beside it.
+    pub fn set_load(&self, load: Rate) {
+        if let Some(running) = &self.running {
+            running.shared.load.store(load.bits_per_second(), Ordering::Relaxed);
+        }
+    }
+
+    /// Ends at once; what is still on its way is not waited for.
+    pub fn finish(mut self, now: Time) -> Asked {
+        let problems = std::mem::take(&mut self.problems);
+        let Some(running) = self.running.take() else {
+            return Asked { problems, ..Asked::default() };
+        };
+        let shared = running.shared.clone();
+        let cost = running.stop();
+        let mut flows = shared.flows();
+        Asked {
+            latency: flows.close(now),
+            lost: flows.lost(),
+            answered: flows.has_answer(),
+            series: flows.take_series(),
+            cost,
+            problems,
+        }
+    }
+}
+
+impl Drop for LatencyProbe {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop();
+        }
+    }
+}
+
+impl Running {
+    fn start(askers: Vec<Asker>) -> std::io::Result<Self> {
+        let flows = Flows::new(clock::now(), askers.iter().map(Asker::source));
+        let shared = Arc::new(Shared {
+            flows: Mutex::new(flows),
+            stop: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            load: AtomicU64::new(0),
+        });
+        let its = shared.clone();
+        let thread = std::thread::Builder::new().name("latency".to_owned()).spawn(move || {
+            ask(&its, &askers);
+            clock::own_thread_cpu_time()
+        })?;
+        Ok(Self { shared, thread })
+    }
+
+    fn flows(&self) -> MutexGuard<'_, Flows> {
+        self.shared.flows()
+    }
+
+    fn stop(self) -> Span {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        // It cannot be full, and whoever misses the wake still sees the flag at the next probe.
+        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        self.thread.join().unwrap_or(Span::ZERO)
+    }
+}
+
+impl Shared {
+    fn flows(&self) -> MutexGuard<'_, Flows> {
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn ask(shared: &Shared, askers: &[Asker]) {
+    let mut random = rand::rng();
+    let mut next = clock::now();
+    while !shared.stop.load(Ordering::Relaxed) {
+        let now = clock::now();
+        if now >= next {
+            let loaded = send(shared, askers, now);
+            let load = Rate::from_bits_per_second(shared.load.load(Ordering::Relaxed));
+            // From now, not from when it was due: after a long wait for a core no burst follows.
+            next = now + pace::pause(loaded, load, &mut random);
+        }
+        wait(shared, askers, next.since(clock::now()));
+        receive(shared, askers);
+        if shared.flows().has_ended() {
+            return;
+        }
+    }
+}
+
+/// Tells whether the load is on.
+fn send(shared: &Shared, askers: &[Asker], now: Time) -> bool {
+    let mut flows = shared.flows();
+    flows.settle(now);
+    for (index, asker) in askers.iter().enumerate() {
+        if !flows.is_alive(index) {
+            continue;
+        }
+        let sent_at = clock::now();
+        if let Some(sequence) = flows.send(index, sent_at)
+            && asker.ask(sequence, sent_at).is_err()
+        {
+            flows.retract(index, sequence);
+        }
+    }
+    flows.is_loaded()
+}
+
+fn receive(shared: &Shared, askers: &[Asker]) {
+    for (index, asker) in askers.iter().enumerate() {
+        for (echo, receipt) in std::iter::from_fn(|| asker.answer()).take(MOST_AT_ONCE) {
+            let times = Times { sent: echo.sent_at, now: receipt.now, lag: receipt.lag };
+            shared.flows().answer(index, echo.sequence, times);
+        }
+    }
+}
+
+fn wait(shared: &Shared, askers: &[Asker], within: Span) {
+    let sockets = askers.iter().map(AsFd::as_fd);
+    let mut all: Vec<_> = std::iter::once(shared.wake.as_fd())
+        .chain(sockets)
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let timeout = Timespec {
+        tv_sec: (within.nanos() / NANOS) as i64,
+        tv_nsec: (within.nanos() % NANOS) as i64,
+    };
+    // Interrupted, or out of memory for a moment: the loop comes round again.
+    let _ = poll(&mut all, Some(&timeout));
+}
+
+/// A stranger who knows the token cannot keep the thread from its probes.
+const MOST_AT_ONCE: usize = 256;
+const NANOS: u64 = 1_000_000_000;

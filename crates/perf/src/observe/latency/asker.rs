@@ -1,0 +1,143 @@
+use super::icmp::{Icmp, behind_ip_header};
+use super::stamped::{self, Receipt};
+use crate::event::LatencySource;
+use crate::observe::LatencyPlan;
+use crate::observe::echo::{Echo, Token};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, BorrowedFd};
+use units::Time;
+
+/// A socket that asks the far end for an answer.
+#[derive(Debug)]
+pub(super) struct Asker {
+    socket: Socket,
+    token: Token,
+    how: How,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum How {
+    Echo,
+    /// `raw` where an unprivileged socket is not allowed.
+    Ping {
+        icmp: Icmp,
+        raw: bool,
+    },
+}
+
+impl Asker {
+    pub(super) fn echo(plan: &LatencyPlan, port: u16, token: Token) -> io::Result<Self> {
+        let socket = Socket::new(domain(plan), Type::DGRAM, Some(Protocol::UDP))?;
+        aim(&socket, plan, port)?;
+        Ok(Self { socket, token, how: How::Echo })
+    }
+
+    pub(super) fn ping(plan: &LatencyPlan) -> io::Result<Self> {
+        let (icmp, protocol) = match plan.peer {
+            IpAddr::V4(_) => (Icmp::V4, Protocol::ICMPV4),
+            IpAddr::V6(_) => (Icmp::V6, Protocol::ICMPV6),
+        };
+        let open = |kind| Socket::new(domain(plan), kind, Some(protocol));
+        // Root too may be outside of net.ipv4.ping_group_range, and needs no place in it.
+        let (socket, raw) = match open(Type::DGRAM) {
+            Ok(socket) => (socket, false),
+            Err(_) => (open(Type::RAW)?, true),
+        };
+        aim(&socket, plan, 0)?;
+        Ok(Self { socket, token: Token::random(), how: How::Ping { icmp, raw } })
+    }
+
+    pub(super) fn source(&self) -> LatencySource {
+        match self.how {
+            How::Echo => LatencySource::Echo,
+            How::Ping { .. } => LatencySource::Ping,
+        }
+    }
+
+    pub(super) fn ask(&self, sequence: u64, sent_at: Time) -> io::Result<()> {
+        let echo = Echo { token: self.token, sequence, sent_at }.encode();
+        match self.how {
+            How::Echo => self.socket.send(&echo)?,
+            How::Ping { icmp, .. } => {
+                let identifier = std::process::id() as u16;
+                self.socket.send(&icmp.request(identifier, sequence as u16, &echo))?
+            }
+        };
+        Ok(())
+    }
+
+    /// The next answer that has come; what is not one is thrown away.
+    pub(super) fn answer(&self) -> Option<(Echo, Receipt)> {
+        let mut buffer = [0; LONGEST];
+        // So many strangers at once, and the rest waits for the next turn.
+        for _ in 0..MOST_STRANGERS {
+            let receipt = match stamped::receive(&self.socket, &mut buffer) {
+                Ok(Some(receipt)) => receipt,
+                Ok(None) => return None,
+                // What an ICMP error said of an earlier probe; the next read goes on.
+                Err(_) => continue,
+            };
+            if let Some(echo) = self.read(&buffer[..receipt.length.min(LONGEST)]) {
+                return Some((echo, receipt));
+            }
+        }
+        None
+    }
+
+    fn read(&self, datagram: &[u8]) -> Option<Echo> {
+        let payload = match self.how {
+            How::Echo => Some(datagram),
+            How::Ping { icmp: Icmp::V4, raw: true } => {
+                behind_ip_header(datagram).and_then(|message| Icmp::V4.reply(message))
+            }
+            How::Ping { icmp, .. } => icmp.reply(datagram),
+        };
+        Echo::parse(payload?).filter(|echo| echo.token == self.token)
+    }
+}
+
+impl AsFd for Asker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// From where the streams come, to where they go, in their class.
+fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    if let Some(device) = &plan.bind_device {
+        socket.bind_device(Some(device.as_bytes()))?;
+    }
+    if let Some(bind) = plan.bind.map(|bind| bind.to_canonical()) {
+        socket.bind(&address(bind, plan.scope, 0))?;
+    }
+    let class = u32::from(plan.type_of_service);
+    if class != 0 {
+        match plan.peer {
+            IpAddr::V4(_) => socket.set_tos_v4(class)?,
+            IpAddr::V6(_) => socket.set_tclass_v6(class)?,
+        }
+    }
+    stamped::ask_for_stamps(socket);
+    socket.connect(&address(plan.peer, plan.scope, port))
+}
+
+fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
+    match ip {
+        IpAddr::V4(ip) => SocketAddr::from((ip, port)).into(),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
+    }
+}
+
+fn domain(plan: &LatencyPlan) -> Domain {
+    match plan.peer {
+        IpAddr::V4(_) => Domain::IPV4,
+        IpAddr::V6(_) => Domain::IPV6,
+    }
+}
+
+/// An IPv4 header with all options, an ICMP header, an echo, and a byte that betrays what is longer.
+const LONGEST: usize = 60 + 8 + Echo::LENGTH + 1;
+const MOST_STRANGERS: usize = 64;

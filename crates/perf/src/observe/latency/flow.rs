@@ -1,0 +1,258 @@
+use super::waiting::{Answer, Waiting};
+use crate::event::{Latency, LatencySource};
+use crate::observe::series::{MOST_POINTS, Merge, Origin, Series, Table};
+use crate::observe::tally::Tally;
+use units::{Span, Time};
+
+/// The ways of asking, in the order in which they are liked, and what came of each. Pure.
+#[derive(Debug)]
+pub(super) struct Flows {
+    begun: Time,
+    /// Time 0 of the series, once the load is on.
+    loaded: Option<Origin>,
+    each: Vec<Flow>,
+}
+
+#[derive(Debug)]
+struct Flow {
+    by: LatencySource,
+    waiting: Waiting,
+    phase: Tally,
+    interval: Tally,
+    answered: bool,
+    /// Still asked.
+    alive: bool,
+    table: Table,
+}
+
+impl Flows {
+    pub(super) fn new(now: Time, sources: impl IntoIterator<Item = LatencySource>) -> Self {
+        let each = sources.into_iter().map(Flow::new).collect();
+        Self { begun: now, loaded: None, each }
+    }
+
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.is_some()
+    }
+
+    /// Something has answered, at any time.
+    pub(super) fn has_answer(&self) -> bool {
+        self.each.iter().any(|flow| flow.answered)
+    }
+
+    pub(super) fn is_alive(&self, index: usize) -> bool {
+        self.each.get(index).is_some_and(|flow| flow.alive)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        !self.each.iter().any(|flow| flow.alive)
+    }
+
+    /// The number of a probe that leaves now.
+    pub(super) fn send(&mut self, index: usize, now: Time) -> Option<u64> {
+        self.each.get_mut(index).map(|flow| flow.waiting.send(now))
+    }
+
+    pub(super) fn retract(&mut self, index: usize, sequence: u64) {
+        if let Some(flow) = self.each.get_mut(index) {
+            flow.waiting.retract(sequence);
+        }
+    }
+
+    pub(super) fn answer(&mut self, index: usize, sequence: u64, times: Times) {
+        let Some(flow) = self.each.get_mut(index) else { return };
+        let round_trip = match flow.waiting.answer(sequence, times.sent, times.now, times.lag) {
+            Answer::Ignored => return,
+            Answer::InTime(round_trip) => round_trip,
+            Answer::Late(round_trip) => {
+                flow.phase.find();
+                round_trip
+            }
+        };
+        flow.answered = true;
+        flow.phase.add(round_trip);
+        flow.interval.add(round_trip);
+        if let Some(origin) = self.loaded {
+            flow.table.push(origin.until(times.now), [Some(round_trip.millis_f64())]);
+        }
+    }
+
+    /// Takes for lost what has not come, and drops the ways that do not answer or are not needed.
+    pub(super) fn settle(&mut self, now: Time) {
+        for flow in &mut self.each {
+            let lost = flow.waiting.expire(now);
+            flow.phase.lose(lost);
+            flow.interval.lose(lost);
+        }
+        let since = now.since(self.begun);
+        match self.each.iter().position(|flow| flow.answered) {
+            Some(0) => self.keep(0),
+            Some(first) if since >= FIRST_CHOICE => self.keep(first),
+            None if since >= ANY_ANSWER => self.each.iter_mut().for_each(|flow| flow.alive = false),
+            _ => {}
+        }
+    }
+
+    /// A phase ends, and another begins; the load is on in the next if `loaded` says since when.
+    pub(super) fn turn(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
+        let told = self.close(now);
+        self.loaded = loaded.map(Origin).or(self.loaded);
+        for flow in &mut self.each {
+            flow.phase.clear();
+            flow.interval.clear();
+        }
+        told
+    }
+
+    /// An interval of a phase ends.
+    pub(super) fn interval(&mut self) -> Option<Latency> {
+        let told = self.chosen().and_then(|flow| flow.interval.latency(flow.by));
+        self.each.iter_mut().for_each(|flow| flow.interval.clear());
+        told
+    }
+
+    pub(super) fn close(&mut self, now: Time) -> Option<Latency> {
+        for flow in &mut self.each {
+            flow.phase.lose(flow.waiting.close(now));
+        }
+        self.chosen().and_then(|flow| flow.phase.latency(flow.by))
+    }
+
+    /// Of the phase, in the way that answers.
+    pub(super) fn lost(&self) -> u64 {
+        self.chosen().map_or(0, |flow| flow.phase.lost())
+    }
+
+    pub(super) fn take_series(&mut self) -> Option<Series> {
+        let place = self.each.iter().position(|flow| flow.answered)?;
+        let table = std::mem::replace(&mut self.each[place].table, table_of(LatencySource::Echo));
+        table.into_series()
+    }
+
+    fn chosen(&self) -> Option<&Flow> {
+        self.each.iter().find(|flow| flow.answered)
+    }
+
+    fn keep(&mut self, index: usize) {
+        for (other, flow) in self.each.iter_mut().enumerate() {
+            flow.alive &= other == index;
+        }
+    }
+}
+
+impl Flow {
+    fn new(by: LatencySource) -> Self {
+        Self {
+            by,
+            waiting: Waiting::new(PATIENCE),
+            phase: Tally::default(),
+            interval: Tally::default(),
+            answered: false,
+            alive: true,
+            table: table_of(by),
+        }
+    }
+}
+
+/// Of one answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Times {
+    /// As the answer says.
+    pub(super) sent: Time,
+    /// When it was read, and how long it had lain in the kernel by then.
+    pub(super) now: Time,
+    pub(super) lag: Span,
+}
+
+/// Peaks are what a reader looks for: they stay when points are merged.
+fn table_of(by: LatencySource) -> Table {
+    let mut table = Table::new("latency", Merge::Max, MOST_POINTS);
+    let name = match by {
+        LatencySource::Echo => "echo",
+        LatencySource::Ping => "ping",
+        LatencySource::TcpInfo => "smoothed",
+    };
+    table.column(name, "ms");
+    table
+}
+
+/// Longer than a bad queue; what takes longer still counts when it comes, and as lost until then.
+const PATIENCE: Span = Span::from_secs(3);
+/// How long a better way may take to answer when a worse one has.
+const FIRST_CHOICE: Span = Span::from_millis(400);
+/// When nothing has answered by then, nothing will.
+const ANY_ANSWER: Span = Span::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [LatencySource; 2] = [LatencySource::Echo, LatencySource::Ping];
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    fn exchange(flows: &mut Flows, index: usize, sent: u64, now: u64) {
+        let sequence = flows.send(index, at(sent)).unwrap();
+        flows.answer(index, sequence, Times { sent: at(sent), now: at(now), lag: Span::ZERO });
+    }
+
+    #[test]
+    fn the_echo_is_liked_better() {
+        let mut flows = Flows::new(at(0), BOTH);
+        exchange(&mut flows, 1, 10, 12);
+        flows.settle(at(20));
+        assert!(flows.is_alive(0) && flows.is_alive(1));
+        exchange(&mut flows, 0, 30, 40);
+        flows.settle(at(50));
+        assert!(flows.is_alive(0) && !flows.is_alive(1));
+        assert_eq!(flows.turn(at(60), None).unwrap().by, LatencySource::Echo);
+    }
+
+    #[test]
+    fn ping_is_taken_when_the_echo_is_silent() {
+        let mut flows = Flows::new(at(0), BOTH);
+        flows.send(0, at(10));
+        exchange(&mut flows, 1, 10, 12);
+        flows.settle(at(400));
+        assert!(!flows.is_alive(0) && flows.is_alive(1));
+        let latency = flows.turn(at(401), Some(at(401))).unwrap();
+        assert_eq!((latency.by, latency.samples, latency.lost), (LatencySource::Ping, 1, 0));
+        assert!(flows.is_loaded());
+    }
+
+    #[test]
+    fn who_never_answers_is_left_alone() {
+        let mut flows = Flows::new(at(0), BOTH);
+        flows.send(0, at(10));
+        flows.settle(at(4999));
+        assert!(!flows.has_ended());
+        flows.settle(at(5000));
+        assert!(flows.has_ended() && !flows.has_answer());
+        assert_eq!(flows.close(at(5001)), None);
+        assert_eq!(flows.take_series(), None);
+    }
+
+    #[test]
+    fn phases_and_intervals_are_apart() {
+        let mut flows = Flows::new(at(0), [LatencySource::Echo]);
+        exchange(&mut flows, 0, 0, 1);
+        assert_eq!(flows.turn(at(100), Some(at(100))).unwrap().max, Span::from_millis(1));
+        exchange(&mut flows, 0, 100, 130);
+        assert_eq!(flows.interval().unwrap().samples, 1);
+        assert_eq!(flows.interval(), None);
+        let lost = flows.send(0, at(200)).unwrap();
+        flows.settle(at(3200));
+        exchange(&mut flows, 0, 3200, 3250);
+        assert_eq!(flows.interval().map(|latency| latency.lost), Some(1));
+        let late = Times { sent: at(200), now: at(3500), lag: Span::ZERO };
+        flows.answer(0, lost, late);
+        let whole = flows.close(at(4000)).unwrap();
+        assert_eq!((whole.samples, whole.lost), (3, 0));
+        assert_eq!(whole.max, Span::from_millis(3300));
+        let series = flows.take_series().unwrap();
+        assert_eq!(series.time_s, [0.03, 3.15, 3.4]);
+        assert_eq!(series.lines[0].name, "echo");
+    }
+}

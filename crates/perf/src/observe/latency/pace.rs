@@ -1,0 +1,51 @@
+use rand::RngExt;
+use std::ops::Range;
+use units::{Rate, Span};
+
+/// Until the next probe. Random, so that the probes do not fall into step with a timer, a queue or a
+/// congestion control that has a rhythm of its own (RFC 2330 section 11.1.1), and seldom enough on a
+/// slow path not to be the load themselves.
+pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Span {
+    let usual = if loaded { LOADED } else { IDLE };
+    let mean = (usual.start + usual.end) / 2;
+    let affordable = if loaded && load > Rate::default() {
+        PARTS * (PROBE_BITS * NANOS / load.bits_per_second())
+    } else {
+        0
+    };
+    let stretch = affordable.min(LONGEST.nanos()).max(mean) as f64 / mean as f64;
+    Span::from_nanos((random.random_range(usual) as f64 * stretch) as u64)
+}
+
+/// In nanoseconds.
+const IDLE: Range<u64> = 10_000_000..30_000_000;
+const LOADED: Range<u64> = 10_000_000..50_000_000;
+const LONGEST: Span = Span::from_millis(500);
+/// The probes may take one part in so many of the load.
+const PARTS: u64 = 200;
+/// Ethernet, IPv6, ICMP or UDP, and the echo.
+const PROBE_BITS: u64 = (14 + 40 + 8 + 40) * 8;
+const NANOS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn mean(loaded: bool, load: Rate) -> f64 {
+        let mut random = rand::rngs::StdRng::seed_from_u64(1);
+        let pauses = (0..2000).map(|_| pause(loaded, load, &mut random));
+        pauses.map(Span::millis_f64).sum::<f64>() / 2000.0
+    }
+
+    #[test]
+    fn a_slow_path_is_asked_seldom() {
+        let near = |mean: f64, millis: f64| assert!((mean / millis - 1.0).abs() < 0.05, "{mean}");
+        near(mean(false, Rate::default()), 20.0);
+        near(mean(true, Rate::default()), 30.0);
+        near(mean(true, Rate::from_mbit(1000)), 30.0);
+        near(mean(true, Rate::from_mbit(1)), 163.2);
+        near(mean(true, Rate::from_bits_per_second(1)), 500.0);
+        near(mean(true, Rate::from_bits_per_second(u64::MAX)), 30.0);
+    }
+}

@@ -1,0 +1,51 @@
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use rustix::time::{ClockId, clock_gettime};
+use socket2::Socket;
+use std::io::{self, IoSliceMut};
+use std::os::fd::AsRawFd;
+use units::{Span, Time};
+
+/// A datagram with the time at which it was there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Receipt {
+    pub(super) length: usize,
+    /// When it was read.
+    pub(super) now: Time,
+    /// How long it had lain in the kernel: the reader's own waiting for a core is none of the path's.
+    pub(super) lag: Span,
+}
+
+/// Asks for what [`receive`] reads. A kernel that refuses leaves the lag at nothing.
+pub(super) fn ask_for_stamps(socket: &Socket) -> bool {
+    setsockopt(socket, sockopt::ReceiveTimestampns, &true).is_ok()
+}
+
+/// `None` if nothing has come.
+pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<Receipt>> {
+    let mut control = nix::cmsg_space!(TimeSpec, [u8; 64]);
+    let mut parts = [IoSliceMut::new(buffer)];
+    let flags = MsgFlags::MSG_DONTWAIT;
+    let message = match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut control), flags) {
+        Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
+        other => other?,
+    };
+    let stamp = message.cmsgs()?.find_map(|part| match part {
+        ControlMessageOwned::ScmTimestampns(at) => Some(nanos(at.tv_sec(), at.tv_nsec())),
+        _ => None,
+    });
+    // The stamp is by the real-time clock; only its distance from now is used, so that a clock that is
+    // set while a probe is on its way changes nothing.
+    let real = clock_gettime(ClockId::Realtime);
+    let real = nanos(real.tv_sec, real.tv_nsec);
+    let lag = stamp.map_or(0, |stamp| real.saturating_sub(stamp));
+    Ok(Some(Receipt {
+        length: message.bytes,
+        now: probe::clock::now(),
+        lag: Span::from_nanos(lag),
+    }))
+}
+
+fn nanos(seconds: i64, nanos: i64) -> u64 {
+    (seconds.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(nanos.max(0) as u64)
+}

@@ -1,0 +1,205 @@
+use std::collections::VecDeque;
+use units::{Span, Time};
+
+/// The probes that are on their way. Pure: whoever uses it has the clock.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    sent: VecDeque<Sent>,
+    /// The number of the first in `sent`. Numbers are never used again.
+    first: u64,
+    /// After this a probe counts as lost until it comes after all.
+    patience: Span,
+    longest: Span,
+}
+
+/// What an answer is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    InTime(Span),
+    /// Had been counted as lost.
+    Late(Span),
+    /// A duplicate, or to a probe nobody waits for any more, or not of ours.
+    Ignored,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: Time,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Waited,
+    Lost,
+    Over,
+}
+
+impl Waiting {
+    pub(super) fn new(patience: Span) -> Self {
+        Self { sent: VecDeque::new(), first: 0, patience, longest: Span::ZERO }
+    }
+
+    /// The number of a probe that leaves now.
+    pub(super) fn send(&mut self, now: Time) -> u64 {
+        if self.sent.len() == MOST {
+            self.sent.pop_front();
+            self.first += 1;
+        }
+        self.sent.push_back(Sent { at: now, state: State::Waited });
+        self.first + self.sent.len() as u64 - 1
+    }
+
+    /// It did not leave.
+    pub(super) fn retract(&mut self, sequence: u64) {
+        if let Some(sent) = self.slot(sequence) {
+            sent.state = State::Over;
+        }
+    }
+
+    /// The answer to what was sent at `sent_at` (as the answer says) came at `now` and had then lain in
+    /// the kernel for `lag`.
+    pub(super) fn answer(&mut self, sequence: u64, sent_at: Time, now: Time, lag: Span) -> Answer {
+        let Some(sent) = self.slot(sequence).filter(|sent| sent.at == sent_at) else {
+            return Answer::Ignored;
+        };
+        let before = std::mem::replace(&mut sent.state, State::Over);
+        let whole = now.since(sent_at);
+        // The lag is by the real-time clock: if that jumped in between, the lag means nothing.
+        let round_trip = if lag < whole { whole - lag } else { whole };
+        if before != State::Over {
+            self.longest = self.longest.max(round_trip);
+        }
+        match before {
+            State::Waited => Answer::InTime(round_trip),
+            State::Lost => Answer::Late(round_trip),
+            State::Over => Answer::Ignored,
+        }
+    }
+
+    /// How many more are to be taken for lost.
+    pub(super) fn expire(&mut self, now: Time) -> u64 {
+        let patience = self.patience;
+        self.give_up(State::Lost, |sent| now.since(sent.at) >= patience)
+    }
+
+    /// Ends a phase: how many of those on their way are lost. For the youngest that cannot be told,
+    /// and none of them counts from now on.
+    pub(super) fn close(&mut self, now: Time) -> u64 {
+        let overdue = (self.longest * OVERDUE).max(SOON).min(self.patience);
+        let lost = self.give_up(State::Over, |sent| now.since(sent.at) >= overdue);
+        self.sent.iter_mut().for_each(|sent| sent.state = State::Over);
+        lost
+    }
+
+    fn give_up(&mut self, become_: State, which: impl Fn(&Sent) -> bool) -> u64 {
+        let given_up = self.sent.iter_mut().filter(|sent| sent.state == State::Waited);
+        given_up.filter(|sent| which(sent)).map(|sent| sent.state = become_).count() as u64
+    }
+
+    fn slot(&mut self, sequence: u64) -> Option<&mut Sent> {
+        let place = sequence.checked_sub(self.first)?;
+        self.sent.get_mut(usize::try_from(place).ok()?)
+    }
+}
+
+/// Twenty seconds of probes at the shortest interval.
+const MOST: usize = 2048;
+/// At the end of a phase a probe is lost after so many times the longest round trip …
+const OVERDUE: u64 = 4;
+/// … and this at least.
+const SOON: Span = Span::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    fn waiting() -> Waiting {
+        Waiting::new(Span::from_secs(3))
+    }
+
+    #[test]
+    fn an_answer_counts_once() {
+        let mut waiting = waiting();
+        let number = waiting.send(at(10));
+        let answer = waiting.answer(number, at(10), at(35), Span::from_millis(5));
+        assert_eq!(answer, Answer::InTime(Span::from_millis(20)));
+        assert_eq!(waiting.answer(number, at(10), at(36), Span::ZERO), Answer::Ignored);
+        assert_eq!(waiting.answer(number + 1, at(10), at(36), Span::ZERO), Answer::Ignored);
+        assert_eq!(waiting.expire(at(100_000)), 0);
+    }
+
+    #[test]
+    fn a_late_answer_counts_once_too() {
+        let mut waiting = waiting();
+        let number = waiting.send(at(0));
+        assert_eq!((waiting.expire(at(2999)), waiting.expire(at(3000))), (0, 1));
+        assert_eq!(waiting.expire(at(9000)), 0);
+        let late = Answer::Late(Span::from_millis(5000));
+        assert_eq!(waiting.answer(number, at(0), at(5000), Span::ZERO), late);
+        assert_eq!(waiting.answer(number, at(0), at(5001), Span::ZERO), Answer::Ignored);
+    }
+
+    #[test]
+    fn a_lie_about_the_time_is_ignored_and_a_clock_that_jumped_does_no_harm() {
+        let mut waiting = waiting();
+        let number = waiting.send(at(10));
+        assert_eq!(waiting.answer(number, at(9), at(20), Span::ZERO), Answer::Ignored);
+        let answer = waiting.answer(number, at(10), at(20), Span::from_secs(3600));
+        assert_eq!(answer, Answer::InTime(Span::from_millis(10)));
+    }
+
+    #[test]
+    fn at_the_end_of_a_phase_the_youngest_are_left_out() {
+        let mut waiting = waiting();
+        let numbers: Vec<_> = [0, 50, 950].map(|millis| waiting.send(at(millis))).into();
+        waiting.answer(numbers[1], at(50), at(70), Span::ZERO);
+        assert_eq!(waiting.close(at(1000)), 1);
+        assert_eq!(waiting.answer(numbers[2], at(950), at(1001), Span::ZERO), Answer::Ignored);
+        assert_eq!(waiting.close(at(9000)), 0);
+    }
+
+    #[test]
+    fn what_never_left_is_not_lost() {
+        let mut waiting = waiting();
+        let number = waiting.send(at(0));
+        waiting.retract(number);
+        assert_eq!(waiting.close(at(9000)), 0);
+    }
+
+    proptest! {
+        /// Whatever is lost, duplicated and reordered: each probe is answered or lost, never both,
+        /// never twice.
+        #[test]
+        fn every_probe_counts_once(
+            events in proptest::collection::vec((0_u64..4, 0_usize..60, 0_u64..2000), 1..400),
+        ) {
+            let mut waiting = waiting();
+            let mut sent = Vec::new();
+            let (mut now, mut lost, mut in_time, mut late) = (0, 0, 0, 0);
+            for (what, which, pause) in events {
+                now += pause;
+                match what {
+                    0 | 1 => sent.push((waiting.send(at(now)), at(now))),
+                    2 => lost += waiting.expire(at(now)),
+                    _ => if let Some((number, then)) = sent.get(which) {
+                        match waiting.answer(*number, *then, at(now), Span::ZERO) {
+                            Answer::InTime(_) => in_time += 1,
+                            Answer::Late(_) => late += 1,
+                            Answer::Ignored => {}
+                        }
+                    }
+                }
+            }
+            lost += waiting.expire(at(now + 10_000));
+            prop_assert_eq!(in_time + lost, sent.len() as u64);
+            prop_assert!(late <= lost);
+            prop_assert!(sent.windows(2).all(|pair| pair[0].0 < pair[1].0));
+        }
+    }
+}

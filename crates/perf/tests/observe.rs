@@ -1,0 +1,272 @@
+//! The latency probe and the observer on real sockets: loopback, and two hosts on a cable.
+
+#![allow(clippy::unwrap_used)]
+
+use host::{Address, HostError, Namespace};
+use perf::event::{LatencySource, Stop};
+use perf::observe::echo::{self, Token};
+use perf::observe::latency::LatencyProbe;
+use perf::observe::{EchoOffer, LatencyPlan, Observer, Plan, StreamSocket};
+use probe::clock;
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use units::{Bytes, Span};
+
+/// A far end: sends back what it is told to, until dropped.
+struct Door {
+    offer: EchoOffer,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Door {
+    /// `send` gets every answer with its number, and the way back.
+    fn open(at: IpAddr, mut send: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> Self {
+        let socket = UdpSocket::bind((at, 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let offer = EchoOffer { port: socket.local_addr().unwrap().port(), token: Token::random() };
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            let mut number = 0;
+            while !stopped.load(Ordering::Relaxed) {
+                let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+                let known = |token: &Token| *token == offer.token;
+                if let Some(answer) = echo::respond(&buffer[..length], known) {
+                    let back = |bytes: &[u8]| drop(socket.send_to(bytes, from));
+                    send(number, answer, &back);
+                    number += 1;
+                }
+            }
+        });
+        Self { offer, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn plan(peer: IpAddr, echo: Option<EchoOffer>) -> LatencyPlan {
+    LatencyPlan { echo, ..LatencyPlan::to(SocketAddr::from((peer, 5201))) }
+}
+
+/// Gives up after a while that no machine needs.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+#[test]
+fn the_echo_over_loopback() {
+    let door = Door::open(HERE, |_, answer, back| back(answer));
+    let mut probe = LatencyProbe::begin(&plan(HERE, Some(door.offer)));
+    until("an answer", || probe.has_answer());
+    let idle = probe.turn(clock::now(), Some(clock::now())).unwrap();
+    assert_eq!(idle.by, LatencySource::Echo);
+    assert!(idle.p50 > Span::ZERO && idle.p50 <= idle.p99 && idle.p99 <= idle.max);
+    let mut samples = 0;
+    until("20 answers", || {
+        samples += probe.interval().map_or(0, |latency| latency.samples);
+        samples >= 20
+    });
+    let asked = probe.finish(clock::now());
+    assert!(asked.latency.unwrap().samples >= 20);
+    let series = asked.series.unwrap();
+    assert_eq!((series.name, series.lines[0].name.as_str()), ("latency", "echo"));
+    assert!(series.time_s.windows(2).all(|pair| pair[0] <= pair[1]));
+}
+
+#[test]
+fn lost_duplicated_and_reordered_answers_each_count_once() {
+    let sent = Arc::new(AtomicU64::new(0));
+    let counted = sent.clone();
+    let mut held: Option<Vec<u8>> = None;
+    let door = Door::open(HERE, move |number, answer, back| {
+        counted.store(number + 1, Ordering::Relaxed);
+        match number % 4 {
+            // Every fourth is lost; the next comes twice; of the other two the second comes first.
+            0 => {}
+            1 => (0..2).for_each(|_| back(answer)),
+            2 => held = Some(answer.to_vec()),
+            _ => {
+                back(answer);
+                if let Some(earlier) = held.take() {
+                    back(&earlier);
+                }
+            }
+        }
+    });
+    let mut probe = LatencyProbe::begin(&plan(HERE, Some(door.offer)));
+    let (mut samples, mut lost) = (0, 0);
+    until("5 lost probes", || {
+        // Until the echo has answered, ping stands in for it.
+        let latency = probe.interval().filter(|latency| latency.by == LatencySource::Echo);
+        samples += latency.as_ref().map_or(0, |latency| latency.samples);
+        lost += latency.as_ref().map_or(0, |latency| latency.lost);
+        lost >= 5
+    });
+    let most = sent.load(Ordering::Relaxed) + 1;
+    let whole = probe.turn(clock::now(), None).unwrap();
+    assert!(whole.samples >= samples && whole.lost >= lost, "{whole:?}");
+    // Had a duplicate counted, there were as many answers as probes.
+    assert!(whole.samples <= most * 3 / 4 + 1, "{whole:?} of {most}");
+    assert!(whole.samples + whole.lost <= most, "{whole:?} of {most}");
+}
+
+#[test]
+fn a_far_end_that_does_not_know_the_token_is_pinged_instead() {
+    let door = Door::open(HERE, |_, answer, back| back(answer));
+    let offer = EchoOffer { token: Token::random(), ..door.offer };
+    let mut probe = LatencyProbe::begin(&plan(HERE, Some(offer)));
+    if !wait_for_ping(&probe) {
+        return;
+    }
+    assert_eq!(probe.turn(clock::now(), None).unwrap().by, LatencySource::Ping);
+}
+
+#[test]
+fn ping_between_two_hosts_over_both_families() {
+    let Some((near, _far)) = two_hosts() else { return };
+    for peer in ["10.77.0.2", "fd77::2"] {
+        let bind = peer.replace("2", "1").parse().ok();
+        for (bind, bind_device) in [(None, None), (bind, Some("near".to_owned()))] {
+            let plan = LatencyPlan {
+                bind,
+                bind_device,
+                type_of_service: 0x20,
+                ..plan(peer.parse().unwrap(), None)
+            };
+            let latency = in_namespace(&near, || {
+                let mut probe = LatencyProbe::begin(&plan);
+                wait_for_ping(&probe).then(|| probe.turn(clock::now(), None)).flatten()
+            });
+            if let Some(latency) = latency {
+                assert_eq!(latency.by, LatencySource::Ping);
+                assert!(latency.samples > 0 && latency.max > Span::ZERO);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unprivileged_ping_where_the_group_may() {
+    let Some((near, _far)) = two_hosts() else { return };
+    let latency = in_namespace(&near, || {
+        std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647").unwrap();
+        let mut probe = LatencyProbe::begin(&plan("10.77.0.2".parse().unwrap(), None));
+        until("a reply", || probe.has_answer());
+        // Raw sockets are in another list.
+        let open = std::fs::read_to_string("/proc/thread-self/net/icmp").unwrap();
+        assert_eq!(open.lines().count(), 2, "{open}");
+        probe.turn(clock::now(), None)
+    });
+    assert_eq!(latency.unwrap().by, LatencySource::Ping);
+}
+
+#[test]
+fn where_nobody_answers_the_streams_tell() {
+    let (near, far) = connected();
+    let socket = |bytes| StreamSocket {
+        id: 1,
+        sends: true,
+        tcp: Some(near.as_fd()),
+        bytes: Bytes::new(bytes),
+    };
+    // 192.0.2.0/24 is nobody's (RFC 5737), and loopback addresses reach nothing else.
+    let plan = LatencyPlan { bind: Some(HERE), ..plan("192.0.2.1".parse().unwrap(), None) };
+    let plan = Plan { every: Span::from_millis(1), latency: Some(plan), ..Plan::default() };
+    let mut observer = Observer::begin(plan);
+    assert_eq!(observer.idle(Span::from_millis(10), &Stop::default()), None);
+    observer.start(&[socket(0)]);
+    exchange(&near, &far, 10_000);
+    std::thread::sleep(Duration::from_millis(5));
+    observer.look(&[socket(10_000)]);
+    let noted = observer.interval(&[socket(10_000)]);
+    assert_eq!(noted.latency.unwrap().by, LatencySource::TcpInfo);
+    assert_eq!(noted.tcp.len(), 1);
+    let observed = observer.finish(&[socket(10_000)]);
+    assert_eq!(observed.idle.as_ref().unwrap().by, LatencySource::TcpInfo);
+    assert_eq!(observed.loaded.as_ref().unwrap().by, LatencySource::TcpInfo);
+    let warned = observed.warnings.iter().any(|warning| warning.contains("smoothed"));
+    assert!(warned, "{:?}", observed.warnings);
+    assert!(observed.path(1).unwrap().facts.min_rtt.is_some());
+    let json = observed.to_json();
+    assert_eq!(json["latency"]["loaded"]["by"], "tcp_info");
+    assert_eq!(json["streams"][0]["id"], 1);
+    assert!(!json["series"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn without_probes_only_what_iperf3_tells_is_read() {
+    let (near, far) = connected();
+    let socket = StreamSocket { id: 1, sends: true, tcp: Some(near.as_fd()), bytes: Bytes::new(1) };
+    let latency = Some(plan(HERE, None));
+    let mut observer = Observer::begin(Plan { probes: false, latency, ..Plan::default() });
+    assert_eq!(observer.idle(Span::from_secs(3600), &Stop::default()), None);
+    observer.start(&[socket]);
+    exchange(&near, &far, 1);
+    observer.look(&[socket]);
+    assert_eq!(observer.due(), Duration::MAX);
+    let noted = observer.interval(&[socket]);
+    assert!(noted.latency.is_none() && noted.tcp.len() == 1);
+    let observed = observer.finish(&[socket]);
+    assert!(observed.loaded.is_none() && observed.series.is_empty());
+    assert!(observed.path(1).unwrap().facts.max_cwnd.is_some());
+}
+
+/// False, and says why, where this machine lets nobody ping.
+fn wait_for_ping(probe: &LatencyProbe) -> bool {
+    if !probe.is_hopeful() {
+        eprintln!("SKIPPED: neither an unprivileged nor a raw ICMP socket may be opened here");
+        return false;
+    }
+    until("a reply", || probe.has_answer());
+    true
+}
+
+fn two_hosts() -> Option<(Namespace, Namespace)> {
+    let made = || -> Result<_, HostError> {
+        let (near, far) = (Namespace::create("near")?, Namespace::create("far")?);
+        host::connect((&near, "near"), (&far, "far"), 1500)?;
+        for (namespace, name, number) in [(&near, "near", 1), (&far, "far", 2)] {
+            for (ip, prefix) in [(format!("10.77.0.{number}"), 24), (format!("fd77::{number}"), 64)]
+            {
+                let ip = ip.parse().unwrap();
+                host::add_address(namespace, name, Address { ip, prefix })?;
+            }
+        }
+        Ok((near, far))
+    };
+    made().map_err(|error| eprintln!("SKIPPED: no namespaces here: {error}")).ok()
+}
+
+fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {
+    namespace.run(|| Ok(work())).unwrap()
+}
+
+fn connected() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((HERE, 0)).unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+fn exchange(mut near: &TcpStream, mut far: &TcpStream, count: usize) {
+    near.write_all(&vec![1; count]).unwrap();
+    far.read_exact(&mut vec![0; count]).unwrap();
+}
