@@ -1,0 +1,136 @@
+//! The ways a test's streams go, and what they come to together.
+
+use super::LimitedBy;
+use crate::event::{Datagrams, End, Role, StreamInterval, StreamTotal};
+use units::{Bytes, Span};
+
+/// The streams of one direction.
+#[derive(Debug, Clone)]
+pub(super) struct Way<'a, S> {
+    /// From the client to the server. Where a test goes both ways, iperf3 calls the other one
+    /// `bidir_reverse`.
+    pub(super) forward: bool,
+    /// This end sends.
+    pub(super) sends: bool,
+    pub(super) streams: Vec<&'a S>,
+}
+
+pub(super) trait Sends {
+    fn sends(&self) -> bool;
+}
+
+/// The client's way first.
+pub(super) fn ways<S: Sends>(role: Role, streams: &[S]) -> Vec<Way<'_, S>> {
+    [true, false]
+        .into_iter()
+        .map(|forward| {
+            let sends = forward == (role == Role::Client);
+            let streams = streams.iter().filter(|stream| stream.sends() == sends).collect();
+            Way { forward, sends, streams }
+        })
+        .filter(|way| !way.streams.is_empty())
+        .collect()
+}
+
+/// What one stream, or several together, did in an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Progress {
+    pub(super) bytes: Bytes,
+    pub(super) retransmits: Option<u64>,
+    pub(super) datagrams: Option<Datagrams>,
+    pub(super) cwnd: Option<Bytes>,
+    /// Of several streams, the mean.
+    pub(super) rtt: Option<Span>,
+}
+
+impl Progress {
+    pub(super) fn of(streams: &[&StreamInterval]) -> Self {
+        let each = || streams.iter().copied();
+        let rtts: Vec<Span> = each().filter_map(|stream| stream.tcp?.rtt).collect();
+        let total = rtts.iter().fold(Span::ZERO, |sum, rtt| sum + *rtt);
+        Self {
+            bytes: each().map(|stream| stream.bytes).sum(),
+            retransmits: some_sum(each().map(|stream| stream.retransmits)),
+            datagrams: together(each().map(|stream| stream.datagrams)),
+            cwnd: some_sum(each().map(|s| Some(s.tcp?.cwnd()?.count()))).map(Bytes::new),
+            rtt: (!rtts.is_empty()).then(|| total / rtts.len() as u64),
+        }
+    }
+}
+
+/// What one stream, or several together, came to.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) sent: End,
+    pub(super) received: End,
+    pub(super) retransmits: Option<u64>,
+    pub(super) bytes_retransmitted: Option<Bytes>,
+    pub(super) datagrams_sent: Option<u64>,
+    pub(super) datagrams: Option<Datagrams>,
+    pub(super) limited_by: Option<LimitedBy>,
+}
+
+impl Outcome {
+    pub(super) fn of(streams: &[&StreamTotal]) -> Self {
+        let each = || streams.iter().copied();
+        let paths = || each().filter_map(|s| Some((s.path.as_ref()?, s.sent.elapsed)));
+        Self {
+            sent: end(each().map(|stream| stream.sent)),
+            received: end(each().map(|stream| stream.received)),
+            retransmits: some_sum(each().map(|stream| stream.retransmits)),
+            bytes_retransmitted: some_sum(
+                each().map(|stream| Some(stream.path?.bytes_retransmitted?.count())),
+            )
+            .map(Bytes::new),
+            datagrams_sent: some_sum(each().map(|stream| stream.datagrams_sent)),
+            datagrams: together(each().map(|stream| stream.datagrams)),
+            limited_by: LimitedBy::sum(paths()),
+        }
+    }
+
+    /// As the sender counted, or else as the receiver could tell.
+    pub(super) fn datagrams_of_sender(&self) -> u64 {
+        self.datagrams_sent.or(self.datagrams.map(|datagrams| datagrams.count)).unwrap_or(0)
+    }
+}
+
+impl Sends for StreamInterval {
+    fn sends(&self) -> bool {
+        self.sends
+    }
+}
+
+impl Sends for StreamTotal {
+    fn sends(&self) -> bool {
+        self.sends
+    }
+}
+
+/// Streams of one test run side by side.
+fn end(ends: impl Iterator<Item = End>) -> End {
+    ends.fold(End::default(), |sum, end| End {
+        bytes: sum.bytes + end.bytes,
+        elapsed: sum.elapsed.max(end.elapsed),
+    })
+}
+
+/// The sum of those that are known, if any is.
+fn some_sum(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    counts.flatten().reduce(u64::saturating_add)
+}
+
+/// iperf3's jitter of several streams is their mean.
+fn together(datagrams: impl Iterator<Item = Option<Datagrams>>) -> Option<Datagrams> {
+    let known: Vec<Datagrams> = datagrams.flatten().collect();
+    let jitter = known.iter().fold(Span::ZERO, |sum, one| sum + one.jitter);
+    let jitter = jitter / (known.len().max(1) as u64);
+    let sum = known.into_iter().reduce(|a, b| Datagrams {
+        count: a.count.saturating_add(b.count),
+        received: a.received.saturating_add(b.received),
+        lost: a.lost.saturating_add(b.lost),
+        reordered: a.reordered.saturating_add(b.reordered),
+        duplicates: a.duplicates.saturating_add(b.duplicates),
+        jitter,
+    })?;
+    Some(Datagrams { jitter, ..sum })
+}

@@ -1,0 +1,170 @@
+//! iperf3's `-J`: its keys, its types, its order, and ours under `weir`.
+//!
+//! What a program reads here that knows iperf3 3.12 means the same; differences are few and told in
+//! `tests/iperf3_json.rs`.
+
+mod additions;
+mod end;
+mod interval;
+mod start;
+
+use super::sink::Sink;
+use crate::event::{Audience, Event, Latency, ServerOutput, Started, Stop};
+use serde_json::{Map, Value};
+use std::io::{self, Write};
+
+/// A test as one document, while it is told and after.
+#[derive(Debug, Default)]
+pub struct Document {
+    started: Option<Started>,
+    idle: Option<Latency>,
+    start: Option<Value>,
+    intervals: Vec<Value>,
+    /// Streams within the intervals kept.
+    entries: usize,
+    left_out: usize,
+    /// Everything behind the intervals.
+    rest: Map<String, Value>,
+}
+
+/// Writes each test's document when the test is over.
+#[derive(Debug)]
+pub struct Json<W> {
+    sink: Sink<W>,
+    document: Document,
+}
+
+impl Document {
+    /// As far as it has been told.
+    pub fn value(&self) -> Value {
+        let mut document = Map::new();
+        let start = self.start.clone().unwrap_or_else(start::without_peer);
+        document.insert("start".to_owned(), start);
+        document.insert("intervals".to_owned(), Value::Array(self.intervals.clone()));
+        document.insert("end".to_owned(), Value::Object(Map::new()));
+        document.extend(self.rest.clone());
+        Value::Object(document)
+    }
+
+    fn ended(&mut self, ended: &crate::event::Ended) {
+        let Some(started) = &self.started else {
+            return;
+        };
+        self.rest.insert("end".to_owned(), end::value(started, ended));
+        let options = &started.options;
+        for (key, text) in [("title", &options.title), ("extra_data", &options.extra_data)] {
+            if let Some(text) = text {
+                self.rest.insert(key.to_owned(), Value::from(text.as_str()));
+            }
+        }
+        if let Some(output) = &ended.server_output {
+            let (key, value) = server_output(output);
+            self.rest.insert(key.to_owned(), value);
+        }
+        let mut additions = additions::of_test(started, ended, self.idle.as_ref());
+        if self.left_out > 0 {
+            additions.insert("intervals_left_out".to_owned(), Value::from(self.left_out));
+        }
+        self.rest.insert("weir".to_owned(), Value::Object(additions));
+    }
+
+    fn keep(&mut self, interval: Value, streams: usize) {
+        // A day of 128 streams must not fill the memory.
+        if self.entries + streams > MOST_ENTRIES {
+            self.left_out += 1;
+            return;
+        }
+        self.entries += streams;
+        self.intervals.push(interval);
+    }
+}
+
+impl Audience for Document {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Listening(_) => {}
+            Event::Started(started) => {
+                *self = Self {
+                    start: Some(start::value(started)),
+                    started: Some((*started).clone()),
+                    ..Self::default()
+                };
+            }
+            Event::Idle(latency) => self.idle = Some((*latency).clone()),
+            Event::Interval(interval) => {
+                if let Some(started) = &self.started {
+                    let value = interval::value(started, interval);
+                    self.keep(value, interval.streams.len());
+                }
+            }
+            Event::Ended(ended) => self.ended(ended),
+            Event::Failed(error) => {
+                self.rest.insert("error".to_owned(), Value::from(error.to_string()));
+            }
+        }
+    }
+}
+
+impl<W: Write> Json<W> {
+    pub fn new(out: W) -> Self {
+        Self { sink: Sink::new(out), document: Document::default() }
+    }
+
+    /// Calls `stop` when nobody reads any more.
+    pub fn stopping(mut self, stop: Stop) -> Self {
+        self.sink.stops(stop);
+        self
+    }
+
+    /// What was written to; an error unless the reader was content to go.
+    pub fn finish(self) -> io::Result<W> {
+        self.sink.finish()
+    }
+}
+
+impl<W: Write> Audience for Json<W> {
+    fn event(&mut self, event: &Event<'_>) {
+        self.document.event(event);
+        if matches!(event, Event::Ended(_) | Event::Failed(_)) {
+            let document = std::mem::take(&mut self.document);
+            let text = serde_json::to_string_pretty(&document.value()).unwrap_or_default();
+            self.sink.write(&format!("{text}\n"));
+        }
+    }
+}
+
+pub(super) use additions::idle_value;
+pub(super) use end::value as end_value;
+pub(super) use interval::value as interval_value;
+pub(super) use start::value as start_value;
+
+pub(super) fn whole_additions(
+    started: &Started,
+    ended: &crate::event::Ended,
+    idle: Option<&Latency>,
+) -> Value {
+    Value::Object(additions::of_test(started, ended, idle))
+}
+
+/// Under iperf3's key for it.
+pub(super) fn server_output(output: &ServerOutput) -> (&'static str, Value) {
+    match output {
+        ServerOutput::Text(text) => ("server_output_text", Value::from(text.as_str())),
+        ServerOutput::Json(value) => ("server_output_json", value.clone()),
+    }
+}
+
+/// Whole numbers without a fraction, as iperf3 writes them; what is no number as 0.
+fn number(value: f64) -> Value {
+    const EXACT: f64 = (1_u64 << 53) as f64;
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        return Value::from(value as i64);
+    }
+    serde_json::Number::from_f64(value).map_or(Value::from(0), Value::Number)
+}
+
+fn entry<V: Into<Value>>(map: &mut Map<String, Value>, key: &str, value: V) {
+    map.insert(key.to_owned(), value.into());
+}
+
+const MOST_ENTRIES: usize = 200_000;

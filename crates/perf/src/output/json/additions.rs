@@ -1,0 +1,210 @@
+//! What iperf3 has no key for.
+
+use super::{entry, number};
+use crate::event::{CpuUse, Datagrams, Ended, Interval, Latency, LatencySource, PathFacts};
+use crate::event::{Started, StreamInterval, StreamTotal};
+use crate::output::LimitedBy;
+use crate::output::direction::{Outcome, ways};
+use probe::tcp::TcpInfo;
+use serde_json::{Map, Value, json};
+use units::{Bytes, Rate, Span};
+
+/// Of a whole test.
+pub(super) fn of_test(
+    started: &Started,
+    ended: &Ended,
+    idle: Option<&Latency>,
+) -> Map<String, Value> {
+    let mut out = Map::new();
+    entry(&mut out, "version", env!("CARGO_PKG_VERSION"));
+    entry(&mut out, "peer_is_weir", started.peer_is_weir);
+    if let Some(version) = &started.peer_version {
+        entry(&mut out, "peer_version", version.as_str());
+    }
+    if let Some(idle) = ended.idle_latency.as_ref().or(idle) {
+        entry(&mut out, "idle_latency", latency(idle));
+    }
+    if let Some(loaded) = &ended.loaded_latency {
+        entry(&mut out, "loaded_latency", latency(loaded));
+    }
+    for way in ways(started.role, &ended.streams) {
+        if let Some(limits) = Outcome::of(&way.streams).limited_by {
+            let key = if way.forward { "limited_by" } else { "limited_by_reverse" };
+            entry(&mut out, key, limited_by(&limits));
+        }
+    }
+    entry(
+        &mut out,
+        "cpu",
+        json!({ "local": cpu(&ended.local_cpu), "remote": cpu(&ended.remote_cpu) }),
+    );
+    let streams: Vec<Value> = ended.streams.iter().map(|one| stream(started, one)).collect();
+    entry(&mut out, "streams", streams);
+    if let Some(extras) = &ended.peer_extras {
+        entry(&mut out, "peer", extras.clone());
+    }
+    entry(&mut out, "warnings", ended.warnings.clone());
+    out
+}
+
+/// Of one interval.
+pub(super) fn of_interval(interval: &Interval) -> Map<String, Value> {
+    let mut out = Map::new();
+    if let Some(used) = &interval.cpu {
+        entry(&mut out, "cpu", cpu(used));
+    }
+    if let Some(loaded) = &interval.latency {
+        entry(&mut out, "latency", latency(loaded));
+    }
+    let streams: Vec<Value> = interval.streams.iter().filter_map(stream_interval).collect();
+    if !streams.is_empty() {
+        entry(&mut out, "streams", streams);
+    }
+    out
+}
+
+pub(in crate::output) fn idle_value(idle: &Latency) -> Value {
+    json!({ "idle_latency": latency(idle) })
+}
+
+fn stream_interval(stream: &StreamInterval) -> Option<Value> {
+    let mut out = Map::new();
+    entry(&mut out, "socket", stream.id);
+    if let Some(counted) = &stream.datagrams {
+        entry(&mut out, "datagrams", datagrams(counted));
+    }
+    if let Some(info) = &stream.tcp {
+        entry(&mut out, "tcp_info", tcp_info(info));
+    }
+    (out.len() > 1).then_some(Value::Object(out))
+}
+
+fn stream(started: &Started, total: &StreamTotal) -> Value {
+    let mut out = Map::new();
+    entry(&mut out, "socket", total.id);
+    entry(&mut out, "sends", total.sends);
+    let facts = started.streams.iter().find(|facts| facts.id == total.id);
+    if let Some(name) = facts.and_then(|facts| facts.congestion.as_deref()) {
+        entry(&mut out, "congestion", name);
+    }
+    if let Some(counted) = &total.datagrams {
+        entry(&mut out, "datagrams", datagrams(counted));
+    }
+    if let Some(facts) = &total.path {
+        entry(&mut out, "path", path(facts));
+        if let Some(limits) = LimitedBy::of(facts, total.sent.elapsed) {
+            entry(&mut out, "limited_by", limited_by(&limits));
+        }
+    }
+    Value::Object(out)
+}
+
+fn latency(latency: &Latency) -> Value {
+    json!({
+        "by": match latency.by {
+            LatencySource::Echo => "echo",
+            LatencySource::Ping => "ping",
+            LatencySource::TcpInfo => "tcp_info",
+        },
+        "samples": latency.samples,
+        "lost": latency.lost,
+        "p50_us": number(latency.p50.micros_f64()),
+        "p99_us": number(latency.p99.micros_f64()),
+        "max_us": number(latency.max.micros_f64()),
+    })
+}
+
+fn limited_by(limits: &LimitedBy) -> Value {
+    json!({
+        "congestion_control_percent": number(limits.congestion_control.percent()),
+        "receiver_window_percent": number(limits.receiver_window.percent()),
+        "send_buffer_percent": number(limits.send_buffer.percent()),
+        "application_percent": number(limits.application.percent()),
+    })
+}
+
+fn cpu(cpu: &CpuUse) -> Value {
+    let cores: Vec<Value> = cpu
+        .cores
+        .iter()
+        .map(|core| {
+            json!({
+                "core": core.core,
+                "busy_percent": number(core.busy),
+                "softirq_percent": number(core.softirq),
+            })
+        })
+        .collect();
+    json!({
+        "user_percent": number(cpu.user),
+        "system_percent": number(cpu.system),
+        "cores": cores,
+    })
+}
+
+fn datagrams(counted: &Datagrams) -> Value {
+    json!({
+        "count": counted.count,
+        "received": counted.received,
+        "lost": counted.lost,
+        "reordered": counted.reordered,
+        "duplicates": counted.duplicates,
+        "jitter_us": number(counted.jitter.micros_f64()),
+    })
+}
+
+fn path(facts: &PathFacts) -> Value {
+    known([
+        ("min_rtt_us", micros(facts.min_rtt)),
+        ("mean_rtt_us", micros(facts.mean_rtt)),
+        ("max_rtt_us", micros(facts.max_rtt)),
+        ("max_cwnd_bytes", bytes(facts.max_cwnd)),
+        ("max_send_window_bytes", bytes(facts.max_send_window)),
+        ("reorder_seen", facts.reorder_seen.map(Value::from)),
+        ("busy_us", micros(facts.busy)),
+        ("receiver_window_limited_us", micros(facts.rwnd_limited)),
+        ("send_buffer_limited_us", micros(facts.sndbuf_limited)),
+        ("retransmitted_bytes", bytes(facts.bytes_retransmitted)),
+    ])
+}
+
+fn tcp_info(info: &TcpInfo) -> Value {
+    known([
+        ("rtt_us", micros(info.rtt)),
+        ("min_rtt_us", micros(info.min_rtt)),
+        ("rto_us", micros(info.rto)),
+        ("cwnd_bytes", bytes(info.cwnd())),
+        ("ssthresh_segments", info.snd_ssthresh.map(Value::from)),
+        ("delivery_rate_bits_per_second", rate(info.delivery_rate)),
+        ("delivery_rate_app_limited", info.delivery_rate_app_limited.map(Value::from)),
+        ("pacing_rate_bits_per_second", rate(info.pacing_rate)),
+        ("unacked_segments", info.unacked.map(Value::from)),
+        ("lost_segments", info.lost.map(Value::from)),
+        ("notsent_bytes", bytes(info.notsent)),
+        ("reorder_seen", info.reord_seen.map(Value::from)),
+        ("timeouts", info.total_rto.map(Value::from)),
+        ("retransmitted_bytes", bytes(info.bytes_retrans)),
+        ("busy_us", micros(info.busy_time)),
+        ("receiver_window_limited_us", micros(info.rwnd_limited)),
+        ("send_buffer_limited_us", micros(info.sndbuf_limited)),
+    ])
+}
+
+fn known<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+    let known = entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    Value::Object(known.collect())
+}
+
+fn micros(span: Option<Span>) -> Option<Value> {
+    span.map(|span| number(span.micros_f64()))
+}
+
+fn bytes(bytes: Option<Bytes>) -> Option<Value> {
+    bytes.map(|bytes| Value::from(bytes.count()))
+}
+
+/// The largest rate means none.
+fn rate(rate: Option<Rate>) -> Option<Value> {
+    let rate = rate?.bits_per_second();
+    (rate < u64::MAX / 8 * 8).then(|| Value::from(rate))
+}

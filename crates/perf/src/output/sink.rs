@@ -1,0 +1,78 @@
+use crate::event::Stop;
+use std::io::{self, Write};
+
+/// Where an audience writes. A reader that has gone is no failure: nothing more is written, and the
+/// test is called off, as SIGPIPE would have ended it.
+#[derive(Debug)]
+pub(super) struct Sink<W> {
+    out: W,
+    stop: Option<Stop>,
+    trouble: Option<io::Error>,
+}
+
+impl<W: Write> Sink<W> {
+    pub(super) fn new(out: W) -> Self {
+        Self { out, stop: None, trouble: None }
+    }
+
+    pub(super) fn stops(&mut self, stop: Stop) {
+        self.stop = Some(stop);
+    }
+
+    pub(super) fn write(&mut self, text: &str) {
+        if self.trouble.is_some() {
+            return;
+        }
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        if let Err(error) = written {
+            self.trouble = Some(error);
+            if let Some(stop) = &self.stop {
+                stop.call();
+            }
+        }
+    }
+
+    /// What kept from writing, but for a reader that has gone.
+    pub(super) fn finish(self) -> io::Result<W> {
+        match self.trouble {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(self.out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Broken(io::ErrorKind, usize);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            self.1 += 1;
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_calls_the_test_off_and_is_no_failure() {
+        let stop = Stop::default();
+        let mut sink = Sink::new(Broken(io::ErrorKind::BrokenPipe, 0));
+        sink.stops(stop.clone());
+        sink.write("one\n");
+        sink.write("two\n");
+        assert!(stop.is_called());
+        assert_eq!(sink.finish().unwrap().1, 1);
+    }
+
+    #[test]
+    fn a_full_disk_is_told() {
+        let mut sink = Sink::new(Broken(io::ErrorKind::StorageFull, 0));
+        sink.write("one\n");
+        assert_eq!(sink.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}

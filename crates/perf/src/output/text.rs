@@ -1,0 +1,92 @@
+//! Text for people: what is tested, a line for each interval, what it came to.
+
+mod columns;
+mod look;
+mod opening;
+mod progress;
+mod summary;
+
+pub use look::Look;
+
+use super::sink::Sink;
+use crate::event::{Audience, Event, Role, Started, Stop};
+use look::Style;
+use progress::Table;
+use std::io::{self, Write};
+
+#[derive(Debug)]
+pub struct Text<W> {
+    sink: Sink<W>,
+    look: Look,
+    test: Option<Test>,
+}
+
+/// The test now told of.
+#[derive(Debug)]
+struct Test {
+    started: Started,
+    table: Table,
+}
+
+impl<W: Write> Text<W> {
+    pub fn new(out: W, look: Look) -> Self {
+        Self { sink: Sink::new(out), look, test: None }
+    }
+
+    /// Calls `stop` when nobody reads any more.
+    pub fn stopping(mut self, stop: Stop) -> Self {
+        self.sink.stops(stop);
+        self
+    }
+
+    /// What was written to; an error unless the reader was content to go.
+    pub fn finish(self) -> io::Result<W> {
+        self.sink.finish()
+    }
+
+    fn told(&mut self, event: &Event<'_>) -> String {
+        let look = &self.look;
+        match event {
+            Event::Listening(listening) if !look.quiet => {
+                look.labelled("listening", Style::Dim, &format!("on {}", listening.address))
+            }
+            Event::Started(started) => {
+                let table = Table::new(started, look);
+                self.test = Some(Test { started: (*started).clone(), table });
+                if look.quiet { String::new() } else { opening::lines(started, look) }
+            }
+            Event::Idle(latency) if !look.quiet => {
+                if let Some(test) = &mut self.test {
+                    test.table.idle(latency);
+                }
+                look.labelled("idle", Style::Dim, &opening::latency(latency))
+            }
+            Event::Interval(interval) => match &mut self.test {
+                Some(test) if !look.quiet => test.table.lines(&test.started, interval, look),
+                _ => String::new(),
+            },
+            Event::Ended(ended) => {
+                let test = self.test.take();
+                test.map_or_else(String::new, |test| summary::lines(&test.started, ended, look))
+            }
+            // A client's failure is the command's, told where errors are told. A server goes on.
+            Event::Failed(error) => {
+                let test = self.test.take();
+                match test.is_none_or(|test| test.started.role == Role::Server) {
+                    true => look.labelled("failed", Style::Bad, &error.to_string()),
+                    false => String::new(),
+                }
+            }
+            Event::Listening(_) | Event::Idle(_) => String::new(),
+        }
+    }
+}
+
+impl<W: Write> Audience for Text<W> {
+    fn event(&mut self, event: &Event<'_>) {
+        let told = self.told(event);
+        if !told.is_empty() {
+            self.sink.write(&told);
+        }
+    }
+}

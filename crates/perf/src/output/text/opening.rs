@@ -1,0 +1,157 @@
+//! Who tests what with whom.
+
+use super::look::{Look, Style};
+use crate::event::{Latency, LatencySource, Role, Started};
+use crate::options::{Amount, Direction, Protocol};
+use crate::output::figures::{millis, plain};
+use units::{Bytes, Span};
+
+pub(super) fn lines(started: &Started, look: &Look) -> String {
+    let mut out = look.labelled("weir perf", Style::Bold, &peers(started));
+    if let Some(title) = &started.options.title {
+        out += &look.labelled("title", Style::Dim, &plain(title));
+    }
+    out += &look.labelled("test", Style::Dim, &test(started, look).join(", "));
+    if look.verbose {
+        out += &details(started, look);
+    }
+    out
+}
+
+/// "p50 0.042 ms, p99 0.113 ms, 50 datagrams echoed"
+pub(super) fn latency(latency: &Latency) -> String {
+    let Latency { samples, lost, .. } = latency;
+    let by = match latency.by {
+        LatencySource::Echo => format!("{samples} datagrams echoed"),
+        LatencySource::Ping => format!("{samples} pings"),
+        LatencySource::TcpInfo => "as the kernel saw it on the streams themselves".to_owned(),
+    };
+    let lost = if *lost == 0 { String::new() } else { format!(", {lost} lost") };
+    let max = millis(latency.max);
+    format!("p50 {}, p99 {}, max {max}, {by}{lost}", millis(latency.p50), millis(latency.p99))
+}
+
+fn peers(started: &Started) -> String {
+    let Started { local, remote, .. } = started;
+    let peer = plain(&started.peer);
+    let far = if peer.is_empty() || peer == remote.ip().to_string() {
+        remote.to_string()
+    } else {
+        format!("{peer} ({remote})")
+    };
+    let words = match started.role {
+        Role::Client => format!("{local} to {far}"),
+        Role::Server => format!("{local} for {far}"),
+    };
+    match &started.peer_version {
+        Some(version) => format!("{words}, {}", plain(version)),
+        None if started.role == Role::Client => format!("{words}, iperf3"),
+        None => words,
+    }
+}
+
+fn test(started: &Started, look: &Look) -> Vec<String> {
+    let options = &started.options;
+    let (udp, both) = (options.protocol == Protocol::Udp, options.direction == Direction::Both);
+    let way = match (options.direction, started.role) {
+        (Direction::Both, _) => "both ways",
+        (Direction::Forward, Role::Client) | (Direction::Reverse, Role::Server) => "from here",
+        _ => "to here",
+    };
+    let mut words = vec![format!("{} {way}", if udp { "UDP" } else { "TCP" })];
+    words.push(match options.amount {
+        Amount::Time(span) => seconds(span),
+        Amount::Bytes(count) => Bytes::new(count).to_string(),
+        Amount::Blocks(count) if udp => format!("{count} datagrams"),
+        Amount::Blocks(count) => format!("{count} blocks"),
+    });
+    if options.omit > Span::ZERO {
+        words.push(format!("the first {} left out", seconds(options.omit)));
+    }
+    if options.streams > 1 {
+        let each = if both { " each way" } else { "" };
+        words.push(format!("{} streams{each}", options.streams));
+    }
+    if let Some(rate) = options.rate {
+        let each = if options.streams > 1 || both { " each" } else { "" };
+        let rate = look.unit.show(rate.bits_per_second() as f64);
+        words.push(format!("at {rate}{each}"));
+    }
+    let block = Bytes::new(options.block_bytes() as u64);
+    words.push(format!("{} of {block}", if udp { "datagrams" } else { "blocks" }));
+    words.extend(algorithms(started));
+    words.extend(particulars(started, look));
+    words
+}
+
+/// As read back from the sockets of this end.
+fn algorithms(started: &Started) -> Option<String> {
+    let mut names: Vec<String> = Vec::new();
+    // A receiver has an algorithm too, which decides nothing.
+    for stream in started.streams.iter().filter(|stream| stream.sends) {
+        let name = stream.congestion.as_deref().map(plain);
+        names.extend(name.filter(|name| !names.contains(name)));
+    }
+    (!names.is_empty()).then(|| names.join(" and "))
+}
+
+/// What is not as it is by itself.
+fn particulars(started: &Started, look: &Look) -> Vec<String> {
+    let options = &started.options;
+    let mut words = Vec::new();
+    if let Some(rate) = options.kernel_rate {
+        let rate = look.unit.show(rate.bits_per_second() as f64);
+        words.push(format!("paced by the kernel at {rate}"));
+    }
+    if let Some(window) = options.window {
+        words.push(format!("buffers of {window}"));
+    }
+    if let Some(mss) = options.mss {
+        words.push(format!("segments of {mss}B"));
+    }
+    if options.type_of_service != 0 {
+        words.push(format!("type of service {:#04x}", options.type_of_service));
+    }
+    for (is, said) in [
+        (options.no_delay, "no delay"),
+        (options.zero_copy, "zero copy"),
+        (options.skip_receive_copy, "received data not copied"),
+        (options.dont_fragment, "not to be fragmented"),
+    ] {
+        if is {
+            words.push(said.to_owned());
+        }
+    }
+    words
+}
+
+fn details(started: &Started, look: &Look) -> String {
+    let mut out = String::new();
+    let at = httpdate::fmt_http_date(started.at);
+    out += &look.labelled("time", Style::Dim, &at);
+    out += &look.labelled("cookie", Style::Dim, &plain(&started.cookie));
+    if let Some(mss) = started.mss {
+        out += &look.labelled("mss", Style::Dim, &format!("{mss} on the control connection"));
+    }
+    for stream in &started.streams {
+        let (from, to) = if stream.sends {
+            (stream.local, stream.remote)
+        } else {
+            (stream.remote, stream.local)
+        };
+        let congestion = stream.congestion.as_deref().map(plain);
+        let congestion = congestion.map(|name| format!(", {name}")).unwrap_or_default();
+        let buffers = format!(
+            "buffers of {} to send and {} to receive",
+            stream.send_buffer, stream.receive_buffer
+        );
+        let text = format!("{from} to {to}{congestion}, {buffers}");
+        out += &look.labelled(&format!("stream {}", stream.id), Style::Dim, &text);
+    }
+    out
+}
+
+fn seconds(span: Span) -> String {
+    let text = format!("{:.3}", span.secs_f64());
+    format!("{} s", text.trim_end_matches('0').trim_end_matches('.'))
+}

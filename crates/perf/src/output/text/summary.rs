@@ -1,0 +1,244 @@
+//! What a test came to.
+
+use super::look::{Look, Style};
+use super::progress::{labelled, shows_each};
+use crate::event::{CpuUse, Ended, Latency, ServerOutput, Started, StreamTotal};
+use crate::options::{Direction, Protocol};
+use crate::output::direction::{Outcome, Way, ways};
+use crate::output::figures::{millis, percent, plain, rate_of, share_percent, size};
+use units::Span;
+
+pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
+    let mut out = String::new();
+    if !look.quiet {
+        let title = format!("{:.2} s", ended.duration.secs_f64());
+        out += "\n";
+        out += &look.labelled("summary", Style::Bold, &title);
+    }
+    let ways = ways(started.role, &ended.streams);
+    for way in &ways {
+        out += &outcome(started, way, look);
+    }
+    for way in &ways {
+        out += &path(started, way, look);
+    }
+    out += &delays(ended, look);
+    out += &cpu("CPU here", &ended.local_cpu, look);
+    out += &cpu("CPU there", &ended.remote_cpu, look);
+    out += &congestion(started, ended, look);
+    for warning in &ended.warnings {
+        out += &look.labelled("warning", Style::Attention, &plain(warning));
+    }
+    if let Some(output) = &ended.server_output {
+        out += &far_output(output, look);
+    }
+    out
+}
+
+fn outcome(started: &Started, way: &Way<'_, StreamTotal>, look: &Look) -> String {
+    let mut out = String::new();
+    let with_who = started.options.direction == Direction::Both || started.options.streams > 1;
+    let mut put = |who: &str, streams: &[&StreamTotal], style: Style| {
+        let who = if with_who { labelled(who, started, way.sends, look) } else { String::new() };
+        out += &both_ends(&who, &Outcome::of(streams), started.options.protocol, style, look);
+    };
+    match way.streams.as_slice() {
+        [one] => put(&one.id.to_string(), &[one], Style::Bold),
+        streams => {
+            if shows_each(&started.options, look) {
+                for stream in streams {
+                    put(&stream.id.to_string(), &[stream], Style::Plain);
+                }
+            }
+            put("SUM", streams, Style::Bold);
+        }
+    }
+    out
+}
+
+fn both_ends(
+    who: &str,
+    outcome: &Outcome,
+    protocol: Protocol,
+    style: Style,
+    look: &Look,
+) -> String {
+    let sent = match protocol {
+        Protocol::Tcp => retransmitted(outcome),
+        Protocol::Udp => format!("{} datagrams", outcome.datagrams_of_sender()),
+    };
+    let received = outcome.datagrams.map(|datagrams| {
+        format!(
+            "jitter {}, lost {}/{} ({}), {} reordered, {} duplicate{}",
+            millis(datagrams.jitter),
+            datagrams.lost,
+            datagrams.count,
+            percent(share_percent(datagrams.lost, datagrams.count)),
+            datagrams.reordered,
+            datagrams.duplicates,
+            if datagrams.duplicates == 1 { "" } else { "s" }
+        )
+    });
+    [("sent", outcome.sent, sent), ("received", outcome.received, received.unwrap_or_default())]
+        .into_iter()
+        // An iperf3 server is not told what its client sent.
+        .filter(|(_, end, _)| end.elapsed > Span::ZERO)
+        .map(|(what, end, detail)| {
+            let rate = look.unit.show(rate_of(end.bytes, end.elapsed));
+            let head = match who {
+                "" => format!("{what:<12}"),
+                _ => format!("{who:<7}{what:<10}"),
+            };
+            let figures = format!("{:>8}  {rate:>11}", size(end.bytes));
+            row(&head, &figures, &detail, style, look)
+        })
+        .collect()
+}
+
+/// What does not fit beside the figures goes below them.
+fn row(head: &str, figures: &str, detail: &str, style: Style, look: &Look) -> String {
+    let indent = head.chars().count();
+    let taken = indent + figures.chars().count() + 3;
+    let painted = format!("{head}{}", look.paint(figures, style));
+    if detail.is_empty() {
+        return format!("{painted}\n");
+    }
+    if taken + detail.chars().count() <= look.width {
+        return format!("{painted}   {detail}\n");
+    }
+    let below = Look { width: look.width.saturating_sub(indent), ..look.clone() };
+    let below = below.labelled("", Style::Plain, detail);
+    let below: String = below.lines().map(|line| format!("{}\n", indented(line, head))).collect();
+    format!("{painted}\n{below}")
+}
+
+fn indented(line: &str, head: &str) -> String {
+    format!("{}{}", " ".repeat(head.chars().count()), line.trim_start())
+}
+
+fn retransmitted(outcome: &Outcome) -> String {
+    let Some(count) = outcome.retransmits else {
+        return String::new();
+    };
+    let noun = if count == 1 { "retransmit" } else { "retransmits" };
+    match outcome.bytes_retransmitted {
+        Some(bytes) if count > 0 => {
+            let share = share_percent(bytes.count(), outcome.sent.bytes.count());
+            format!("{count} {noun} ({})", percent(share))
+        }
+        _ => format!("{count} {noun}"),
+    }
+}
+
+fn path(started: &Started, way: &Way<'_, StreamTotal>, look: &Look) -> String {
+    let mut out = String::new();
+    if let Some(limited_by) = Outcome::of(&way.streams).limited_by {
+        let name = match started.options.direction {
+            Direction::Both => labelled("limit", started, way.sends, look),
+            _ => "limited by".to_owned(),
+        };
+        out += &look.labelled(&name, Style::Dim, &limited_by.words());
+    }
+    if look.verbose {
+        for stream in &way.streams {
+            let words = path_words(stream);
+            if !words.is_empty() {
+                let name = format!("path of {}", stream.id);
+                out += &look.labelled(&name, Style::Dim, &words.join(", "));
+            }
+        }
+    }
+    out
+}
+
+fn path_words(stream: &StreamTotal) -> Vec<String> {
+    let Some(path) = stream.path else {
+        return Vec::new();
+    };
+    let spans = [("min", path.min_rtt), ("mean", path.mean_rtt), ("max", path.max_rtt)];
+    let mut words: Vec<String> = spans
+        .into_iter()
+        .filter_map(|(name, span)| Some(format!("{name} rtt {}", millis(span?))))
+        .collect();
+    let sizes = [("cwnd", path.max_cwnd), ("peer's window", path.max_send_window)];
+    words.extend(
+        sizes
+            .into_iter()
+            .filter_map(|(name, bytes)| Some(format!("{name} up to {}", size(bytes?)))),
+    );
+    words.extend(path.reorder_seen.map(|count| format!("{count} times out of order")));
+    words
+}
+
+fn delays(ended: &Ended, look: &Look) -> String {
+    let figures = |latency: &Latency, beside: &str| {
+        let lost = match latency.lost {
+            0 => String::new(),
+            lost => format!(", {lost} of {} lost", lost + latency.samples),
+        };
+        format!("p50 {}, p99 {}{beside}{lost}", millis(latency.p50), millis(latency.p99))
+    };
+    let (idle, loaded) = (ended.idle_latency.as_ref(), ended.loaded_latency.as_ref());
+    let times = match (idle, loaded) {
+        (Some(idle), Some(loaded)) if loaded.p99 >= idle.p99 * 2 => {
+            let times = loaded.p99.nanos() as f64 / idle.p99.nanos().max(1) as f64;
+            format!(" ({times:.0} times as long)")
+        }
+        _ => String::new(),
+    };
+    let mut words = Vec::new();
+    words.extend(idle.map(|latency| format!("idle {}", figures(latency, ""))));
+    words.extend(loaded.map(|latency| format!("under load {}", figures(latency, &times))));
+    if words.is_empty() {
+        return String::new();
+    }
+    look.labelled("latency", Style::Dim, &words.join("; "))
+}
+
+fn cpu(name: &str, cpu: &CpuUse, look: &Look) -> String {
+    let whole = cpu.user + cpu.system;
+    let mut text = format!("{whole:.1} % (user {:.1} %, system {:.1} %)", cpu.user, cpu.system);
+    let cores = if look.verbose { usize::MAX } else { MOST_CORES };
+    let mut busiest: Vec<_> = cpu.cores.iter().collect();
+    busiest.sort_by(|a, b| b.busy.total_cmp(&a.busy));
+    busiest.truncate(cores);
+    busiest.sort_by_key(|core| core.core);
+    for core in &busiest {
+        text += &format!("; core {} {:.0} %", core.core, core.busy);
+        if core.softirq >= 0.5 {
+            text += &format!(", of it softirq {:.0} %", core.softirq);
+        }
+    }
+    look.labelled(name, Style::Dim, &text)
+}
+
+fn congestion(started: &Started, ended: &Ended, look: &Look) -> String {
+    if started.options.protocol == Protocol::Udp {
+        return String::new();
+    }
+    let words: Vec<String> =
+        [("here", &ended.local_congestion), ("there", &ended.remote_congestion)]
+            .into_iter()
+            .filter_map(|(end, name)| Some(format!("{} {end}", plain(name.as_ref()?))))
+            .collect();
+    if words.is_empty() {
+        return String::new();
+    }
+    look.labelled("algorithm", Style::Dim, &words.join(", "))
+}
+
+fn far_output(output: &ServerOutput, look: &Look) -> String {
+    let text = match output {
+        ServerOutput::Text(text) => text.clone(),
+        ServerOutput::Json(value) => serde_json::to_string_pretty(value).unwrap_or_default(),
+    };
+    let mut out = format!("\n{}\n", look.paint("server output", Style::Bold));
+    for line in text.lines() {
+        out += &plain(line);
+        out.push('\n');
+    }
+    out
+}
+
+/// More are told with -V.
+const MOST_CORES: usize = 4;

@@ -1,0 +1,8 @@
+//! What the audiences write, from events made by hand.
+
+#![allow(clippy::unwrap_used)]
+
+mod events;
+mod iperf3_json;
+mod json_stream;
+mod text;

@@ -1,0 +1,131 @@
+use crate::events::{Case, server_text, tcp, udp};
+use perf::PerfError;
+use perf::event::{Audience, Event, Role};
+use perf::options::{Amount, Direction, TestOptions};
+use perf::output::{Look, RateUnit, Text};
+use units::{Rate, Span};
+
+fn written(case: &Case, look: Look) -> String {
+    let width = look.width;
+    let mut text = Text::new(Vec::new(), look.clone());
+    case.tell(|event| text.event(event));
+    let text = String::from_utf8(text.finish().unwrap()).unwrap();
+    for line in text.lines() {
+        assert!(look.colour || line.chars().count() <= width, "too wide: {line:?}");
+        assert_eq!(line, line.trim_end(), "blanks at the end");
+    }
+    text
+}
+
+fn watched(width: usize) -> Look {
+    Look { width, unicode: true, bars: true, ..Look::plain() }
+}
+
+#[test]
+fn one_tcp_stream() {
+    let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    insta::assert_snapshot!(written(&case, Look::plain()));
+}
+
+#[test]
+fn one_tcp_stream_watched() {
+    let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    insta::assert_snapshot!(written(&case, watched(80)));
+}
+
+#[test]
+fn colours_on_a_terminal() {
+    let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    let look = Look { colour: true, ..watched(100) };
+    let text = written(&case, look);
+    insta::assert_snapshot!(text.replace('\u{1b}', "^"));
+}
+
+#[test]
+fn forty_columns() {
+    let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    insta::assert_snapshot!(written(&case, watched(40)));
+}
+
+#[test]
+fn udp_received_in_forty_columns() {
+    let case = Case::new(Role::Client, udp(Direction::Reverse, 1));
+    insta::assert_snapshot!(written(&case, watched(40)));
+}
+
+#[test]
+fn udp_sent() {
+    let case = Case::new(Role::Client, udp(Direction::Forward, 1));
+    insta::assert_snapshot!(written(&case, Look::plain()));
+}
+
+#[test]
+fn udp_received() {
+    let case = Case::new(Role::Client, udp(Direction::Reverse, 2));
+    insta::assert_snapshot!(written(&case, watched(110)));
+}
+
+#[test]
+fn both_ways() {
+    let case = Case::new(Role::Client, tcp(Direction::Both, 1));
+    insta::assert_snapshot!(written(&case, watched(100)));
+}
+
+#[test]
+fn both_ways_without_unicode() {
+    let case = Case::new(Role::Client, tcp(Direction::Both, 2));
+    insta::assert_snapshot!(written(&case, Look { width: 80, ..Look::plain() }));
+}
+
+#[test]
+fn what_is_omitted_is_marked() {
+    let options = TestOptions { omit: Span::from_secs(1), ..tcp(Direction::Forward, 1) };
+    let case = Case::new(Role::Client, options);
+    insta::assert_snapshot!(written(&case, watched(100)));
+    assert!(written(&case, watched(40)).contains("0.0-1.0*"));
+}
+
+#[test]
+fn many_streams_are_told_as_their_sum() {
+    let case = Case::new(Role::Client, tcp(Direction::Forward, 8));
+    let look = Look { unit: RateUnit::Bytes(2), ..watched(100) };
+    insta::assert_snapshot!(written(&case, look));
+}
+
+#[test]
+fn everything_with_verbose() {
+    let mut options = TestOptions {
+        title: Some("a\u{1b}[31mtitle".to_owned()),
+        rate: Some(Rate::from_mbit(200)),
+        amount: Amount::Blocks(4000),
+        no_delay: true,
+        ..tcp(Direction::Reverse, 2)
+    };
+    options.type_of_service = 0x20;
+    let mut case = Case::new(Role::Client, options);
+    case.ended.server_output = Some(server_text());
+    case.started.peer_version = Some("weir 0.1.0".to_owned());
+    insta::assert_snapshot!(written(&case, Look { verbose: true, ..watched(100) }));
+}
+
+#[test]
+fn a_server() {
+    let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
+    insta::assert_snapshot!(written(&case, Look::plain()));
+}
+
+#[test]
+fn the_outcome_alone() {
+    let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    insta::assert_snapshot!(written(&case, Look { quiet: true, ..Look::plain() }));
+}
+
+#[test]
+fn a_server_tells_what_failed() {
+    let mut text = Text::new(Vec::new(), Look::plain());
+    let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
+    text.event(&Event::Started(&case.started));
+    text.event(&Event::Failed(&PerfError::EndedByPeer { peer: "192.0.2.1".to_owned() }));
+    let text = String::from_utf8(text.finish().unwrap()).unwrap();
+    assert!(text.ends_with("failed      192.0.2.1 ended the test\n"), "{text}");
+}
