@@ -1,1 +1,312 @@
 //! Data streams, a thread each.
+//!
+//! [`Running`] owns the streams of one end of a test. Its threads write counters of their own and nothing
+//! that is shared, so that looking costs them nothing; what was omitted at the start is a baseline that is
+//! taken off, never a counter that is set back.
+
+mod budget;
+mod course;
+mod ending;
+pub(crate) mod option;
+mod pace;
+mod payload;
+mod pipe;
+mod prepare;
+mod tally;
+mod tcp_receiver;
+mod tcp_sender;
+
+pub use ending::{Ending, StreamFailure};
+pub use prepare::{SocketError, flow_labelled, on_connected, on_unconnected};
+pub use tally::{Omitted, StreamSnapshot};
+
+pub(crate) use budget::{Budget, Encore};
+pub(crate) use course::Course;
+pub(crate) use pace::Pace;
+pub(crate) use payload::payload;
+pub(crate) use tally::Counter;
+
+use crate::PerfError;
+use crate::event::Stop;
+use crate::options::{Protocol, TestOptions};
+use crate::udp::{self, Arrivals};
+use probe::tcp::{self, TcpInfo};
+use std::net::{Shutdown, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+use tally::{Baseline, Tally};
+
+/// A connected socket that carries data one way.
+#[derive(Debug)]
+pub enum DataSocket {
+    Tcp(TcpStream),
+    /// Connected, after the opening exchange ([`udp::Opening`]).
+    Udp(UdpSocket),
+}
+
+/// A stream as both ends opened it.
+#[derive(Debug)]
+pub struct Opened {
+    pub id: u32,
+    /// This end sends.
+    pub sends: bool,
+    pub socket: DataSocket,
+}
+
+/// The streams of one end of a test while they work.
+#[derive(Debug)]
+pub struct Running {
+    streams: Vec<Stream>,
+    course: Arc<Course>,
+    budget: Arc<Budget>,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: u32,
+    sends: bool,
+    socket: Arc<DataSocket>,
+    tally: Arc<Tally>,
+    baseline: Mutex<Baseline>,
+    ending: Arc<Mutex<Option<Ending>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    bytes: u64,
+    at: Instant,
+}
+
+impl Running {
+    /// Makes the threads, which wait for [`Self::go`]. They are pinned to the CPU `affinity`.
+    pub fn start(
+        opened: Vec<Opened>,
+        options: &TestOptions,
+        affinity: Option<usize>,
+        stop: Stop,
+    ) -> Result<Self, PerfError> {
+        if options.protocol == Protocol::Udp {
+            udp::check_block(options)?;
+        }
+        let mut running = Self {
+            streams: Vec::with_capacity(opened.len()),
+            course: Arc::new(Course::new(stop)),
+            budget: Arc::new(Budget::of(options)),
+            progress: Mutex::new(Progress { bytes: 0, at: Instant::now() }),
+        };
+        for opened in opened {
+            running.add(opened, options, affinity)?;
+        }
+        Ok(running)
+    }
+
+    /// Traffic begins.
+    pub fn go(&self) {
+        self.looked(self.total()).at = Instant::now();
+        self.course.go();
+    }
+
+    /// What went since [`Self::go`], or since [`Self::forget`]. Cheap: no thread of a stream notices.
+    pub fn snapshot(&self) -> Vec<StreamSnapshot> {
+        self.looked(self.total());
+        self.streams.iter().map(Stream::snapshot).collect()
+    }
+
+    /// Ends the omitted time: what went until now is put aside ([`StreamSnapshot::omitted`]) and the
+    /// budget begins to count.
+    pub fn forget(&self) {
+        let mut omitted = 0;
+        for stream in &self.streams {
+            let mut baseline = guard(&stream.baseline);
+            *baseline = stream.tally.forget();
+            omitted += if stream.sends { baseline.bytes } else { 0 };
+        }
+        self.budget.open(omitted);
+    }
+
+    pub fn sockets(&self) -> impl Iterator<Item = StreamSocket<'_>> {
+        self.streams.iter().map(|stream| StreamSocket {
+            id: stream.id,
+            sends: stream.sends,
+            socket: &stream.socket,
+        })
+    }
+
+    /// This end has sent what `-n` or `-k` asked for. Its senders then rest; if the test is not ended
+    /// soon (the peer lost some, or left out another part at the start), they go on slowly, as a receiver
+    /// that waits for the last byte would otherwise wait for ever.
+    pub fn is_spent(&self) -> bool {
+        self.budget.is_spent(self.bytes_sent())
+    }
+
+    /// The peer's kernel has acknowledged all that this end's TCP streams were given.
+    pub fn is_delivered(&self) -> bool {
+        self.sockets()
+            .filter(|stream| stream.sends)
+            .filter_map(|stream| stream.tcp_info())
+            .all(|info| tcp_sender::is_acknowledged(&info))
+    }
+
+    /// When bytes last moved on any stream, as far as the calls of this method and of
+    /// [`Self::snapshot`] saw.
+    pub fn last_progress(&self) -> Instant {
+        self.looked(self.total()).at
+    }
+
+    /// A stream that ended by itself, and why. iperf3 closes its streams at the end of a test: whether an
+    /// ending was expected is for the caller to say.
+    pub fn failure(&self) -> Option<StreamFailure> {
+        self.streams.iter().find_map(|stream| {
+            let ending = *guard(&stream.ending);
+            ending.map(|ending| StreamFailure { id: stream.id, sends: stream.sends, ending })
+        })
+    }
+
+    /// Senders stop within a tenth of a second; receivers go on.
+    pub fn stop_sending(&self) {
+        self.course.stop_sending();
+    }
+
+    /// Ends every thread, and closes the sockets. Within a tenth of a second, blocked or not.
+    pub fn finish(mut self) -> Vec<StreamSnapshot> {
+        self.end();
+        self.streams.iter().map(Stream::snapshot).collect()
+    }
+
+    fn add(
+        &mut self,
+        opened: Opened,
+        options: &TestOptions,
+        affinity: Option<usize>,
+    ) -> Result<(), PerfError> {
+        let Opened { id, sends, socket } = opened;
+        let failed = |error| PerfError::system(format!("could not set up stream {id}"), error);
+        let tally = Arc::new(match (&socket, sends) {
+            (DataSocket::Tcp(_), _) => Tally::Bytes(Counter::default()),
+            (DataSocket::Udp(_), true) => {
+                Tally::Datagrams { sent: Counter::default(), block: options.block_bytes() as u64 }
+            }
+            (DataSocket::Udp(_), false) => {
+                Tally::Arrivals(Mutex::new(Arrivals::new(options.udp_wide_counters)))
+            }
+        });
+        pipe::patience(&socket).map_err(failed)?;
+        let mut stream = Stream {
+            id,
+            sends,
+            socket: Arc::new(socket),
+            tally,
+            baseline: Mutex::default(),
+            ending: Arc::default(),
+            thread: None,
+        };
+        let work = pipe::work(&stream, &self.course, &self.budget, options).map_err(failed)?;
+        let ending = Arc::clone(&stream.ending);
+        let course = Arc::clone(&self.course);
+        let thread = std::thread::Builder::new().name(format!("stream {id}")).spawn(move || {
+            pipe::settle(affinity);
+            if course.wait() {
+                *guard(&ending) = work();
+            }
+        });
+        stream.thread = Some(thread.map_err(failed)?);
+        self.streams.push(stream);
+        Ok(())
+    }
+
+    fn bytes_sent(&self) -> u64 {
+        let senders = self.streams.iter().filter(|stream| stream.sends);
+        senders.map(|stream| stream.tally.bytes()).sum()
+    }
+
+    fn total(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.tally.bytes()).sum()
+    }
+
+    fn looked(&self, bytes: u64) -> MutexGuard<'_, Progress> {
+        let mut progress = guard(&self.progress);
+        if progress.bytes != bytes {
+            *progress = Progress { bytes, at: Instant::now() };
+        }
+        progress
+    }
+
+    fn end(&mut self) {
+        self.course.finish();
+        for stream in self.streams.iter().filter(|stream| !stream.sends) {
+            stream.socket.wake_receiver();
+        }
+        for thread in self.streams.iter_mut().filter_map(|stream| stream.thread.take()) {
+            // A thread that panicked has nothing more to say than its counters do.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A stream's socket, to look at.
+#[derive(Debug, Clone, Copy)]
+pub struct StreamSocket<'a> {
+    pub id: u32,
+    pub sends: bool,
+    pub socket: &'a DataSocket,
+}
+
+impl StreamSocket<'_> {
+    /// `None` for UDP, and where the kernel does not tell.
+    pub fn tcp_info(&self) -> Option<TcpInfo> {
+        match self.socket {
+            DataSocket::Tcp(socket) => tcp::of_socket(socket).ok(),
+            DataSocket::Udp(_) => None,
+        }
+    }
+}
+
+impl AsFd for StreamSocket<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsFd for DataSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Udp(socket) => socket.as_fd(),
+        }
+    }
+}
+
+impl DataSocket {
+    /// Ends a read that waits. On Linux this sends nothing.
+    fn wake_receiver(&self) {
+        // Fails on a connection that is gone already, whose reader does not wait either.
+        let _ = match self {
+            Self::Tcp(socket) => socket.shutdown(Shutdown::Read),
+            Self::Udp(socket) => {
+                rustix::net::shutdown(socket, rustix::net::Shutdown::Read).map_err(Into::into)
+            }
+        };
+    }
+}
+
+impl Stream {
+    fn snapshot(&self) -> StreamSnapshot {
+        let baseline = guard(&self.baseline);
+        self.tally.snapshot(self.id, self.sends, &baseline)
+    }
+}
+
+/// A poisoned lock guards counters that are valid at any moment.
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,1 +1,32 @@
 //! UDP streams: the header of a datagram, the opening exchange, exact counting of what came.
+
+mod arrivals;
+mod header;
+mod opening;
+mod receiver;
+mod sender;
+
+pub use arrivals::{Arrival, Arrivals, WINDOW};
+pub use header::{Counter, Header};
+pub use opening::{Hello, Opening, is_answer};
+
+pub(crate) use receiver::UdpReceiver;
+pub(crate) use sender::UdpSender;
+
+use crate::PerfError;
+use crate::options::TestOptions;
+
+/// A datagram must hold its header, and fit the protocol.
+pub fn check_block(options: &TestOptions) -> Result<(), PerfError> {
+    let block = options.block_bytes();
+    if (LEAST_BLOCK..=MOST_BLOCK).contains(&block) {
+        return Ok(());
+    }
+    Err(PerfError::Usage(format!(
+        "datagrams of {block} bytes were asked for: between {LEAST_BLOCK} (the header) and {MOST_BLOCK} are possible"
+    )))
+}
+
+/// The header with a wide counter, which iperf3 asks room for in any case.
+const LEAST_BLOCK: usize = 16;
+const MOST_BLOCK: usize = 65_507;

@@ -1,0 +1,90 @@
+use super::tcp_sender::is_acknowledged;
+use crate::options::{Amount, TestOptions};
+use probe::tcp;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What `-n` or `-k` lets all senders of one end send together. Blocks are claimed before they are sent
+/// and are sent whole, as iperf3's are: the end is less than one block past the mark.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Budget {
+    /// In blocks; `None` for a test that ends by the clock.
+    limit: Option<u64>,
+    block: u64,
+    /// Claimed since [`Self::open`]; [`CLOSED`] before.
+    claimed: AtomicU64,
+    /// Bytes sent when the counting began.
+    omitted: AtomicU64,
+}
+
+impl Budget {
+    /// Open at once if nothing is omitted.
+    pub(crate) fn of(options: &TestOptions) -> Self {
+        let block = options.block_bytes().max(1) as u64;
+        let limit = match options.amount {
+            Amount::Time(_) => None,
+            Amount::Bytes(bytes) => Some(bytes.div_ceil(block)),
+            Amount::Blocks(blocks) => Some(blocks),
+        };
+        let begins = if options.omit.nanos() == 0 { 0 } else { CLOSED };
+        Self { limit, block, claimed: AtomicU64::new(begins), omitted: AtomicU64::new(0) }
+    }
+
+    /// The counting begins, `omitted` bytes after the start.
+    pub(crate) fn open(&self, omitted: u64) {
+        self.omitted.store(omitted, Ordering::Relaxed);
+        self.claimed.store(0, Ordering::Release);
+    }
+
+    /// How many of `wanted` blocks may be sent; zero when all are taken.
+    pub(crate) fn claim(&self, wanted: u64) -> u64 {
+        let Some(limit) = self.limit else { return wanted };
+        let claimed = self.claimed.load(Ordering::Acquire);
+        if claimed == CLOSED {
+            return wanted;
+        }
+        if claimed >= limit {
+            return 0;
+        }
+        // A claim in the moment of `open` may be lost with the old count: one batch more is sent then,
+        // while bytes are counted exactly.
+        let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
+        wanted.min(limit.saturating_sub(before))
+    }
+
+    /// All of it was sent, if `sent` bytes were since the very start.
+    pub(crate) fn is_spent(&self, sent: u64) -> bool {
+        let Some(limit) = self.limit else { return false };
+        self.claimed.load(Ordering::Acquire) != CLOSED
+            && sent.saturating_sub(self.omitted.load(Ordering::Relaxed))
+                >= limit.saturating_mul(self.block)
+    }
+}
+
+const CLOSED: u64 = u64::MAX;
+
+/// What a sender does when the budget is spent and the test goes on all the same. The peer may be short
+/// of it: it lost datagrams, or left out another part of the start; iperf3 ends such a test only when
+/// its receiver has the full count, and its sender goes on until then.
+#[derive(Debug, Default)]
+pub(crate) struct Encore {
+    since: Option<Instant>,
+}
+
+impl Encore {
+    /// Waits a little; true if another block should go.
+    pub(crate) fn is_due(&mut self, tcp: Option<&TcpStream>) -> bool {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        std::thread::sleep(BREATH);
+        // As long as the peer's kernel lacks some of what was sent, the peer has no reason to miss more.
+        since.elapsed() >= SILENCE
+            && tcp
+                .and_then(|socket| tcp::of_socket(socket).ok())
+                .is_none_or(|info| is_acknowledged(&info))
+    }
+}
+
+const BREATH: Duration = Duration::from_millis(5);
+const SILENCE: Duration = Duration::from_millis(250);

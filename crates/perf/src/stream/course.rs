@@ -1,0 +1,62 @@
+use super::guard;
+use crate::event::Stop;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+/// How far the streams of one end are: a gate at the start, two steps at the end.
+#[derive(Debug)]
+pub(crate) struct Course {
+    step: AtomicU8,
+    started: Mutex<Option<Instant>>,
+    opened: Condvar,
+    stop: Stop,
+}
+
+impl Course {
+    pub(crate) fn new(stop: Stop) -> Self {
+        Self { step: AtomicU8::new(RUNS), started: Mutex::new(None), opened: Condvar::new(), stop }
+    }
+
+    pub(crate) fn go(&self) {
+        guard(&self.started).get_or_insert_with(Instant::now);
+        self.opened.notify_all();
+    }
+
+    pub(crate) fn stop_sending(&self) {
+        self.step.fetch_max(DRAINS, Ordering::Relaxed);
+    }
+
+    pub(crate) fn finish(&self) {
+        self.step.fetch_max(OVER, Ordering::Relaxed);
+        // Under the lock: a thread between its look at the step and its wait would miss the call.
+        drop(guard(&self.started));
+        self.opened.notify_all();
+    }
+
+    /// Waits at the gate; false if it will not open.
+    pub(crate) fn wait(&self) -> bool {
+        let mut started = guard(&self.started);
+        while started.is_none() && !self.is_over() {
+            started = self.opened.wait(started).unwrap_or_else(PoisonError::into_inner);
+        }
+        !self.is_over()
+    }
+
+    /// When the gate was opened, the same for all streams.
+    pub(crate) fn started(&self) -> Instant {
+        guard(&self.started).unwrap_or_else(Instant::now)
+    }
+
+    pub(crate) fn may_send(&self) -> bool {
+        self.step.load(Ordering::Relaxed) == RUNS && !self.stop.is_called()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.step.load(Ordering::Relaxed) == OVER
+    }
+}
+
+const RUNS: u8 = 0;
+const DRAINS: u8 = 1;
+const OVER: u8 = 2;

@@ -1,0 +1,12 @@
+use crate::options::TestOptions;
+use rand::RngExt;
+
+/// What streams carry: random bytes that nothing on the way compresses, or iperf3's repeating digits.
+pub(crate) fn payload(options: &TestOptions, length: usize) -> Vec<u8> {
+    if options.repeating_payload {
+        return (b'0'..=b'9').cycle().take(length).collect();
+    }
+    let mut bytes = vec![0; length];
+    rand::rng().fill(bytes.as_mut_slice());
+    bytes
+}

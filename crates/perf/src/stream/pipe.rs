@@ -1,0 +1,96 @@
+//! What the threads of streams have in common.
+
+use super::tally::Tally;
+use super::tcp_receiver::TcpReceiver;
+use super::tcp_sender::TcpSender;
+use super::{Budget, Course, DataSocket, Ending, Stream, guard};
+use crate::options::TestOptions;
+use crate::udp::{UdpReceiver, UdpSender};
+use rustix::thread::CpuSet;
+use std::io;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Work = Box<dyn FnOnce() -> Option<Ending> + Send>;
+
+/// No call on the socket lasts longer, so that a thread sees the end of the test.
+pub(super) fn patience(socket: &DataSocket) -> io::Result<()> {
+    match socket {
+        DataSocket::Tcp(socket) => {
+            socket.set_nonblocking(false)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_write_timeout(Some(PATIENCE))
+        }
+        DataSocket::Udp(socket) => {
+            socket.set_nonblocking(false)?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_write_timeout(Some(PATIENCE))
+        }
+    }
+}
+
+/// Prepares all a stream needs, so that its thread begins with the first byte.
+pub(super) fn work(
+    stream: &Stream,
+    course: &Arc<Course>,
+    budget: &Arc<Budget>,
+    options: &TestOptions,
+) -> io::Result<Work> {
+    let socket = Arc::clone(&stream.socket);
+    let tally = Arc::clone(&stream.tally);
+    let course = Arc::clone(course);
+    let budget = Arc::clone(budget);
+    Ok(match (&*stream.socket, stream.sends) {
+        (DataSocket::Tcp(_), true) => {
+            let mut sender = TcpSender::new(options)?;
+            Box::new(move || match (&*socket, &*tally) {
+                (DataSocket::Tcp(socket), Tally::Bytes(sent)) => {
+                    sender.run(socket, &course, &budget, sent)
+                }
+                _ => None,
+            })
+        }
+        (DataSocket::Tcp(_), false) => {
+            let mut receiver = TcpReceiver::new(options);
+            Box::new(move || match (&*socket, &*tally) {
+                (DataSocket::Tcp(socket), Tally::Bytes(received)) => {
+                    receiver.run(socket, &course, received)
+                }
+                _ => None,
+            })
+        }
+        (DataSocket::Udp(socket_now), true) => {
+            let mut sender = UdpSender::new(options, socket_now);
+            Box::new(move || match (&*socket, &*tally) {
+                (DataSocket::Udp(socket), Tally::Datagrams { sent, .. }) => {
+                    sender.run(socket, &course, &budget, sent)
+                }
+                _ => None,
+            })
+        }
+        (DataSocket::Udp(socket_now), false) => {
+            let mut receiver = UdpReceiver::new(options, socket_now);
+            Box::new(move || match (&*socket, &*tally) {
+                (DataSocket::Udp(socket), Tally::Arrivals(arrivals)) => {
+                    receiver.run(socket, &course, |batch| guard(arrivals).take(batch))
+                }
+                _ => None,
+            })
+        }
+    })
+}
+
+/// Makes the calling thread a stream's: pinned, and woken when its timer says, not when it suits.
+pub(super) fn settle(affinity: Option<usize>) {
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    if let Some(cpu) = affinity.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
+            tracing::warn!("a stream could not be pinned to CPU {cpu}: {errno}");
+        }
+    }
+}
+
+const PATIENCE: Duration = Duration::from_millis(50);

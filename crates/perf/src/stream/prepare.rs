@@ -1,0 +1,139 @@
+//! Data sockets before they are used.
+
+use super::option;
+use crate::options::{Protocol, TestOptions};
+use probe::tcp;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use socket2::SockRef;
+use std::io;
+use std::net::{SocketAddr, SocketAddrV6};
+use std::os::fd::AsFd;
+use units::{Bytes, Rate};
+
+/// Why a data socket could not be made as the test asks.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocketError {
+    #[error(
+        "the kernel gives a {which} buffer of {actual} where --window asks for {wanted}: raise net.core.{limit}_max or ask for less"
+    )]
+    Window { which: &'static str, limit: &'static str, wanted: Bytes, actual: Bytes },
+    #[error("{0}")]
+    Congestion(#[from] tcp::Refused),
+    #[error("a flow label needs IPv6: add -6")]
+    FlowLabel,
+    #[error("could not set {what} on a data socket: {source}")]
+    Refused { what: &'static str, source: io::Error },
+}
+
+impl From<SocketError> for crate::PerfError {
+    fn from(error: SocketError) -> Self {
+        Self::Usage(error.to_string())
+    }
+}
+
+/// All that can be set on a socket that is neither connected nor listening: the window and the segment
+/// size are agreed in the handshake. What a listener has, its connections inherit.
+pub fn on_unconnected(
+    socket: impl AsFd,
+    options: &TestOptions,
+    v6: bool,
+) -> Result<(), SocketError> {
+    let socket = socket.as_fd();
+    buffers(&socket, options)?;
+    if options.flow_label.is_some() {
+        if !v6 {
+            return Err(SocketError::FlowLabel);
+        }
+        option::set_flow_info_send(socket).map_err(refused("the flow label"))?;
+    }
+    if options.protocol == Protocol::Tcp {
+        if let Some(mss) = options.mss {
+            SockRef::from(&socket).set_tcp_mss(mss).map_err(refused("the segment size"))?;
+        }
+        if let Some(name) = &options.congestion {
+            tcp::set_congestion_control(socket, name)?;
+        }
+    }
+    on_connected(socket, options, v6)
+}
+
+/// What may change on a connection: for a socket that a listener shared by many tests has accepted.
+pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Result<(), SocketError> {
+    let socket = socket.as_fd();
+    if options.protocol == Protocol::Tcp && options.no_delay {
+        let socket = SockRef::from(&socket);
+        socket.set_tcp_nodelay(true).map_err(refused("--no-delay"))?;
+    }
+    if options.type_of_service != 0 {
+        let service = options.type_of_service;
+        let set = if v6 {
+            // A mapped IPv4 peer is served by the other option.
+            let _ = sockopt::set_ip_tos(socket, service);
+            sockopt::set_ipv6_tclass(socket, service.into())
+        } else {
+            sockopt::set_ip_tos(socket, service)
+        };
+        set.map_err(refused("the type of service"))?;
+    }
+    if options.dont_fragment {
+        let set = if v6 {
+            let _ = sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO);
+            sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DO)
+        } else {
+            sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DO)
+        };
+        set.map_err(refused("--dont-fragment"))?;
+    }
+    if let Some(rate) = options.kernel_rate.filter(|rate| *rate != Rate::default()) {
+        let bytes = rate.bits_per_second() / 8;
+        option::set_max_pacing_rate(socket, bytes).map_err(refused("the kernel's pacing rate"))?;
+    }
+    Ok(())
+}
+
+/// The address with the label in it, as `connect` takes it.
+pub fn flow_labelled(address: SocketAddr, options: &TestOptions) -> SocketAddr {
+    match (address, options.flow_label) {
+        (SocketAddr::V6(address), Some(label)) => SocketAddr::V6(SocketAddrV6::new(
+            *address.ip(),
+            address.port(),
+            // std hands it on as it is, and the kernel reads network order (sin6_flowinfo, ipv6(7)).
+            (label & 0xf_ffff).to_be(),
+            address.scope_id(),
+        )),
+        (address, _) => address,
+    }
+}
+
+fn buffers(socket: &impl AsFd, options: &TestOptions) -> Result<(), SocketError> {
+    let socket = SockRef::from(socket);
+    let Some(wanted) = options.window else {
+        if options.protocol == Protocol::Udp {
+            // Loss in our own queue is none of the path's. The kernel gives what its limit allows.
+            let _ = socket.set_recv_buffer_size(UDP_ROOM);
+            let _ = socket.set_send_buffer_size(UDP_ROOM);
+        }
+        return Ok(());
+    };
+    let count = usize::try_from(wanted.count()).unwrap_or(usize::MAX);
+    socket.set_send_buffer_size(count).map_err(refused("the send buffer"))?;
+    socket.set_recv_buffer_size(count).map_err(refused("the receive buffer"))?;
+    // The kernel doubles what it is asked for, for its own bookkeeping (socket(7)), and cuts it to its
+    // limit without a word; like iperf3 we take anything not below the number asked for.
+    let enough = |which, limit, actual: io::Result<usize>| {
+        let actual = Bytes::new(actual.map_err(refused("a buffer"))? as u64);
+        if actual < wanted {
+            return Err(SocketError::Window { which, limit, wanted, actual });
+        }
+        Ok(())
+    };
+    enough("send", "wmem", socket.send_buffer_size())?;
+    enough("receive", "rmem", socket.recv_buffer_size())
+}
+
+fn refused<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> SocketError {
+    move |error| SocketError::Refused { what, source: error.into() }
+}
+
+const UDP_ROOM: usize = 4 << 20;

@@ -1,0 +1,120 @@
+use super::guard;
+use crate::event::Datagrams;
+use crate::udp::Arrivals;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use units::{Bytes, Span};
+
+/// What one stream did so far, without what was omitted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StreamSnapshot {
+    pub at: Instant,
+    pub id: u32,
+    /// This end sends.
+    pub sends: bool,
+    /// Given to the kernel, or taken from it. Of datagrams, each counts once.
+    pub bytes: Bytes,
+    /// Of UDP. A sender fills in `count` only.
+    pub datagrams: Option<Datagrams>,
+    pub omitted: Omitted,
+}
+
+/// What went before [`super::Running::forget`].
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Omitted {
+    pub bytes: Bytes,
+    pub datagrams: Option<Datagrams>,
+}
+
+/// What a thread has done, written by it alone. Alone on its cache lines: the neighbour's counter would
+/// otherwise drag them from core to core (two lines, as x86 fetches them in pairs).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Not atomic as a whole: only the thread that counts may call it.
+    pub(crate) fn add(&self, more: u64) {
+        let now = self.0.load(Ordering::Relaxed);
+        self.0.store(now.wrapping_add(more), Ordering::Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Tally {
+    /// Of a TCP stream, either way.
+    Bytes(Counter),
+    /// Datagrams sent, `block` bytes each.
+    Datagrams { sent: Counter, block: u64 },
+    /// Datagrams received. Locked once for each batch.
+    Arrivals(Mutex<Arrivals>),
+}
+
+/// What a tally showed when the omitted time ended. Arrivals keep theirs themselves.
+#[derive(Debug, Default)]
+pub(super) struct Baseline {
+    pub(super) bytes: u64,
+}
+
+impl Tally {
+    /// Everything, what was omitted too.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.value(),
+            Self::Datagrams { sent, block } => sent.value() * block,
+            Self::Arrivals(arrivals) => {
+                let arrivals = guard(arrivals);
+                arrivals.bytes() + arrivals.omitted_bytes()
+            }
+        }
+    }
+
+    pub(super) fn forget(&self) -> Baseline {
+        if let Self::Arrivals(arrivals) = self {
+            guard(arrivals).forget();
+        }
+        Baseline { bytes: self.bytes() }
+    }
+
+    pub(super) fn snapshot(&self, id: u32, sends: bool, baseline: &Baseline) -> StreamSnapshot {
+        let mut snapshot = StreamSnapshot {
+            at: Instant::now(),
+            id,
+            sends,
+            bytes: Bytes::new(0),
+            datagrams: None,
+            omitted: Omitted::default(),
+        };
+        match self {
+            Self::Bytes(bytes) => {
+                snapshot.bytes = Bytes::new(bytes.value() - baseline.bytes);
+                snapshot.omitted.bytes = Bytes::new(baseline.bytes);
+            }
+            Self::Datagrams { sent, block } => {
+                let omitted = baseline.bytes / block;
+                let count = sent.value() - omitted;
+                snapshot.bytes = Bytes::new(count * block);
+                snapshot.datagrams = Some(counted(count));
+                snapshot.omitted.bytes = Bytes::new(baseline.bytes);
+                snapshot.omitted.datagrams = Some(counted(omitted));
+            }
+            Self::Arrivals(arrivals) => {
+                let arrivals = guard(arrivals);
+                snapshot.bytes = Bytes::new(arrivals.bytes());
+                snapshot.datagrams = Some(arrivals.datagrams());
+                snapshot.omitted.bytes = Bytes::new(arrivals.omitted_bytes());
+                snapshot.omitted.datagrams = Some(arrivals.omitted());
+            }
+        }
+        snapshot
+    }
+}
+
+fn counted(count: u64) -> Datagrams {
+    Datagrams { count, jitter: Span::ZERO, ..Datagrams::default() }
+}

@@ -1,0 +1,46 @@
+use super::{Counter, Course, Ending};
+use crate::options::TestOptions;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+use std::net::TcpStream;
+
+#[derive(Debug)]
+pub(super) struct TcpReceiver {
+    buffer: Vec<u8>,
+    flags: RecvFlags,
+}
+
+impl TcpReceiver {
+    pub(super) fn new(options: &TestOptions) -> Self {
+        // With MSG_TRUNC the kernel throws the bytes away itself (tcp(7)), and none of the room is touched.
+        let (room, flags) = if options.skip_receive_copy {
+            (UNTOUCHED_ROOM, RecvFlags::TRUNC)
+        } else {
+            (options.block_bytes().clamp(LEAST_ROOM, UNTOUCHED_ROOM), RecvFlags::empty())
+        };
+        Self { buffer: vec![0; room], flags }
+    }
+
+    pub(super) fn run(
+        &mut self,
+        socket: &TcpStream,
+        course: &Course,
+        received: &Counter,
+    ) -> Option<Ending> {
+        while !course.is_over() {
+            match recv(socket, self.buffer.as_mut_slice(), self.flags) {
+                // The end of the stream, or of the test: the reader is woken by a shutdown.
+                Ok((_, 0)) => return (!course.is_over()).then_some(Ending::Closed),
+                Ok((_, count)) => received.add(count as u64),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return (!course.is_over()).then(|| Ending::of(errno)),
+            }
+        }
+        None
+    }
+}
+
+/// Enough that a reader that runs behind empties the queue in few calls, little enough to stay in a
+/// core's second cache.
+const LEAST_ROOM: usize = 128 << 10;
+const UNTOUCHED_ROOM: usize = 1 << 20;

@@ -1,0 +1,110 @@
+use std::time::Duration;
+
+/// What stands at the front of each datagram: when it was sent and which it is, highest byte first.
+/// iperf3 numbers from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    pub seconds: u32,
+    pub micros: u32,
+    /// As it stands on the wire; a narrow one begins again at zero after 2^32 − 1.
+    pub number: u64,
+}
+
+/// How wide the number is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    Narrow,
+    /// `--udp-counters-64bit`
+    Wide,
+}
+
+impl Counter {
+    pub fn of(wide: bool) -> Self {
+        if wide { Self::Wide } else { Self::Narrow }
+    }
+
+    /// Bytes of a header.
+    pub fn header_bytes(self) -> usize {
+        match self {
+            Self::Narrow => 12,
+            Self::Wide => 16,
+        }
+    }
+}
+
+impl Header {
+    pub fn new(sent: Duration, number: u64) -> Self {
+        Self { seconds: sent.as_secs() as u32, micros: sent.subsec_micros(), number }
+    }
+
+    /// `None` if the datagram is too short to hold one.
+    pub fn read(datagram: &[u8], counter: Counter) -> Option<Self> {
+        let (seconds, rest) = datagram.split_first_chunk()?;
+        let (micros, rest) = rest.split_first_chunk()?;
+        let number = match counter {
+            Counter::Narrow => u32::from_be_bytes(*rest.first_chunk()?).into(),
+            Counter::Wide => u64::from_be_bytes(*rest.first_chunk()?),
+        };
+        Some(Self {
+            seconds: u32::from_be_bytes(*seconds),
+            micros: u32::from_be_bytes(*micros),
+            number,
+        })
+    }
+
+    /// Into the front of `datagram`, as far as there is room.
+    pub fn write(self, datagram: &mut [u8], counter: Counter) {
+        let mut bytes = [0; 16];
+        bytes[..4].copy_from_slice(&self.seconds.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.micros.to_be_bytes());
+        match counter {
+            Counter::Narrow => {
+                bytes[8..12].copy_from_slice(&(self.number as u32).to_be_bytes());
+            }
+            Counter::Wide => bytes[8..].copy_from_slice(&self.number.to_be_bytes()),
+        }
+        let count = counter.header_bytes().min(datagram.len());
+        datagram[..count].copy_from_slice(&bytes[..count]);
+    }
+
+    /// Nanoseconds on the sender's clock, whatever the peer wrote.
+    pub fn sent_nanos(self) -> i64 {
+        i64::from(self.seconds) * 1_000_000_000 + i64::from(self.micros) * 1_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_bytes_are_iperf3s() {
+        let header = Header::new(Duration::new(0x0102_0304, 5_000), 0x0a0b_0c0d);
+        let mut bytes = [0xff; 16];
+        header.write(&mut bytes, Counter::Narrow);
+        assert_eq!(bytes, [1, 2, 3, 4, 0, 0, 0, 5, 10, 11, 12, 13, 255, 255, 255, 255]);
+        header.write(&mut bytes, Counter::Wide);
+        assert_eq!(bytes, [1, 2, 3, 4, 0, 0, 0, 5, 0, 0, 0, 0, 10, 11, 12, 13]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(seconds: u32, micros in 0u32..1_000_000, number: u64) {
+            let header = Header { seconds, micros, number };
+            let mut bytes = [0; 16];
+            header.write(&mut bytes, Counter::Wide);
+            prop_assert_eq!(Header::read(&bytes, Counter::Wide), Some(header));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, wide: bool) {
+            let counter = Counter::of(wide);
+            let read = Header::read(&bytes, counter);
+            prop_assert_eq!(read.is_some(), bytes.len() >= counter.header_bytes());
+            if let Some(header) = read {
+                header.sent_nanos();
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use std::io;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+/// The client's first datagram on a stream, which is how the server learns its address: four bytes in
+/// the byte order of whoever sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hello {
+    /// Of iperf3 before 3.10.
+    legacy: bool,
+    /// The client's byte order is not ours.
+    swapped: bool,
+}
+
+impl Hello {
+    /// `None` if the first datagram is no hello.
+    pub fn read(datagram: &[u8]) -> Option<Self> {
+        let word = u32::from_ne_bytes(*datagram.first_chunk()?);
+        [(HELLO, false), (LEGACY_HELLO, true)].into_iter().find_map(|(hello, legacy)| {
+            let swapped = word == hello.swap_bytes();
+            (word == hello || swapped).then_some(Self { legacy, swapped })
+        })
+    }
+
+    /// What the server sends back, as the client reads it.
+    pub fn answer(self) -> [u8; 4] {
+        let answer = if self.legacy { LEGACY_ANSWER } else { ANSWER };
+        if self.swapped { answer.swap_bytes().to_ne_bytes() } else { answer.to_ne_bytes() }
+    }
+}
+
+/// Whether a datagram is a server's answer, in either byte order.
+pub fn is_answer(datagram: &[u8]) -> bool {
+    datagram.first_chunk().is_some_and(|word| {
+        let word = u32::from_ne_bytes(*word);
+        [ANSWER, LEGACY_ANSWER].iter().any(|answer| word == *answer || word == answer.swap_bytes())
+    })
+}
+
+/// The client's side of the exchange.
+#[derive(Debug)]
+pub struct Opening<'a> {
+    socket: &'a UdpSocket,
+    until: Instant,
+}
+
+impl<'a> Opening<'a> {
+    /// On a connected socket.
+    pub fn new(socket: &'a UdpSocket, within: Duration) -> Self {
+        Self { socket, until: Instant::now() + within }
+    }
+
+    /// Returns once the server has answered; `WouldBlock` if it did not in time. Of a server that sends,
+    /// data may overtake the answer; it is let go.
+    pub fn run(&self) -> io::Result<()> {
+        let mut datagram = [0; 64];
+        self.socket.send(&HELLO.to_ne_bytes())?;
+        // A second hello opens a second stream at an iperf3 server, whose listener takes each for a
+        // client of its own. So there is one only, as in iperf3.
+        loop {
+            let left = self.until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            self.socket.set_read_timeout(Some(left))?;
+            match self.socket.recv(&mut datagram) {
+                Ok(count) if is_answer(&datagram[..count]) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+const HELLO: u32 = 0x3637_3839;
+const ANSWER: u32 = 0x3938_3736;
+const LEGACY_HELLO: u32 = 123_456_789;
+const LEGACY_ANSWER: u32 = 987_654_321;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hello_has_the_answer_its_client_reads() {
+        for (hello, answer) in [(HELLO, ANSWER), (LEGACY_HELLO, LEGACY_ANSWER)] {
+            let ours = Hello::read(&hello.to_ne_bytes()).unwrap();
+            assert_eq!(ours.answer(), answer.to_ne_bytes());
+            let theirs = Hello::read(&hello.swap_bytes().to_ne_bytes()).unwrap();
+            assert_eq!(theirs.answer(), answer.swap_bytes().to_ne_bytes());
+            assert!(is_answer(&ours.answer()) && is_answer(&theirs.answer()));
+        }
+        assert_eq!(Hello::read(b"9876"), Hello::read(&HELLO.to_le_bytes()));
+    }
+
+    #[test]
+    fn other_bytes_are_neither() {
+        for bytes in [&b""[..], b"678", b"GET / HTTP/1.1", &[0; 1500]] {
+            assert_eq!(Hello::read(bytes), None);
+            assert!(!is_answer(bytes));
+        }
+    }
+
+    #[test]
+    fn a_client_says_hello_once_and_waits_for_the_answer() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        let serving = std::thread::spawn(move || {
+            let mut bytes = [0; 64];
+            let (count, from) = server.recv_from(&mut bytes).unwrap();
+            server.send_to(&[0; 1400], from).unwrap();
+            let hello = Hello::read(&bytes[..count]).unwrap();
+            server.send_to(&hello.answer(), from).unwrap();
+        });
+        Opening::new(&client, Duration::from_secs(10)).run().unwrap();
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn silence_ends_the_wait() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        let error = Opening::new(&client, Duration::from_millis(1)).run().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+}

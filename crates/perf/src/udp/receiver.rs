@@ -1,0 +1,105 @@
+use super::{Arrival, Counter, Header};
+use crate::options::TestOptions;
+use crate::stream::{Course, Ending};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, MultiHeaders, recvmmsg, setsockopt, sockopt::ReceiveTimestampns,
+};
+use nix::sys::time::TimeSpec;
+use rustix::io::Errno;
+use rustix::thread::ClockId;
+use std::io::IoSliceMut;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+
+/// Takes datagrams in batches, each with the time the kernel took it: what waits in the queue would
+/// otherwise show as jitter.
+#[derive(Debug)]
+pub(crate) struct UdpReceiver {
+    counter: Counter,
+    room: Vec<u8>,
+    /// Of one datagram.
+    slot: usize,
+    batch: Vec<Arrival>,
+}
+
+impl UdpReceiver {
+    pub(crate) fn new(options: &TestOptions, socket: &UdpSocket) -> Self {
+        let counter = Counter::of(options.udp_wide_counters);
+        // Without a copy only the headers are taken, and the kernel tells how long the whole was.
+        let slot = if options.skip_receive_copy {
+            counter.header_bytes()
+        } else {
+            options.block_bytes().max(counter.header_bytes())
+        };
+        // Arrival times are then those of the read, as in iperf3.
+        let _ = setsockopt(socket, ReceiveTimestampns, &true);
+        Self { counter, room: vec![0; slot * BATCH], slot, batch: Vec::with_capacity(BATCH) }
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        socket: &UdpSocket,
+        course: &Course,
+        mut count: impl FnMut(&[Arrival]),
+    ) -> Option<Ending> {
+        let mut headers = MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec)));
+        while !course.is_over() {
+            match self.receive(socket, &mut headers) {
+                Ok(()) => count(&self.batch),
+                // A refusal answers what this end sent when the stream was opened.
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
+                Err(errno) => return (!course.is_over()).then(|| Ending::of(errno)),
+            }
+        }
+        None
+    }
+
+    fn receive(&mut self, socket: &UdpSocket, headers: &mut MultiHeaders<()>) -> Result<(), Errno> {
+        self.batch.clear();
+        let mut slots: Vec<_> =
+            self.room.chunks_exact_mut(self.slot).map(|slot| [IoSliceMut::new(slot)]).collect();
+        let flags = MsgFlags::MSG_WAITFORONE | MsgFlags::MSG_TRUNC;
+        let messages = recvmmsg(socket.as_raw_fd(), headers, slots.iter_mut(), flags, None)
+            .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
+        let clocks = Clocks::read();
+        for message in messages {
+            let taken = message.cmsgs().into_iter().flatten().find_map(|control| match control {
+                ControlMessageOwned::ScmTimestampns(at) => Some(clocks.steady(at)),
+                _ => None,
+            });
+            let start = message.iovs().next().unwrap_or_default();
+            self.batch.push(Arrival {
+                header: Header::read(start, self.counter),
+                bytes: message.bytes as u64,
+                nanos: taken.unwrap_or(clocks.steady),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The kernel's stamps are of the clock that jumps.
+struct Clocks {
+    steady: i64,
+    real: i64,
+}
+
+impl Clocks {
+    fn read() -> Self {
+        let nanos = |clock| {
+            let time = rustix::time::clock_gettime(clock);
+            time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+        };
+        Self { steady: nanos(ClockId::Monotonic), real: nanos(ClockId::Realtime) }
+    }
+
+    /// An age that no queue explains is a jump of the clock.
+    fn steady(&self, stamp: TimeSpec) -> i64 {
+        let stamp = stamp.tv_sec().saturating_mul(1_000_000_000).saturating_add(stamp.tv_nsec());
+        let age = self.real.saturating_sub(stamp);
+        self.steady - if (0..OLDEST).contains(&age) { age } else { 0 }
+    }
+}
+
+const BATCH: usize = 64;
+const OLDEST: i64 = 1_000_000_000;

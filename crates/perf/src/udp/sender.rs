@@ -1,0 +1,146 @@
+use super::{Counter as Width, Header};
+use crate::options::TestOptions;
+use crate::stream::{Budget, Counter, Course, Encore, Ending, Pace, option, payload};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use rustix::thread::ClockId;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// Numbers datagrams and sends them at their pace; several in one call where the kernel cuts them apart
+/// (UDP_SEGMENT), for the call is what costs.
+#[derive(Debug)]
+pub(crate) struct UdpSender {
+    width: Width,
+    block: usize,
+    /// Room for as many datagrams as go in one call.
+    datagrams: Vec<u8>,
+    most: u64,
+    segments: bool,
+    pace: Option<Pace>,
+    refusals: Refusals,
+}
+
+impl UdpSender {
+    pub(crate) fn new(options: &TestOptions, socket: &UdpSocket) -> Self {
+        let block = options.block_bytes();
+        let quantum = options.pacing_timer.min(QUANTUM);
+        let pace = Pace::of(options, quantum);
+        let fitting = (MOST_BYTES / block).clamp(1, MOST_SEGMENTS) as u64;
+        let wanted = pace.as_ref().map_or(fitting, |pace| pace.blocks_in(BURST)).min(fitting);
+        let segments = wanted > 1
+            && u16::try_from(block)
+                .is_ok_and(|block| option::set_segment(socket.as_fd(), block).is_ok());
+        let most = if segments { wanted } else { 1 };
+        Self {
+            width: Width::of(options.udp_wide_counters),
+            block,
+            datagrams: payload(options, block * most as usize),
+            most,
+            segments,
+            pace,
+            refusals: Refusals::default(),
+        }
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        socket: &UdpSocket,
+        course: &Course,
+        budget: &Budget,
+        sent: &Counter,
+    ) -> Option<Ending> {
+        if let Some(pace) = &mut self.pace {
+            pace.begin(course.started());
+        }
+        let mut encore = Encore::default();
+        let mut gone = 0u64;
+        while course.may_send() {
+            let due = self.pace.as_ref().map_or(u64::MAX, |pace| pace.wait(gone, course));
+            if due == 0 {
+                continue;
+            }
+            let mut count = budget.claim(due.min(self.most));
+            if count == 0 {
+                if !encore.is_due(None) {
+                    continue;
+                }
+                count = 1;
+            }
+            while count > 0 {
+                if !course.may_send() {
+                    return None;
+                }
+                let now = count.min(self.most);
+                self.number(gone, now);
+                let bytes = &self.datagrams[..now as usize * self.block];
+                match send(socket, bytes, SendFlags::NOSIGNAL) {
+                    Ok(_) => {
+                        gone += now;
+                        count -= now;
+                        sent.add(now);
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => {}
+                    // The interface's queue is full; what was not sent keeps its number.
+                    Err(Errno::NOBUFS | Errno::NOMEM) => std::thread::sleep(QUEUE_REST),
+                    Err(Errno::CONNREFUSED) => {
+                        if self.refusals.is_final() {
+                            return Some(Ending::Refused);
+                        }
+                    }
+                    Err(_) if self.segments => self.do_without_segments(socket),
+                    Err(errno) => return Some(Ending::of(errno)),
+                }
+            }
+        }
+        None
+    }
+
+    /// Writes the headers of the datagrams that follow `gone` others.
+    fn number(&mut self, gone: u64, count: u64) {
+        let clock = rustix::time::clock_gettime(ClockId::Monotonic);
+        let now = Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32);
+        let datagrams = self.datagrams.chunks_exact_mut(self.block);
+        for (number, datagram) in (gone + 1..).zip(datagrams.take(count as usize)) {
+            Header::new(now, number).write(datagram, self.width);
+        }
+    }
+
+    /// The device cannot, or a datagram is larger than its MTU: it goes alone then, in fragments.
+    fn do_without_segments(&mut self, socket: &UdpSocket) {
+        let _ = option::set_segment(socket.as_fd(), 0);
+        self.segments = false;
+        self.most = 1;
+    }
+}
+
+/// A port unreachable may be forged, or meant for a moment only: an end is made of them when they keep
+/// coming.
+#[derive(Debug, Default)]
+struct Refusals {
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+impl Refusals {
+    fn is_final(&mut self) -> bool {
+        let now = Instant::now();
+        if self.last.is_none_or(|last| now - last > PERSISTENCE) {
+            self.first = Some(now);
+        }
+        self.last = Some(now);
+        self.first.is_some_and(|first| now - first > PERSISTENCE)
+    }
+}
+
+/// How long datagrams may go back to back at the target rate.
+const BURST: Span = Span::from_micros(100);
+/// Half of that, as a timer is late by tens of microseconds.
+const QUANTUM: Span = Span::from_micros(50);
+const QUEUE_REST: Duration = Duration::from_micros(100);
+const PERSISTENCE: Duration = Duration::from_secs(2);
+/// The largest of IP's packets, and UDP_MAX_SEGMENTS (linux/udp.h) of kernels before 6.9.
+const MOST_BYTES: usize = 65_507;
+const MOST_SEGMENTS: usize = 64;
