@@ -11,7 +11,7 @@ use units::Share;
 use super::StatsError;
 use super::error::{confidence, finite};
 use super::quantile::of_sorted;
-use super::summary::{mean, ninety_five, standard_deviation};
+use super::spread::{mean, standard_deviation};
 
 /// How to resample: 95 % confidence from 5000 draws unless said otherwise. The same `seed` gives the
 /// same interval.
@@ -172,6 +172,10 @@ fn acceleration(samples: &[f64], statistic: impl Fn(&mut [f64]) -> f64) -> f64 {
     });
     let acceleration = cubes / (6.0 * f64::powf(squares, 1.5));
     if acceleration.is_finite() { acceleration } else { 0.0 }
+}
+
+fn ninety_five() -> Share {
+    Share::from_percent(95.0).unwrap_or_default()
 }
 
 /// Enough that the ends of a 95 % interval move by a few hundredths of its width between seeds.

@@ -16,6 +16,7 @@ pub mod signed_rank;
 pub mod summary;
 
 mod error;
+mod spread;
 mod widening;
 
 pub use error::StatsError;

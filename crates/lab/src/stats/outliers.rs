@@ -5,9 +5,10 @@
 //! `0.6745 (x - median) / MAD`, suspicious beyond 3.5. Both parts are medians, so that outliers do not
 //! hide each other the way they do from mean and standard deviation.
 
+use super::StatsError;
 use super::error::finite;
 use super::quantile::median_in_place;
-use super::{StatsError, summary};
+use super::spread::median_absolute_deviation;
 
 /// The places of the samples whose modified z-score is beyond ±3.5, in their order.
 pub fn outliers(samples: &[f64]) -> Result<Vec<usize>, StatsError> {
@@ -30,7 +31,7 @@ pub fn modified_z_scores(samples: &[f64]) -> Result<Vec<f64>, StatsError> {
 /// MAD / 0.6745, the standard deviation if the bulk were normal. More than half of the samples
 /// being equal makes the MAD 0; then the mean absolute deviation, as the same authors advise.
 fn robust_deviation(samples: &[f64], middle: f64) -> f64 {
-    let mad = summary::median_absolute_deviation(samples, middle);
+    let mad = median_absolute_deviation(samples, middle);
     if mad > 0.0 {
         return mad / NORMAL_MAD;
     }

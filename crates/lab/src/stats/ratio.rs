@@ -17,7 +17,8 @@ use super::StatsError;
 use super::bootstrap::Bootstrap;
 use super::error::positive;
 use super::quantile::median_in_place;
-use super::summary::{Estimate, mean};
+use super::spread::mean;
+use super::summary::Estimate;
 use super::widening::{ENOUGH, hull, order_statistics, student, welch};
 
 /// Which of two values is the good one.

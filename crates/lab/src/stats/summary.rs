@@ -1,12 +1,11 @@
 //! One cell's samples in a few numbers.
 
-use units::Share;
-
 use super::StatsError;
 use super::bootstrap::Bootstrap;
 use super::error::finite;
 use super::outliers::outliers;
 use super::quantile::{median_in_place, of_sorted};
+use super::spread::{mean, median_absolute_deviation, standard_deviation};
 
 /// What a table shows of a cell: `{"median", "ci95", "n"}`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -82,33 +81,4 @@ pub fn summary(samples: &[f64]) -> Result<Summary, StatsError> {
         p75: of_sorted(&sorted, 0.75),
         outliers: outliers(samples)?,
     })
-}
-
-pub(super) fn median_absolute_deviation(samples: &[f64], middle: f64) -> f64 {
-    let mut distances: Vec<f64> = samples.iter().map(|x| (x - middle).abs()).collect();
-    median_in_place(&mut distances)
-}
-
-/// Dividing before adding keeps the sum of huge samples finite.
-pub(super) fn mean(samples: &[f64]) -> f64 {
-    let n = samples.len() as f64;
-    samples.iter().map(|x| x / n).sum()
-}
-
-pub(super) fn standard_deviation(samples: &[f64], mean: f64) -> Option<f64> {
-    let n = samples.len();
-    if n < 2 {
-        return None;
-    }
-    // Scaled by the largest distance, as a naive sum of squares overflows from 1e154 on.
-    let largest = samples.iter().map(|x| (x - mean).abs()).fold(0.0, f64::max);
-    if largest == 0.0 {
-        return Some(0.0);
-    }
-    let squares: f64 = samples.iter().map(|x| ((x - mean) / largest).powi(2)).sum();
-    Some(largest * (squares / (n - 1) as f64).sqrt())
-}
-
-pub(super) fn ninety_five() -> Share {
-    Share::from_percent(95.0).unwrap_or_default()
 }

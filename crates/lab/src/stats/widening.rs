@@ -10,7 +10,7 @@
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 use super::StatsError;
-use super::summary::{mean, standard_deviation};
+use super::spread::{mean, standard_deviation};
 
 /// From this many samples on, their range covers the median in 95 % of cases (1 - 2^-5 = 96.9 %).
 pub(super) const ENOUGH: usize = 6;

@@ -7,7 +7,7 @@ use crate::stats::outliers::outliers;
 use crate::stats::quantile::median;
 use crate::stats::ratio::judge;
 use crate::stats::signed_rank::hodges_lehmann;
-use crate::stats::summary::median_absolute_deviation;
+use crate::stats::spread::median_absolute_deviation;
 use crate::stats::{Direction, StatsError, Verdict};
 
 /// The answer of a run and what it rests on. Ratios are `change / base`.
