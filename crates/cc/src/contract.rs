@@ -94,7 +94,8 @@ pub trait CongestionControl: Debug + Send {
     /// (`in_recovery` is false after a timeout).
     fn on_timeout_repaired(&mut self, _now: Time) {}
 
-    /// The loss event or timeout proved wrong (F-RTO, DSACK, Eifel): go back to the state before it.
+    /// The loss event or timeout proved wrong (F-RTO, DSACK, Eifel): go back to the state before it. The event is over;
+    /// no [`Self::on_recovered`] follows.
     fn on_undo(&mut self, now: Time);
 
     /// Something is to be sent after `idle`, at least one retransmission timeout, without anything in

@@ -106,7 +106,7 @@ impl CongestionControl for Cubic {
             self.srtt = Some(Span::from_nanos(smoothed));
         }
         // 5.8: a window that was not used has proved nothing.
-        if ack.in_recovery || ack.app_limited {
+        if ack.in_recovery || !ack.window_limited {
             return;
         }
         let mut segments = ack.acked.count() as f64 / self.mss;
@@ -123,11 +123,13 @@ impl CongestionControl for Cubic {
     }
 
     fn on_recovered(&mut self, _now: Time) {
-        self.cwnd = self.ssthresh;
+        self.cwnd = self.cwnd.min(self.ssthresh);
     }
 
-    fn on_timeout(&mut self, _loss: &Loss) {
-        self.reduce();
+    fn on_timeout(&mut self, loss: &Loss) {
+        if !loss.repeated {
+            self.reduce();
+        }
         self.cwnd = 1.0;
         // 4.8: slow start follows, and its end begins a new epoch.
         self.hystart = HyStart::new();

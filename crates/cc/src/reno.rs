@@ -74,7 +74,7 @@ impl CongestionControl for Reno {
     }
 
     fn on_recovered(&mut self, _now: Time) {
-        self.cwnd = self.ssthresh;
+        self.cwnd = self.cwnd.min(self.ssthresh);
     }
 
     fn on_timeout(&mut self, loss: &Loss) {
