@@ -8,7 +8,7 @@ mod sender;
 
 pub use arrivals::{Arrival, Arrivals, WINDOW};
 pub use header::{Counter, Header};
-pub use opening::{Hello, Opening, is_answer};
+pub use opening::{Hello, Opening, answer, is_answer, is_hello};
 
 pub(crate) use receiver::UdpReceiver;
 pub(crate) use sender::UdpSender;

@@ -12,21 +12,19 @@ pub struct Hello {
     swapped: bool,
 }
 
-impl Hello {
-    /// `None` if the first datagram is no hello.
-    pub fn read(datagram: &[u8]) -> Option<Self> {
-        let word = u32::from_ne_bytes(*datagram.first_chunk()?);
-        [(HELLO, false), (LEGACY_HELLO, true)].into_iter().find_map(|(hello, legacy)| {
-            let swapped = word == hello.swap_bytes();
-            (word == hello || swapped).then_some(Self { legacy, swapped })
-        })
-    }
+/// Whether a first datagram is a client's hello.
+pub fn is_hello(datagram: &[u8]) -> Option<Hello> {
+    let word = u32::from_ne_bytes(*datagram.first_chunk()?);
+    [(HELLO, false), (LEGACY_HELLO, true)].into_iter().find_map(|(hello, legacy)| {
+        let swapped = word == hello.swap_bytes();
+        (word == hello || swapped).then_some(Hello { legacy, swapped })
+    })
+}
 
-    /// What the server sends back, as the client reads it.
-    pub fn answer(self) -> [u8; 4] {
-        let answer = if self.legacy { LEGACY_ANSWER } else { ANSWER };
-        if self.swapped { answer.swap_bytes().to_ne_bytes() } else { answer.to_ne_bytes() }
-    }
+/// What the server sends back, as the client reads it.
+pub fn answer(hello: Hello) -> [u8; 4] {
+    let answer = if hello.legacy { LEGACY_ANSWER } else { ANSWER };
+    if hello.swapped { answer.swap_bytes().to_ne_bytes() } else { answer.to_ne_bytes() }
 }
 
 /// Whether a datagram is a server's answer, in either byte order.
@@ -84,20 +82,20 @@ mod tests {
 
     #[test]
     fn every_hello_has_the_answer_its_client_reads() {
-        for (hello, answer) in [(HELLO, ANSWER), (LEGACY_HELLO, LEGACY_ANSWER)] {
-            let ours = Hello::read(&hello.to_ne_bytes()).unwrap();
-            assert_eq!(ours.answer(), answer.to_ne_bytes());
-            let theirs = Hello::read(&hello.swap_bytes().to_ne_bytes()).unwrap();
-            assert_eq!(theirs.answer(), answer.swap_bytes().to_ne_bytes());
-            assert!(is_answer(&ours.answer()) && is_answer(&theirs.answer()));
+        for (hello, answered) in [(HELLO, ANSWER), (LEGACY_HELLO, LEGACY_ANSWER)] {
+            let ours = is_hello(&hello.to_ne_bytes()).unwrap();
+            assert_eq!(answer(ours), answered.to_ne_bytes());
+            let theirs = is_hello(&hello.swap_bytes().to_ne_bytes()).unwrap();
+            assert_eq!(answer(theirs), answered.swap_bytes().to_ne_bytes());
+            assert!(is_answer(&answer(ours)) && is_answer(&answer(theirs)));
         }
-        assert_eq!(Hello::read(b"9876"), Hello::read(&HELLO.to_le_bytes()));
+        assert_eq!(is_hello(b"9876"), is_hello(&HELLO.to_le_bytes()));
     }
 
     #[test]
     fn other_bytes_are_neither() {
         for bytes in [&b""[..], b"678", b"GET / HTTP/1.1", &[0; 1500]] {
-            assert_eq!(Hello::read(bytes), None);
+            assert_eq!(is_hello(bytes), None);
             assert!(!is_answer(bytes));
         }
     }
@@ -111,8 +109,8 @@ mod tests {
             let mut bytes = [0; 64];
             let (count, from) = server.recv_from(&mut bytes).unwrap();
             server.send_to(&[0; 1400], from).unwrap();
-            let hello = Hello::read(&bytes[..count]).unwrap();
-            server.send_to(&hello.answer(), from).unwrap();
+            let hello = is_hello(&bytes[..count]).unwrap();
+            server.send_to(&answer(hello), from).unwrap();
         });
         Opening::new(&client, Duration::from_secs(10)).run().unwrap();
         serving.join().unwrap();
