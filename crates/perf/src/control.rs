@@ -8,6 +8,7 @@ mod results;
 mod state;
 
 pub use connection::Control;
+pub(crate) use connection::ready;
 pub use cookie::Cookie;
 pub use message::{LONGEST, Message, MessageError};
 pub use parameters::{Parameters, ParametersError};

@@ -1,0 +1,371 @@
+use crate::control::Cookie;
+use crate::observe::echo::Token;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Who is being served, and what each waits for. The door finds here whose a connection is; a session
+/// says here what it wants next.
+#[derive(Debug, Default)]
+pub(super) struct Guests {
+    table: Mutex<Table>,
+    turns_changed: Condvar,
+}
+
+/// A session's place among the guests, given up when it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    guests: Arc<Guests>,
+    number: u64,
+    peer: IpAddr,
+    arrivals: Receiver<Arrival>,
+}
+
+/// What the door brings to a session.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// `order` rises as connections were accepted.
+    Connection { socket: TcpStream, order: u64 },
+    /// Connected to whoever said hello; it has not been answered.
+    Datagrams { socket: UdpSocket, hello: Vec<u8> },
+}
+
+#[derive(Debug)]
+pub(super) enum Placement {
+    /// A new client.
+    New,
+    /// Its session wants no connection now.
+    Unwanted,
+}
+
+impl Guests {
+    pub(super) fn count(&self) -> usize {
+        self.table().guests.len()
+    }
+
+    /// `local` is the address the client reached.
+    pub(super) fn seat(
+        self: &Arc<Self>,
+        cookie: Cookie,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> Seat {
+        let (bring, arrivals) = mpsc::channel();
+        let peer = peer.ip().to_canonical();
+        let mut table = self.table();
+        table.last += 1;
+        let number = table.last;
+        let guest = Guest {
+            number,
+            cookie,
+            peer,
+            local,
+            wants: Wants::Nothing,
+            token: None,
+            memory: 0,
+            bring,
+        };
+        table.guests.push(guest);
+        drop(table);
+        Seat { guests: Arc::clone(self), number, peer, arrivals }
+    }
+
+    /// Brings a connection to the session it belongs to, if that wants one.
+    pub(super) fn place(
+        &self,
+        cookie: &Cookie,
+        socket: TcpStream,
+        order: u64,
+    ) -> Result<(), (Placement, TcpStream)> {
+        let mut table = self.table();
+        let Some(guest) = table.guests.iter_mut().find(|guest| guest.cookie == *cookie) else {
+            return Err((Placement::New, socket));
+        };
+        match &mut guest.wants {
+            Wants::Connections(left) if *left > 0 => *left -= 1,
+            Wants::Any(bring) => {
+                return bring.try_send(socket).map_err(|error| match error {
+                    TrySendError::Full(socket) | TrySendError::Disconnected(socket) => {
+                        (Placement::Unwanted, socket)
+                    }
+                });
+            }
+            _ => return Err((Placement::Unwanted, socket)),
+        }
+        // A session that ended just now takes its connections with it.
+        let _ = guest.bring.send(Arrival::Connection { socket, order });
+        Ok(())
+    }
+
+    /// The address at which a stream to `from` must be answered, if a session waits for one.
+    pub(super) fn expects_datagrams(&self, from: SocketAddr) -> Option<SocketAddr> {
+        let ip = from.ip().to_canonical();
+        let table = self.table();
+        let guest =
+            table.guests.iter().find(|guest| guest.peer == ip && guest.wants.has_room(from))?;
+        Some(guest.local)
+    }
+
+    pub(super) fn bring_datagrams(&self, from: SocketAddr, socket: UdpSocket, hello: Vec<u8>) {
+        let ip = from.ip().to_canonical();
+        let mut table = self.table();
+        for guest in table.guests.iter_mut().filter(|guest| guest.peer == ip) {
+            if guest.wants.has_room(from)
+                && let Wants::Datagrams { seen, .. } = &mut guest.wants
+            {
+                seen.push(from);
+                let _ = guest.bring.send(Arrival::Datagrams { socket, hello });
+                return;
+            }
+        }
+    }
+
+    /// Whether a session gave this token to a client at this address.
+    pub(super) fn knows_token(&self, token: &Token, from: SocketAddr) -> bool {
+        let ip = from.ip().to_canonical();
+        self.table().guests.iter().any(|guest| guest.peer == ip && guest.token == Some(*token))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Every change is a single step, so a panic elsewhere leaves nothing half done.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn want_connections(&self, count: usize) {
+        self.want(Wants::Connections(count));
+    }
+
+    /// Connections that come to whoever reads them, at most so many at a time.
+    pub(super) fn want_any(&self, most: usize) -> Receiver<TcpStream> {
+        let (bring, connections) = mpsc::sync_channel(most);
+        self.want(Wants::Any(bring));
+        connections
+    }
+
+    pub(super) fn want_datagrams(&self, streams: usize) {
+        self.want(Wants::Datagrams { streams, seen: Vec::new() });
+    }
+
+    /// Whatever still comes is refused.
+    pub(super) fn want_nothing(&self) {
+        self.want(Wants::Nothing);
+    }
+
+    pub(super) fn next(&self, within: Duration) -> Option<Arrival> {
+        self.arrivals.recv_timeout(within).ok()
+    }
+
+    /// A datagram that opens a stream says nothing but its address: sessions of one address open theirs
+    /// one after another. Waits at most `within`, and tells whether the turn has come.
+    pub(super) fn take_turn(&self, within: Duration) -> bool {
+        let mut table = self.guests.table();
+        let turns = table.turns.entry(self.peer).or_default();
+        if !turns.contains(&self.number) {
+            turns.push_back(self.number);
+        }
+        if table.is_first(self) {
+            return true;
+        }
+        let (table, _) = self
+            .guests
+            .turns_changed
+            .wait_timeout(table, within)
+            .unwrap_or_else(PoisonError::into_inner);
+        table.is_first(self)
+    }
+
+    /// How many sessions of the same address come first.
+    pub(super) fn turns_ahead(&self) -> usize {
+        let table = self.guests.table();
+        let turns = table.turns.get(&self.peer);
+        turns.and_then(|turns| turns.iter().position(|n| *n == self.number)).unwrap_or(0)
+    }
+
+    pub(super) fn end_turn(&self) {
+        let mut table = self.guests.table();
+        table.leave_turns(self);
+        drop(table);
+        self.guests.turns_changed.notify_all();
+    }
+
+    /// Memory for this session's streams; false if all of them together would take too much.
+    pub(super) fn reserve(&self, bytes: u64) -> bool {
+        let mut table = self.guests.table();
+        let taken: u64 = table.guests.iter().map(|guest| guest.memory).sum();
+        if taken + bytes > MOST_MEMORY {
+            return false;
+        }
+        if let Some(guest) = table.guests.iter_mut().find(|guest| guest.number == self.number) {
+            guest.memory = bytes;
+        }
+        true
+    }
+
+    /// From now on the door sends back datagrams that carry this.
+    pub(super) fn new_token(&self) -> Token {
+        let token = Token::random();
+        let mut table = self.guests.table();
+        if let Some(guest) = table.guests.iter_mut().find(|guest| guest.number == self.number) {
+            guest.token = Some(token);
+        }
+        token
+    }
+
+    fn want(&self, wants: Wants) {
+        let mut table = self.guests.table();
+        if let Some(guest) = table.guests.iter_mut().find(|guest| guest.number == self.number) {
+            guest.wants = wants;
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut table = self.guests.table();
+        table.guests.retain(|guest| guest.number != self.number);
+        table.leave_turns(self);
+        drop(table);
+        self.guests.turns_changed.notify_all();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    guests: Vec<Guest>,
+    last: u64,
+    /// Of each address, the sessions that open streams of datagrams; the first is at it.
+    turns: HashMap<IpAddr, VecDeque<u64>>,
+}
+
+impl Table {
+    fn is_first(&self, seat: &Seat) -> bool {
+        self.turns.get(&seat.peer).and_then(VecDeque::front) == Some(&seat.number)
+    }
+
+    fn leave_turns(&mut self, seat: &Seat) {
+        if let Some(turns) = self.turns.get_mut(&seat.peer) {
+            turns.retain(|number| *number != seat.number);
+            if turns.is_empty() {
+                self.turns.remove(&seat.peer);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Guest {
+    number: u64,
+    cookie: Cookie,
+    peer: IpAddr,
+    local: SocketAddr,
+    wants: Wants,
+    token: Option<Token>,
+    memory: u64,
+    bring: Sender<Arrival>,
+}
+
+#[derive(Debug)]
+enum Wants {
+    Nothing,
+    Connections(usize),
+    Any(SyncSender<TcpStream>),
+    Datagrams { streams: usize, seen: Vec<SocketAddr> },
+}
+
+impl Wants {
+    /// Whoever says hello twice has one stream.
+    fn has_room(&self, from: SocketAddr) -> bool {
+        matches!(self, Self::Datagrams { streams, seen } if seen.len() < *streams && !seen.contains(&from))
+    }
+}
+
+/// Of the streams of all sessions together.
+const MOST_MEMORY: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn connection() -> TcpStream {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
+    }
+
+    fn seat(guests: &Arc<Guests>, peer: &str) -> (Seat, Cookie) {
+        let cookie = Cookie::random();
+        (guests.seat(cookie, address(peer), address("127.0.0.1:5201")), cookie)
+    }
+
+    #[test]
+    fn a_connection_comes_to_whoever_wants_it() {
+        let guests = Arc::new(Guests::default());
+        let (seat, cookie) = seat(&guests, "127.0.0.1:1000");
+        let place = |order| guests.place(&cookie, connection(), order).map_err(|(why, _)| why);
+        assert!(matches!(place(1), Err(Placement::Unwanted)));
+        seat.want_connections(1);
+        assert!(place(2).is_ok());
+        assert!(matches!(place(3), Err(Placement::Unwanted)));
+        assert!(matches!(seat.next(PATIENCE), Some(Arrival::Connection { order: 2, .. })));
+        drop(seat);
+        assert!(matches!(place(4), Err(Placement::New)));
+        assert_eq!(guests.count(), 0);
+    }
+
+    #[test]
+    fn a_second_hello_opens_no_second_stream() {
+        let guests = Arc::new(Guests::default());
+        let (seat, _) = seat(&guests, "[::ffff:127.0.0.1]:1000");
+        let from = address("127.0.0.1:2000");
+        assert_eq!(guests.expects_datagrams(from), None);
+        seat.want_datagrams(2);
+        assert_eq!(guests.expects_datagrams(from), Some(address("127.0.0.1:5201")));
+        guests.bring_datagrams(from, UdpSocket::bind("127.0.0.1:0").unwrap(), Vec::new());
+        assert_eq!(guests.expects_datagrams(from), None);
+        assert!(guests.expects_datagrams(address("127.0.0.1:2001")).is_some());
+        assert_eq!(guests.expects_datagrams(address("127.0.0.2:2001")), None);
+        assert!(matches!(seat.next(PATIENCE), Some(Arrival::Datagrams { .. })));
+    }
+
+    #[test]
+    fn sessions_of_one_address_take_turns() {
+        let guests = Arc::new(Guests::default());
+        let (first, _) = seat(&guests, "127.0.0.1:1000");
+        let (second, _) = seat(&guests, "127.0.0.1:1001");
+        let (elsewhere, _) = seat(&guests, "127.0.0.2:1001");
+        assert!(first.take_turn(Duration::ZERO));
+        assert!(!second.take_turn(Duration::ZERO));
+        assert_eq!(second.turns_ahead(), 1);
+        assert!(elsewhere.take_turn(Duration::ZERO));
+        first.end_turn();
+        assert!(second.take_turn(Duration::ZERO));
+        assert!(!first.take_turn(Duration::ZERO));
+        drop(second);
+        assert!(first.take_turn(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_token_is_of_its_session_and_address() {
+        let guests = Arc::new(Guests::default());
+        let (seat, _) = seat(&guests, "127.0.0.1:1000");
+        let token = seat.new_token();
+        assert!(guests.knows_token(&token, address("127.0.0.1:9")));
+        assert!(!guests.knows_token(&token, address("127.0.0.2:9")));
+        drop(seat);
+        assert!(!guests.knows_token(&token, address("127.0.0.1:9")));
+    }
+}

@@ -1,0 +1,220 @@
+//! What a server refuses and why, in the numbers by which a stock iperf3 knows the sentence to print
+//! (enum in iperf_api.h).
+
+use crate::PerfError;
+use crate::control::{Parameters, ParametersError};
+use crate::options::{Amount, Direction, Limits, Protocol, TestOptions};
+use std::io;
+
+/// An end that is not the client's doing alone: what is told at this end, and what to the client.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) error: PerfError,
+    pub(super) told: Told,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// iperf3's number and errno.
+    Error(i32, i32),
+    Busy,
+    /// This server ends.
+    Terminated,
+    /// There is nobody to tell.
+    Nothing,
+}
+
+impl Refusal {
+    pub(super) fn new(code: i32, error: PerfError) -> Self {
+        let errno = errno_of(&error);
+        Self { error, told: Told::Error(code, errno) }
+    }
+
+    pub(super) fn busy(error: PerfError) -> Self {
+        Self { error, told: Told::Busy }
+    }
+
+    /// In a step of the protocol for which iperf3 has this number.
+    pub(super) fn during(code: i32) -> impl FnOnce(PerfError) -> Self {
+        move |error| match error {
+            PerfError::Silent { .. } | PerfError::NotIperf { .. } | PerfError::System { .. } => {
+                Self::new(code, error)
+            }
+            _ => error.into(),
+        }
+    }
+}
+
+impl From<PerfError> for Refusal {
+    fn from(error: PerfError) -> Self {
+        let told = match &error {
+            PerfError::Interrupted => Told::Terminated,
+            PerfError::Gone { .. } | PerfError::EndedByPeer { .. } => Told::Nothing,
+            PerfError::Silent { .. } => Told::Error(RECEIVE_MESSAGE, 0),
+            PerfError::NotIperf { .. } => Told::Error(MESSAGE, 0),
+            _ => Told::Error(INIT_TEST, errno_of(&error)),
+        };
+        Self { error, told }
+    }
+}
+
+/// What a client asks for, if this server serves it.
+pub(super) fn accepted(
+    parameters: &Parameters,
+    limits: &Limits,
+    peer: &str,
+) -> Result<TestOptions, Refusal> {
+    let denied = |code, reason: String| {
+        // At this end it is this end that refuses.
+        Refusal::new(code, PerfError::Usage(format!("{peer} was refused: {reason}")))
+    };
+    let options = parameters
+        .options()
+        .map_err(|error| denied(code_of(&error, parameters), error.to_string()))?;
+    if options.streams > limits.streams {
+        let reason = format!("{} streams, and {} are served", options.streams, limits.streams);
+        return Err(denied(STREAMS, reason));
+    }
+    if let Some(most) = limits.duration
+        && let Amount::Time(time) = options.amount
+        && (time > most || time == units::Span::ZERO)
+    {
+        let code = if knows_longest_duration(parameters) { LONGEST_DURATION } else { DURATION };
+        let asked = if time == units::Span::ZERO { "no end".to_owned() } else { time.to_string() };
+        return Err(denied(code, format!("{asked} was asked for, and {most} is served")));
+    }
+    if let (Some(most), Some(asked)) = (limits.rate, total_rate(&options))
+        && asked > most.bits_per_second()
+    {
+        let asked = units::Rate::from_bits_per_second(asked);
+        return Err(denied(TOTAL_RATE, format!("{asked} was asked for, and {most} is served")));
+    }
+    Ok(options)
+}
+
+/// Of all streams in both directions; `None` if they are to go as fast as they can.
+fn total_rate(options: &TestOptions) -> Option<u64> {
+    let directions = if options.direction == Direction::Both { 2 } else { 1 };
+    let streams = u64::from(options.streams) * directions;
+    options.rate.map(|rate| rate.bits_per_second().saturating_mul(streams))
+}
+
+fn code_of(error: &ParametersError, parameters: &Parameters) -> i32 {
+    match error {
+        ParametersError::Sctp => NO_SCTP,
+        ParametersError::Authentication => AUTHORIZATION,
+        ParametersError::TwoDirections => TWO_DIRECTIONS,
+        ParametersError::OutOfRange { key, .. } => match *key {
+            "time" => DURATION,
+            "omit" => OMIT,
+            "parallel" => STREAMS,
+            "len" if parameters.udp => UDP_BLOCK,
+            "len" => BLOCK,
+            "window" => BUFFER,
+            "MSS" => MSS,
+            "burst" => BURST,
+            "TOS" => TYPE_OF_SERVICE,
+            _ => RECEIVE_PARAMETERS,
+        },
+    }
+}
+
+/// `LONGEST_DURATION` came with iperf3 3.19; older ones would print its bare number.
+fn knows_longest_duration(parameters: &Parameters) -> bool {
+    let version = parameters.client_version.as_deref().unwrap_or_default();
+    let digits = |text: &str| {
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        text[..end].parse::<u32>().ok()
+    };
+    let (major, minor) = version.split_once('.').unwrap_or_default();
+    digits(major).zip(digits(minor)).is_some_and(|version| version >= (3, 19))
+}
+
+fn errno_of(error: &PerfError) -> i32 {
+    match error {
+        PerfError::System { source, .. } => io::Error::raw_os_error(source).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// The protocol a refusal is about.
+pub(super) fn stream_code(protocol: Protocol) -> i32 {
+    match protocol {
+        Protocol::Tcp => ACCEPT_STREAM,
+        Protocol::Udp => READ_STREAM,
+    }
+}
+
+const DURATION: i32 = 5;
+const STREAMS: i32 = 6;
+const BLOCK: i32 = 7;
+const BUFFER: i32 = 8;
+const MSS: i32 = 10;
+const OMIT: i32 = 12;
+const BURST: i32 = 15;
+const NO_SCTP: i32 = 18;
+const UDP_BLOCK: i32 = 20;
+const TYPE_OF_SERVICE: i32 = 21;
+const TWO_DIRECTIONS: i32 = 25;
+pub(super) const TOTAL_RATE: i32 = 27;
+const LONGEST_DURATION: i32 = 37;
+const INIT_TEST: i32 = 101;
+const MESSAGE: i32 = 110;
+const RECEIVE_MESSAGE: i32 = 112;
+pub(super) const RECEIVE_PARAMETERS: i32 = 114;
+pub(super) const RECEIVE_RESULTS: i32 = 117;
+/// "The server has terminated": what 3.12 knows that comes nearest to a test that did not end in time.
+pub(super) const SERVER_TERMINATED: i32 = 120;
+pub(super) const CONGESTION: i32 = 134;
+pub(super) const WINDOW: i32 = 141;
+const AUTHORIZATION: i32 = 142;
+pub(super) const NO_DATA: i32 = 144;
+pub(super) const INIT_STREAM: i32 = 201;
+const ACCEPT_STREAM: i32 = 204;
+const READ_STREAM: i32 = 206;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{Rate, Span};
+
+    fn refused(json: &str, limits: &Limits) -> (i32, String) {
+        let parameters: Parameters = serde_json::from_str(json).unwrap();
+        let refusal = accepted(&parameters, limits, "10.0.0.9").unwrap_err();
+        let Told::Error(code, _) = refusal.told else { panic!("{:?}", refusal.told) };
+        (code, refusal.error.to_string())
+    }
+
+    #[test]
+    fn a_stock_client_hears_its_own_numbers() {
+        let limits = Limits::default();
+        let code = |json| refused(json, &limits).0;
+        assert_eq!(code(r#"{"sctp":true}"#), 18);
+        assert_eq!(code(r#"{"tcp":true,"authtoken":"x"}"#), 142);
+        assert_eq!(code(r#"{"tcp":true,"parallel":500}"#), 6);
+        assert_eq!(code(r#"{"udp":true,"len":65535}"#), 20);
+        assert_eq!(code(r#"{"tcp":true,"pacing_timer":-1}"#), 114);
+    }
+
+    #[test]
+    fn limits_are_said_with_their_numbers() {
+        let limits = Limits {
+            streams: 4,
+            rate: Some(Rate::from_bits_per_second(10_000_000)),
+            duration: Some(Span::from_secs(60)),
+            ..Limits::default()
+        };
+        let (code, said) = refused(r#"{"tcp":true,"parallel":5,"time":1}"#, &limits);
+        assert_eq!(code, 6);
+        assert!(said.contains("5 streams, and 4 are served"), "{said}");
+        let (code, said) = refused(
+            r#"{"udp":true,"bidirectional":true,"parallel":2,"bandwidth":4000000,"time":1}"#,
+            &limits,
+        );
+        assert_eq!(code, 27);
+        assert!(said.contains("16Mbit/s") || said.contains("16mbit"), "{said}");
+        assert_eq!(refused(r#"{"tcp":true,"time":61}"#, &limits).0, 5);
+        let newer = r#"{"tcp":true,"time":61,"client_version":"3.21+"}"#;
+        assert_eq!(refused(newer, &limits).0, 37);
+    }
+}

@@ -1,0 +1,221 @@
+use super::guests::{Arrival, Seat};
+use super::refusal::{CONGESTION, INIT_STREAM, Refusal, WINDOW, stream_code};
+use crate::PerfError;
+use crate::control::{Control, State};
+use crate::event::Stop;
+use crate::options::{Direction, Protocol, TestOptions};
+use crate::stream::{DataSocket, Opened, SocketError, on_unconnected};
+use crate::udp::{self, is_hello};
+use std::net::{TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// Asks the client for its streams and waits until all are there.
+pub(super) fn open(
+    control: &mut Control,
+    seat: &Seat,
+    options: &TestOptions,
+    patience: Duration,
+    stop: &Stop,
+) -> Result<Vec<Opened>, Refusal> {
+    let directions = directions(options);
+    let mut opening = Opening { control, seat, options, patience, stop };
+    let sockets = match options.protocol {
+        Protocol::Tcp => opening.connections(directions.len()),
+        Protocol::Udp => opening.datagrams(directions.len()),
+    }?;
+    seat.want_nothing();
+    let streams = sockets.into_iter().zip(directions).enumerate();
+    Ok(streams.map(|(place, (socket, sends))| Opened { id: id(place), sends, socket }).collect())
+}
+
+struct Opening<'a> {
+    control: &'a mut Control,
+    seat: &'a Seat,
+    options: &'a TestOptions,
+    patience: Duration,
+    stop: &'a Stop,
+}
+
+impl Opening<'_> {
+    fn connections(&mut self, count: usize) -> Result<Vec<DataSocket>, Refusal> {
+        self.seat.want_connections(count);
+        self.control.send_state(State::CreateStreams)?;
+        let deadline = Instant::now() + self.patience;
+        let mut sockets = Vec::with_capacity(count);
+        while sockets.len() < count {
+            match self.next(deadline)? {
+                Some(Arrival::Connection { socket, order }) => {
+                    self.prepare_connection(&socket)?;
+                    sockets.push((order, socket));
+                }
+                Some(Arrival::Datagrams { .. }) | None => {}
+            }
+        }
+        // Both ends count the streams in the order in which the client opened them.
+        sockets.sort_by_key(|(order, _)| *order);
+        Ok(sockets.into_iter().map(|(_, socket)| DataSocket::Tcp(socket)).collect())
+    }
+
+    fn datagrams(&mut self, count: usize) -> Result<Vec<DataSocket>, Refusal> {
+        self.await_turn()?;
+        self.seat.want_datagrams(count);
+        self.control.send_state(State::CreateStreams)?;
+        let deadline = Instant::now() + self.patience;
+        let mut sockets: Vec<UdpSocket> = Vec::with_capacity(count);
+        while sockets.len() < count {
+            if let Some(Arrival::Datagrams { socket, hello }) = self.next(deadline)? {
+                self.prepare_datagrams(&socket, &hello)?;
+                sockets.push(socket);
+            }
+            sockets.iter().for_each(answer_again);
+        }
+        self.seat.end_turn();
+        for socket in &sockets {
+            socket.set_nonblocking(false).map_err(|e| system("preparing a stream", e))?;
+        }
+        Ok(sockets.into_iter().map(DataSocket::Udp).collect())
+    }
+
+    /// What the door brings, while the client is still there.
+    fn next(&mut self, deadline: Instant) -> Result<Option<Arrival>, Refusal> {
+        let arrival = self.seat.next(TURN);
+        if arrival.is_none() {
+            self.is_waiting(OPENING)?;
+            if Instant::now() >= deadline {
+                let code = stream_code(self.options.protocol);
+                let error = self.silent(OPENING);
+                return Err(Refusal::new(code, error));
+            }
+        }
+        Ok(arrival)
+    }
+
+    fn await_turn(&mut self) -> Result<(), Refusal> {
+        let began = Instant::now();
+        while !self.seat.take_turn(TURN) {
+            self.is_waiting(QUEUEING)?;
+            // Each before it may take as long.
+            let ahead = u32::try_from(self.seat.turns_ahead()).unwrap_or(u32::MAX);
+            if began.elapsed() >= self.patience.saturating_mul(ahead.saturating_add(1)) {
+                return Err(Refusal::busy(self.silent(QUEUEING)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The client waits, too, and has nothing to say.
+    fn is_waiting(&mut self, doing: &'static str) -> Result<(), Refusal> {
+        let peer = self.control.peer().to_owned();
+        match self.control.try_state(doing)? {
+            None if self.stop.is_called() => Err(PerfError::Interrupted.into()),
+            None => Ok(()),
+            Some(State::ClientTerminate) => Err(PerfError::EndedByPeer { peer }.into()),
+            Some(state) => {
+                let saw = format!("it said {state:?} while {doing}");
+                Err(PerfError::NotIperf { peer, saw }.into())
+            }
+        }
+    }
+
+    fn prepare_connection(&self, socket: &TcpStream) -> Result<(), Refusal> {
+        let wrong = |e| system("preparing a stream", e);
+        socket.set_nonblocking(false).map_err(wrong)?;
+        let v6 = socket.local_addr().map_err(wrong)?.is_ipv6();
+        // Of a connection the kernel takes all of these, though the window's scale and the segment
+        // size it announced are agreed: those the client's own settings limit.
+        self.prepared(on_unconnected(socket, &self.local_options(), v6))
+    }
+
+    fn prepare_datagrams(&self, socket: &UdpSocket, hello: &[u8]) -> Result<(), Refusal> {
+        let wrong = |e| system("preparing a stream", e);
+        let v6 = socket.local_addr().map_err(wrong)?.is_ipv6();
+        self.prepared(on_unconnected(socket, &self.local_options(), v6))?;
+        answer(socket, hello).map_err(|e| system("answering a stream's first datagram", e))
+    }
+
+    /// Without what only concerns the end that sends.
+    fn local_options(&self) -> TestOptions {
+        let sends = self.options.direction != Direction::Forward;
+        let congestion = self.options.congestion.clone().filter(|_| sends);
+        // Only whoever opens a connection labels it.
+        TestOptions { congestion, flow_label: None, ..self.options.clone() }
+    }
+
+    fn prepared(&self, done: Result<(), SocketError>) -> Result<(), Refusal> {
+        done.map_err(|error| {
+            let code = match &error {
+                SocketError::Window { .. } => WINDOW,
+                SocketError::Congestion(_) => CONGESTION,
+                _ => INIT_STREAM,
+            };
+            let reason = error.to_string();
+            Refusal::new(code, PerfError::Denied { peer: "this server".to_owned(), reason })
+        })
+    }
+
+    fn silent(&self, doing: &'static str) -> PerfError {
+        let peer = self.control.peer().to_owned();
+        PerfError::Silent { peer, within: self.patience, doing }
+    }
+}
+
+/// Whether this end sends, for each stream in iperf3's order: what it receives comes first.
+fn directions(options: &TestOptions) -> Vec<bool> {
+    let count = options.streams as usize;
+    match options.direction {
+        Direction::Forward => vec![false; count],
+        Direction::Reverse => vec![true; count],
+        Direction::Both => [vec![false; count], vec![true; count]].concat(),
+    }
+}
+
+/// 1, 3, 4, 5, …: iperf3 leaves out 2.
+fn id(place: usize) -> u32 {
+    match u32::try_from(place) {
+        Ok(0) => 1,
+        Ok(place) => place.saturating_add(2),
+        Err(_) => u32::MAX,
+    }
+}
+
+fn answer(socket: &UdpSocket, hello: &[u8]) -> std::io::Result<()> {
+    match is_hello(hello) {
+        Some(hello) => socket.send(&udp::answer(hello)).map(|_| ()),
+        None => Ok(()),
+    }
+}
+
+/// A client that says hello again has not got its answer.
+fn answer_again(socket: &UdpSocket) {
+    let mut bytes = [0; 64];
+    if let Ok(length) = socket.recv(&mut bytes) {
+        // Whatever is wrong with the socket, its stream will tell.
+        let _ = answer(socket, &bytes[..length]);
+    }
+}
+
+fn system(what: &str, error: std::io::Error) -> Refusal {
+    Refusal::new(INIT_STREAM, PerfError::system(what, error))
+}
+
+const OPENING: &str = "opening its streams";
+const QUEUEING: &str = "others from its address opened theirs";
+const TURN: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_numbered_as_iperf3_does() {
+        assert_eq!((0..4).map(id).collect::<Vec<_>>(), [1, 3, 4, 5]);
+    }
+
+    #[test]
+    fn both_ways_begins_with_what_this_end_receives() {
+        let both = TestOptions { direction: Direction::Both, streams: 2, ..TestOptions::default() };
+        assert_eq!(directions(&both), [false, false, true, true]);
+        let reverse = TestOptions { direction: Direction::Reverse, ..both };
+        assert_eq!(directions(&reverse), [true, true]);
+    }
+}

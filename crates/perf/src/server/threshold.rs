@@ -1,0 +1,212 @@
+use crate::control::Cookie;
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Connections that have not said yet whose they are, in the order in which they came. Bounded in
+/// number and in time: one more pushes the oldest out, because whoever is real speaks at once.
+#[derive(Debug)]
+pub(super) struct Threshold {
+    waiting: Vec<Unnamed>,
+    most: usize,
+    patience: Duration,
+}
+
+/// A connection that said its name.
+#[derive(Debug)]
+pub(super) struct Named {
+    pub(super) cookie: Cookie,
+    pub(super) socket: TcpStream,
+    pub(super) from: SocketAddr,
+    /// Rises from connection to connection as they were accepted.
+    pub(super) order: u64,
+}
+
+/// Why a connection was closed before it had a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dismissed {
+    /// What came cannot be iperf3's.
+    Foreign,
+    Silent,
+    /// Others came, and this was the oldest.
+    GaveWay,
+    /// It closed without a word, as port scanners and health checks do.
+    Left,
+}
+
+impl Threshold {
+    pub(super) fn new(most: usize, patience: Duration) -> Self {
+        Self { waiting: Vec::new(), most: most.max(1), patience }
+    }
+
+    /// Lets a connection in, and says whether another had to leave for it.
+    pub(super) fn enter(
+        &mut self,
+        socket: TcpStream,
+        from: SocketAddr,
+        order: u64,
+        now: Instant,
+    ) -> Option<(SocketAddr, Dismissed)> {
+        let gone = (self.waiting.len() >= self.most).then(|| self.waiting.remove(0));
+        let until = now + self.patience;
+        self.waiting.push(Unnamed { socket, from, order, until, said: Vec::new() });
+        gone.map(|unnamed| (unnamed.from, Dismissed::GaveWay))
+    }
+
+    /// Closes the oldest: file descriptors have run out.
+    pub(super) fn give_way(&mut self) -> Option<(SocketAddr, Dismissed)> {
+        (!self.waiting.is_empty()).then(|| (self.waiting.remove(0).from, Dismissed::GaveWay))
+    }
+
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.waiting.iter().map(|unnamed| unnamed.socket.as_fd())
+    }
+
+    /// Reads what has come; `ready` tells of each in turn whether something has. Who said a whole name
+    /// is handed over in the order of arrival.
+    pub(super) fn listen(
+        &mut self,
+        ready: &[bool],
+        now: Instant,
+        mut dismissed: impl FnMut(SocketAddr, Dismissed),
+    ) -> Vec<Named> {
+        let mut named = Vec::new();
+        let mut still = Vec::with_capacity(self.waiting.len());
+        for (place, mut unnamed) in self.waiting.drain(..).enumerate() {
+            let has_news = ready.get(place).copied().unwrap_or(false);
+            match if has_news { unnamed.read() } else { Ok(None) } {
+                Ok(Some(cookie)) => {
+                    let Unnamed { socket, from, order, .. } = unnamed;
+                    named.push(Named { cookie, socket, from, order });
+                }
+                Ok(None) if now >= unnamed.until => dismissed(unnamed.from, Dismissed::Silent),
+                Ok(None) => still.push(unnamed),
+                Err(why) => dismissed(unnamed.from, why),
+            }
+        }
+        self.waiting = still;
+        named
+    }
+}
+
+#[derive(Debug)]
+struct Unnamed {
+    socket: TcpStream,
+    from: SocketAddr,
+    order: u64,
+    until: Instant,
+    said: Vec<u8>,
+}
+
+impl Unnamed {
+    /// Takes a cookie's bytes and not one more: what follows is for whoever it belongs to.
+    fn read(&mut self) -> Result<Option<Cookie>, Dismissed> {
+        let mut bytes = [0; Cookie::LENGTH];
+        loop {
+            let room = &mut bytes[..Cookie::LENGTH - self.said.len()];
+            match self.socket.read(room) {
+                Ok(0) if self.said.is_empty() => return Err(Dismissed::Left),
+                Ok(0) => return Err(Dismissed::Foreign),
+                Ok(count) => self.said.extend_from_slice(&room[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => return Err(Dismissed::Left),
+            }
+            if let Ok(whole) = <[u8; Cookie::LENGTH]>::try_from(self.said.as_slice()) {
+                return Cookie::from_bytes(whole).map(Some).ok_or(Dismissed::Foreign);
+            }
+            // A request line or a TLS hello shows itself long before 37 bytes.
+            if !self.said.iter().all(u8::is_ascii_graphic) {
+                return Err(Dismissed::Foreign);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    struct Street {
+        listener: TcpListener,
+        threshold: Threshold,
+        came: u64,
+    }
+
+    impl Street {
+        fn new(most: usize) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let threshold = Threshold::new(most, Duration::from_secs(5));
+            Self { listener, threshold, came: 0 }
+        }
+
+        fn knock(&mut self, now: Instant) -> (TcpStream, Option<(SocketAddr, Dismissed)>) {
+            let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+            let (socket, from) = self.listener.accept().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            self.came += 1;
+            let gone = self.threshold.enter(socket, from, self.came, now);
+            (client, gone)
+        }
+
+        /// Until somebody is named or dismissed, which a loopback write brings about.
+        fn news(&mut self, now: Instant) -> (Vec<Named>, Vec<Dismissed>) {
+            loop {
+                let ready = vec![true; self.threshold.waiting.len()];
+                let mut dismissed = Vec::new();
+                let named = self.threshold.listen(&ready, now, |_, why| dismissed.push(why));
+                if !named.is_empty() || !dismissed.is_empty() {
+                    return (named, dismissed);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_says_a_cookie_is_named_in_any_pieces() {
+        let mut street = Street::new(4);
+        let now = Instant::now();
+        let (mut client, _) = street.knock(now);
+        let cookie = Cookie::random();
+        for byte in cookie.as_bytes() {
+            client.write_all(&[*byte]).unwrap();
+        }
+        client.write_all(b"more").unwrap();
+        let (named, _) = street.news(now);
+        assert_eq!(named[0].cookie, cookie);
+        let mut rest = [0; 4];
+        named[0].socket.set_nonblocking(false).unwrap();
+        (&named[0].socket).read_exact(&mut rest).unwrap();
+        assert_eq!(&rest, b"more");
+    }
+
+    #[test]
+    fn strangers_and_the_silent_leave() {
+        let mut street = Street::new(4);
+        let now = Instant::now();
+        let (mut http, _) = street.knock(now);
+        http.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        assert_eq!(street.news(now).1, [Dismissed::Foreign]);
+        let (silent, _) = street.knock(now);
+        assert_eq!(street.news(now + Duration::from_secs(6)).1, [Dismissed::Silent]);
+        drop(silent);
+        let (left, _) = street.knock(now);
+        drop(left);
+        assert_eq!(street.news(now).1, [Dismissed::Left]);
+    }
+
+    #[test]
+    fn the_oldest_gives_way() {
+        let mut street = Street::new(2);
+        let now = Instant::now();
+        let (oldest, none) = street.knock(now);
+        assert_eq!(none, None);
+        let (_second, _) = street.knock(now);
+        let (_third, gone) = street.knock(now);
+        assert_eq!(gone, Some((oldest.local_addr().unwrap(), Dismissed::GaveWay)));
+        assert_eq!(street.threshold.waiting.len(), 2);
+    }
+}

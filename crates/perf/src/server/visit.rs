@@ -1,0 +1,307 @@
+use super::guests::Seat;
+use super::offer::offer;
+use super::refusal::{self, Refusal, Told, accepted};
+use super::streams;
+use super::transcript::Transcript;
+use super::{Client, Outcome, OutputForm};
+use crate::PerfError;
+use crate::control::{Control, Cookie, Parameters, Results, State};
+use crate::event::{Audience, Event, Role, Started, Stop};
+use crate::observe::{EchoOffer, Observer, Plan};
+use crate::options::{Amount, ServerOptions, TestOptions};
+use crate::output::{Document, Look, Text};
+use crate::rounds::{self, wire::Ask};
+use crate::session::{Account, Halt, Session, Setup};
+use socket2::SockRef;
+use std::io::Read;
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, SystemTime};
+use units::Bytes;
+
+/// What all visits share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct House<'a> {
+    pub(super) options: &'a ServerOptions,
+    pub(super) output: OutputForm,
+    pub(super) stop: &'a Stop,
+    pub(super) port: u16,
+}
+
+/// One client's session, from its cookie to its end.
+#[derive(Debug)]
+pub(super) struct Visit<'a> {
+    house: House<'a>,
+    seat: Seat,
+    cookie: Cookie,
+    client: Client,
+    /// It has said what it wants.
+    has_asked: bool,
+}
+
+impl<'a> Visit<'a> {
+    pub(super) fn new(house: House<'a>, seat: Seat, cookie: Cookie, client: Client) -> Self {
+        Self { house, seat, cookie, client, has_asked: false }
+    }
+
+    pub(super) fn receive(
+        mut self,
+        socket: TcpStream,
+        mut audience: Box<dyn Audience + Send>,
+    ) -> Outcome {
+        let (patience, stop) = (self.house.options.limits.patience, self.house.stop.clone());
+        let peer = self.client.address.to_string();
+        let served = match Control::new(socket, peer, patience, stop) {
+            Ok(mut control) => {
+                let served = self.serve(&mut control, &mut *audience);
+                if let Err(refusal) = &served {
+                    take_leave(&mut control, refusal.told);
+                }
+                served
+            }
+            Err(error) => Err(error.into()),
+        };
+        match served {
+            Ok(()) => Outcome::Completed,
+            Err(Refusal { error, .. }) => {
+                tracing::info!("client {}: {error}", self.client.number);
+                audience.event(&Event::Failed(&error));
+                if self.has_asked { Outcome::Failed } else { Outcome::Nothing }
+            }
+        }
+    }
+
+    fn serve(&mut self, control: &mut Control, audience: &mut dyn Audience) -> Result<(), Refusal> {
+        control.send_state(State::ExchangeParameters)?;
+        let parameters: Parameters = control
+            .receive_json(LONGEST_PARAMETERS, "telling its parameters")
+            .map_err(Refusal::during(refusal::RECEIVE_PARAMETERS))?;
+        self.has_asked = true;
+        if let Some(ask) = parameters.weir.as_ref().and_then(Ask::within) {
+            return self.serve_rounds(control, &ask);
+        }
+        let limits = &self.house.options.limits;
+        let options = accepted(&parameters, limits, control.peer())?;
+        if !self.seat.reserve(memory(&options)) {
+            let reason = "its streams and those of the other tests need more memory than is given";
+            let peer = control.peer().to_owned();
+            return Err(Refusal::busy(PerfError::Denied { peer, reason: reason.to_owned() }));
+        }
+        if parameters.weir.is_some() {
+            let echo = EchoOffer { port: self.house.port, token: self.seat.new_token() };
+            control.send_state(State::WeirOffer)?;
+            control.send_json(&offer(echo))?;
+        }
+        let opened =
+            streams::open(control, &self.seat, &options, limits.patience, self.house.stop)?;
+        let stop = self.house.stop.clone();
+        let setup = self.setup(&options);
+        let observer = Observer::begin(self.plan(&setup));
+        let mut session = Session::open(setup, opened, observer, stop)
+            .map_err(Refusal::during(refusal::INIT_STREAM))?;
+        let started = self.started(control, &parameters, options, &session)?;
+        let mut audience = Audiences::new(audience, &started.options, self.house.output);
+        audience.event(&Event::Started(&started));
+        let account = run(control, &mut session, &started.options, &mut audience)?;
+        // As iperf3 does: what is still under way is no part of the test.
+        drop(session);
+        exchange(control, &account, parameters.weir.is_some(), &mut audience)
+    }
+
+    fn serve_rounds(&mut self, control: &mut Control, ask: &Ask) -> Result<(), Refusal> {
+        let connections = self.seat.want_any(self.house.options.limits.streams as usize);
+        let House { options, stop, .. } = self.house;
+        rounds::serve(control, &self.cookie, ask, &connections, options, stop)?;
+        Ok(())
+    }
+
+    fn setup(&self, options: &TestOptions) -> Setup {
+        let server = self.house.options;
+        Setup {
+            role: Role::Server,
+            options: options.clone(),
+            interval: server.interval,
+            affinity: options.server_affinity.or(server.affinity),
+            receive_timeout: server.limits.receive_timeout,
+            grace: Some(GRACE.max(server.limits.patience)),
+            rate_limit: server.limits.rate,
+        }
+    }
+
+    fn plan(&self, setup: &Setup) -> Plan {
+        Plan {
+            probes: self.house.options.probes,
+            cores: setup.affinity.into_iter().collect(),
+            ..Plan::default()
+        }
+    }
+
+    fn started(
+        &self,
+        control: &Control,
+        parameters: &Parameters,
+        options: TestOptions,
+        session: &Session,
+    ) -> Result<Started, PerfError> {
+        let wrong = |e| PerfError::system("looking at the control connection", e);
+        let local = control.socket().local_addr().map_err(wrong)?;
+        let mss = SockRef::from(control.socket()).tcp_mss();
+        Ok(Started {
+            role: Role::Server,
+            at: SystemTime::now(),
+            cookie: self.cookie.as_str().to_owned(),
+            peer: self.client.address.ip().to_string(),
+            local: super::plain(local),
+            remote: self.client.address,
+            mss: mss.ok().map(|mss| Bytes::new(mss.into())),
+            peer_version: parameters.client_version.as_deref().map(printable),
+            peer_is_weir: parameters.weir.is_some(),
+            options,
+            streams: session.streams(),
+        })
+    }
+}
+
+/// From the start of the traffic to the client's word that it is over.
+fn run(
+    control: &mut Control,
+    session: &mut Session,
+    options: &TestOptions,
+    audience: &mut dyn Audience,
+) -> Result<Account, Refusal> {
+    control.send_state(State::TestStart)?;
+    control.send_state(State::TestRunning)?;
+    let halt = session.run(control, audience).map_err(|error| match error {
+        error @ PerfError::Silent { .. } => Refusal::new(refusal::NO_DATA, error),
+        error => error.into(),
+    })?;
+    let peer = control.peer().to_owned();
+    match halt {
+        Halt::Told(State::TestEnd) => {
+            if !matches!(options.amount, Amount::Time(_)) {
+                session.await_rest(LONGEST_REST);
+            }
+            Ok(session.settle(audience))
+        }
+        Halt::Told(State::ClientTerminate) => {
+            // What was measured until then is worth telling.
+            let account = session.settle(audience);
+            audience.event(&Event::Ended(&account.alone()));
+            Err(PerfError::EndedByPeer { peer }.into())
+        }
+        Halt::Told(state) => {
+            let saw = format!("it said {state:?} in the middle of a test");
+            Err(PerfError::NotIperf { peer, saw }.into())
+        }
+        Halt::TooFast(rate) => {
+            let reason = format!("its streams carried {rate} together, which is above the limit");
+            Err(Refusal::new(refusal::TOTAL_RATE, PerfError::PeerFailed { peer, reason }))
+        }
+        Halt::Overran | Halt::Reached => {
+            let reason = "it did not end the test when it was over".to_owned();
+            Err(Refusal::new(refusal::SERVER_TERMINATED, PerfError::PeerFailed { peer, reason }))
+        }
+    }
+}
+
+fn exchange(
+    control: &mut Control,
+    account: &Account,
+    peer_is_weir: bool,
+    audience: &mut Audiences<'_>,
+) -> Result<(), Refusal> {
+    control.send_state(State::ExchangeResults)?;
+    let theirs: Results = control
+        .receive_json(LONGEST_RESULTS, "telling its results")
+        .map_err(Refusal::during(refusal::RECEIVE_RESULTS))?;
+    audience.event(&Event::Ended(&account.ended(&theirs)));
+    let mut results = account.results(peer_is_weir);
+    audience.written_into(&mut results);
+    control.send_json(&results)?;
+    control.send_state(State::DisplayResults)?;
+    // Everything has been said; a client that leaves without a farewell lost nothing.
+    match control.receive_state("ending the test") {
+        Ok(_) | Err(PerfError::Gone { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Tells the client why, as far as it can still be told.
+fn take_leave(control: &mut Control, told: Told) {
+    let said = match told {
+        Told::Error(code, errno) => control.send_server_error(code, errno),
+        Told::Busy => control.send_state(State::AccessDenied),
+        Told::Terminated => control.send_state(State::ServerTerminate),
+        Told::Nothing => Ok(()),
+    };
+    if said.is_err() {
+        return;
+    }
+    // A socket closed over unread bytes resets its connection, and our last word might go with it.
+    let mut socket = control.socket();
+    let _ = socket.shutdown(Shutdown::Write);
+    let mut bytes = [0; 4096];
+    for _ in 0..64 {
+        if !matches!(socket.read(&mut bytes), Ok(1..)) {
+            break;
+        }
+    }
+}
+
+/// The session's own audience and the client's, if it wants to see our output.
+struct Audiences<'a> {
+    own: &'a mut dyn Audience,
+    text: Option<(Text<Transcript>, Transcript)>,
+    document: Option<Document>,
+}
+
+impl<'a> Audiences<'a> {
+    fn new(own: &'a mut dyn Audience, options: &TestOptions, form: OutputForm) -> Self {
+        let wanted = |this| options.server_output && form == this;
+        let text = wanted(OutputForm::Text).then(|| {
+            let transcript = Transcript::default();
+            (Text::new(transcript.clone(), Look::plain()), transcript)
+        });
+        Self { own, text, document: wanted(OutputForm::Json).then(Document::default) }
+    }
+
+    fn written_into(&self, results: &mut Results) {
+        results.server_output_text = self.text.as_ref().map(|(_, transcript)| transcript.text());
+        results.server_output_json = self.document.as_ref().map(Document::value);
+    }
+}
+
+impl Audience for Audiences<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        self.own.event(event);
+        if let Some((text, _)) = &mut self.text {
+            text.event(event);
+        }
+        if let Some(document) = &mut self.document {
+            document.event(event);
+        }
+    }
+}
+
+/// What its streams' buffers take.
+fn memory(options: &TestOptions) -> u64 {
+    let directions = if options.direction == crate::options::Direction::Both { 2 } else { 1 };
+    let stream = options.block_bytes() as u64 + STREAM_MEMORY;
+    u64::from(options.streams) * directions * stream
+}
+
+/// What a peer says of itself is printed.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(LONGEST_VERSION).collect()
+}
+
+/// iperf3's MAX_PARAMS_JSON_STRING.
+const LONGEST_PARAMETERS: usize = 8 * 1024;
+/// Of a client with the most streams, and what ours adds; it could be parsed into thirty times as much.
+const LONGEST_RESULTS: usize = 256 * 1024;
+const LONGEST_VERSION: usize = 64;
+/// iperf3's: ten steps of the protocol at four seconds each.
+const GRACE: Duration = Duration::from_secs(40);
+/// For the last bytes of a test that is over when so many were sent.
+const LONGEST_REST: Duration = Duration::from_secs(10);
+/// A thread's stack in use, and what reads batches of datagrams.
+const STREAM_MEMORY: u64 = 256 * 1024;

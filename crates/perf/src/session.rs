@@ -1,0 +1,344 @@
+//! What both roles do once the streams are open: run the test, tell its intervals, settle its results.
+//!
+//! ```text
+//! let mut session = Session::open(setup, opened, observer, stop)?;   // threads wait
+//! audience.event(&Event::Started(&Started { streams: session.streams(), … }));
+//! // … TestStart, TestRunning …
+//! let halt = session.run(&mut control, audience)?;                   // go, intervals, …
+//! let account = session.settle(audience);                            // senders stop, counting ends
+//! // … TestEnd, ExchangeResults …
+//! control.send_json(&account.results(peer_is_weir))?;
+//! let theirs: Results = control.receive_json(LONGEST, "telling its results")?;
+//! drop(session);                                                     // the streams close
+//! audience.event(&Event::Ended(&account.ended(&theirs)));
+//! ```
+
+mod account;
+mod facts;
+mod intervals;
+mod rate_limit;
+mod timetable;
+
+pub(crate) use account::Account;
+
+use crate::PerfError;
+use crate::control::{Control, State, ready};
+use crate::event::{Audience, Event, Role, Stop, StreamFacts};
+use crate::observe::{self, Observer};
+use crate::options::{Amount, TestOptions};
+use crate::stream::{Opened, Running, StreamFailure, StreamSnapshot};
+use intervals::Intervals;
+use probe::clock;
+use rate_limit::RateLimit;
+use rustix::event::PollFlags;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use timetable::{Stretch, Timetable};
+use units::{Rate, Span, Time};
+
+/// One end of a test whose streams are open.
+#[derive(Debug)]
+pub(crate) struct Session {
+    setup: Setup,
+    streams: Vec<StreamFacts>,
+    running: Running,
+    observer: Option<Observer>,
+    stop: Stop,
+    timetable: Timetable,
+    intervals: Intervals,
+    rate_limit: Option<RateLimit>,
+    failed: Option<(StreamFailure, Instant)>,
+    spent_since: Option<Instant>,
+}
+
+/// How this end runs the test.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) role: Role,
+    pub(crate) options: TestOptions,
+    /// Zero: no intervals.
+    pub(crate) interval: Span,
+    /// The CPU this end's streams are pinned to.
+    pub(crate) affinity: Option<usize>,
+    /// How long nothing may move on any stream.
+    pub(crate) receive_timeout: Duration,
+    /// Of a server: how much longer than agreed it waits for its client to end the test.
+    pub(crate) grace: Option<Duration>,
+    /// Of a server: what all streams together may carry.
+    pub(crate) rate_limit: Option<Rate>,
+}
+
+/// Why a running test came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Halt {
+    /// Of a client: the time is over, or the amount reached.
+    Reached,
+    /// The peer said this.
+    Told(State),
+    /// More came than [`Setup::rate_limit`].
+    TooFast(Rate),
+    /// The client did not end the test when it should have.
+    Overran,
+}
+
+impl Session {
+    /// The streams' threads are made, and wait. `stop` ends a running test.
+    pub(crate) fn open(
+        setup: Setup,
+        opened: Vec<Opened>,
+        observer: Observer,
+        stop: Stop,
+    ) -> Result<Self, PerfError> {
+        let streams = opened.iter().map(facts::of).collect::<Result<_, _>>()?;
+        let running = Running::start(opened, &setup.options, setup.affinity, stop.clone())?;
+        let timetable = Timetable::new(clock::now(), setup.interval, setup.options.omit);
+        let rate_limit = setup.rate_limit.map(RateLimit::new);
+        Ok(Self {
+            setup,
+            streams,
+            running,
+            observer: Some(observer),
+            stop,
+            timetable,
+            intervals: Intervals::default(),
+            rate_limit,
+            failed: None,
+            spent_since: None,
+        })
+    }
+
+    /// As they were opened, for [`crate::event::Started`].
+    pub(crate) fn streams(&self) -> Vec<StreamFacts> {
+        self.streams.clone()
+    }
+
+    /// Traffic begins, and goes on until something ends it.
+    pub(crate) fn run(
+        &mut self,
+        control: &mut Control,
+        audience: &mut dyn Audience,
+    ) -> Result<Halt, PerfError> {
+        self.observe(|observer, sockets| observer.start(sockets));
+        self.running.go();
+        self.timetable = Timetable::new(clock::now(), self.setup.interval, self.setup.options.omit);
+        loop {
+            let now = clock::now();
+            if let Some(stretch) = self.timetable.due(now) {
+                self.tell(stretch, audience);
+            }
+            self.observe(|observer, sockets| observer.look(sockets));
+            if let Some(state) = control.try_state(RUNNING)? {
+                return Ok(Halt::Told(state));
+            }
+            if self.stop.is_called() {
+                return Err(PerfError::Interrupted);
+            }
+            if let Some(halt) = self.halt(now) {
+                return Ok(halt);
+            }
+            self.check(control.peer())?;
+            ready(control.socket().as_fd(), PollFlags::IN, self.until_next(now))?;
+        }
+    }
+
+    /// Waits for what the peer sent before it ended a test of so many bytes: its word came by another
+    /// connection, and may have overtaken them. Returns when all is here, or when no more comes.
+    pub(crate) fn await_rest(&mut self, patience: Duration) {
+        let Some(amount) = self.amount() else { return };
+        let began = Instant::now();
+        while !self.stop.is_called() && began.elapsed() < patience {
+            let snapshots = self.running.snapshot();
+            let has_receiver = snapshots.iter().any(|stream| !stream.sends);
+            let idle = self.running.last_progress().max(began).elapsed();
+            if !has_receiver || bytes(&snapshots, false) >= amount || idle >= QUIET {
+                return;
+            }
+            std::thread::sleep(SHORTEST_TURN);
+        }
+    }
+
+    /// The measured time ends: senders stop, and what still comes is not counted. The streams stay open
+    /// until the session is dropped.
+    pub(crate) fn settle(&mut self, audience: &mut dyn Audience) -> Account {
+        let now = clock::now();
+        self.running.stop_sending();
+        let snapshots = self.running.snapshot();
+        let mut elapsed = now.since(self.timetable.origin());
+        if self.amount().is_some() && !self.timetable.is_omitting() {
+            // The time it took, without the wait for more.
+            let idle = Span::from(self.running.last_progress().elapsed());
+            elapsed = elapsed.saturating_sub(idle).max(Span::from_nanos(1));
+        }
+        if let Some(stretch) = self.timetable.rest(now) {
+            self.tell(stretch, audience);
+        }
+        let sockets = sockets(&self.running, &snapshots);
+        let observed = self.observer.take().map(|observer| observer.finish(&sockets));
+        Account {
+            options: self.setup.options.clone(),
+            elapsed,
+            congestion: self.streams.iter().find_map(|stream| stream.congestion.clone()),
+            snapshots,
+            observed,
+        }
+    }
+
+    fn tell(&mut self, stretch: Stretch, audience: &mut dyn Audience) {
+        let snapshots = self.running.snapshot();
+        let sockets = sockets(&self.running, &snapshots);
+        if stretch.is_interval
+            && let Some(observer) = &mut self.observer
+        {
+            let noted = observer.interval(&sockets);
+            let interval = self.intervals.end(stretch, &snapshots, noted);
+            audience.event(&Event::Interval(&interval));
+        }
+        if stretch.ends_omission {
+            if let Some(observer) = &mut self.observer {
+                observer.forget(&sockets);
+            }
+            self.running.forget();
+            self.intervals.forget();
+        }
+    }
+
+    fn observe(&mut self, look: impl FnOnce(&mut Observer, &[observe::StreamSocket<'_>])) {
+        if let Some(observer) = &mut self.observer {
+            let snapshots = self.running.snapshot();
+            look(observer, &sockets(&self.running, &snapshots));
+        }
+    }
+
+    fn halt(&mut self, now: Time) -> Option<Halt> {
+        let since_start = now.since(self.timetable.origin());
+        if let Some(limit) = &mut self.rate_limit {
+            let snapshots = self.running.snapshot();
+            let total: u64 = snapshots
+                .iter()
+                .map(|stream| stream.bytes.count() + stream.omitted.bytes.count())
+                .sum();
+            if let Some(rate) = limit.exceeded(now, total) {
+                return Some(Halt::TooFast(rate));
+            }
+        }
+        let omitting = self.timetable.is_omitting();
+        match (self.setup.role, self.setup.options.amount) {
+            (Role::Client, _) if omitting => None,
+            (Role::Client, Amount::Time(time)) => {
+                // Zero: until somebody ends it.
+                (time > Span::ZERO && since_start >= time).then_some(Halt::Reached)
+            }
+            (Role::Client, _) => self.has_amount().then_some(Halt::Reached),
+            (Role::Server, Amount::Time(time)) => {
+                let grace = Span::from(self.setup.grace?);
+                let agreed = if omitting { time + self.setup.options.omit } else { time };
+                (time > Span::ZERO && since_start >= agreed + grace).then_some(Halt::Overran)
+            }
+            (Role::Server, _) => None,
+        }
+    }
+
+    /// All was sent and has arrived, or enough was received.
+    fn has_amount(&mut self) -> bool {
+        let Some(amount) = self.amount() else { return false };
+        if bytes(&self.running.snapshot(), false) >= amount {
+            return true;
+        }
+        self.running.is_spent() && self.running.is_delivered()
+    }
+
+    /// What each direction carries, of a test that does not end by the clock.
+    fn amount(&self) -> Option<u64> {
+        match self.setup.options.amount {
+            Amount::Time(_) => None,
+            Amount::Bytes(bytes) => Some(bytes),
+            Amount::Blocks(blocks) => {
+                Some(blocks.saturating_mul(self.setup.options.block_bytes() as u64))
+            }
+        }
+    }
+
+    /// Whether the streams still live.
+    fn check(&mut self, peer: &str) -> Result<(), PerfError> {
+        let peer = || peer.to_owned();
+        if self.failed.is_none() {
+            self.failed = self.running.failure().map(|failure| (failure, Instant::now()));
+        }
+        // Whoever closes its streams has something to say on the control connection first, or is gone,
+        // which shows there too.
+        if let Some((failure, since)) = &self.failed
+            && since.elapsed() >= LAST_WORD
+        {
+            return Err(PerfError::PeerFailed { peer: peer(), reason: failure.to_string() });
+        }
+        if self.spent_since.is_none() && self.running.is_spent() {
+            self.spent_since = Some(Instant::now());
+        }
+        let within = self.setup.receive_timeout;
+        let receives = self.streams.iter().any(|stream| !stream.sends);
+        let counts_on_progress = receives || self.amount().is_some();
+        if counts_on_progress && self.running.last_progress().elapsed() >= within {
+            return Err(PerfError::Silent { peer: peer(), within, doing: "data were to flow" });
+        }
+        // Its sender rests, and whoever waits for more must ask for an end in the end.
+        if self.spent_since.is_some_and(|since| since.elapsed() >= within) {
+            return Err(PerfError::Silent { peer: peer(), within, doing: "the test was to end" });
+        }
+        Ok(())
+    }
+
+    fn until_next(&self, now: Time) -> Duration {
+        let mut next = self.timetable.next().since(now).as_duration().min(LONGEST_TURN);
+        if let Some(observer) = &self.observer {
+            next = next.min(observer.due());
+        }
+        if self.setup.role == Role::Client && !self.timetable.is_omitting() {
+            next = next.min(self.until_reached(now));
+        }
+        // What is due now was done now.
+        next.max(SHORTEST_TURN)
+    }
+
+    fn until_reached(&self, now: Time) -> Duration {
+        let passed = now.since(self.timetable.origin());
+        if let Amount::Time(time) = self.setup.options.amount {
+            return if time > Span::ZERO { (time - passed).as_duration() } else { LONGEST_TURN };
+        }
+        let snapshots = self.running.snapshot();
+        let done = bytes(&snapshots, false).max(bytes(&snapshots, true));
+        let left = self.amount().unwrap_or_default().saturating_sub(done);
+        // Half of the way at the speed so far.
+        let share = left as f64 / done.max(1) as f64 / 2.0;
+        Duration::try_from_secs_f64(passed.secs_f64() * share).unwrap_or(LONGEST_TURN)
+    }
+}
+
+/// Of all senders or all receivers of this end.
+fn bytes(snapshots: &[StreamSnapshot], sent: bool) -> u64 {
+    let streams = snapshots.iter().filter(|stream| stream.sends == sent);
+    streams.map(|stream| stream.bytes.count()).sum()
+}
+
+fn sockets<'a>(
+    running: &'a Running,
+    snapshots: &[StreamSnapshot],
+) -> Vec<observe::StreamSocket<'a>> {
+    running
+        .sockets()
+        .zip(snapshots)
+        .map(|(stream, snapshot)| observe::StreamSocket {
+            id: stream.id,
+            sends: stream.sends,
+            tcp: facts::connection(stream.socket).map(AsFd::as_fd),
+            bytes: units::Bytes::new(snapshot.bytes.count() + snapshot.omitted.bytes.count()),
+        })
+        .collect()
+}
+
+const RUNNING: &str = "the test ran";
+/// How long a call to stop may go unheard.
+const LONGEST_TURN: Duration = Duration::from_millis(100);
+const SHORTEST_TURN: Duration = Duration::from_micros(500);
+/// After so long without a byte no more is on its way.
+const QUIET: Duration = Duration::from_millis(200);
+const LAST_WORD: Duration = Duration::from_secs(1);

@@ -1,0 +1,198 @@
+mod extras;
+
+use crate::control::{Results, StreamResult, count};
+use crate::event::{CpuUse, Datagrams, End, Ended, PathFacts, StreamTotal};
+use crate::observe::Observed;
+use crate::options::{Protocol, TestOptions};
+use crate::stream::StreamSnapshot;
+use extras::Extras;
+use units::{Bytes, Span};
+
+/// What this end counted over the measured time.
+#[derive(Debug, Clone)]
+pub(crate) struct Account {
+    pub(super) options: TestOptions,
+    pub(super) elapsed: Span,
+    pub(super) congestion: Option<String>,
+    pub(super) snapshots: Vec<StreamSnapshot>,
+    pub(super) observed: Option<Observed>,
+}
+
+impl Account {
+    /// In iperf3's keys; with ours beside them for a peer that reads them.
+    pub(crate) fn results(&self, peer_is_weir: bool) -> Results {
+        let cpu = self.cpu();
+        let sends = self.snapshots.iter().any(|stream| stream.sends);
+        Results {
+            cpu_util_total: cpu.user + cpu.system,
+            cpu_util_user: cpu.user,
+            cpu_util_system: cpu.system,
+            sender_has_retransmits: match (sends, self.options.protocol) {
+                (true, Protocol::Tcp) => 1.0,
+                (true, Protocol::Udp) => 0.0,
+                (false, _) => -1.0,
+            },
+            congestion_used: self.congestion.clone(),
+            server_output_text: None,
+            server_output_json: None,
+            streams: self.snapshots.iter().map(|stream| self.stream_result(stream)).collect(),
+            weir: peer_is_weir.then(|| extras::write(&self.snapshots, self.observed.as_ref())),
+        }
+    }
+
+    /// Both ends' figures together. Every number of the peer's is looked at: what cannot be a count is
+    /// taken for unknown.
+    pub(crate) fn ended(&self, peer: &Results) -> Ended {
+        let theirs = peer.weir.as_ref().map(extras::read).unwrap_or_default();
+        let mut warnings = self.observed.as_ref().map(|o| o.warnings.clone()).unwrap_or_default();
+        let streams = self
+            .snapshots
+            .iter()
+            .map(|own| {
+                let told = peer.streams.iter().find(|stream| stream.id == f64::from(own.id));
+                if told.is_none() {
+                    warnings.push(format!("the peer told nothing of stream {}", own.id));
+                }
+                self.total(own, told.unwrap_or(&StreamResult::default()), &theirs)
+            })
+            .collect();
+        let loaded = self.observed.as_ref().and_then(|observed| observed.loaded.clone());
+        Ended {
+            duration: self.elapsed,
+            streams,
+            local_cpu: self.cpu(),
+            remote_cpu: CpuUse {
+                user: percent(peer.cpu_util_user),
+                system: percent(peer.cpu_util_system),
+                cores: theirs.cores,
+            },
+            local_congestion: self.congestion.clone(),
+            remote_congestion: peer.congestion_used.as_deref().and_then(algorithm),
+            idle_latency: self.observed.as_ref().and_then(|observed| observed.idle.clone()),
+            loaded_latency: loaded,
+            server_output: None,
+            peer_extras: peer.weir.clone(),
+            warnings,
+        }
+    }
+
+    /// What is known without the peer, where a test broke off.
+    pub(crate) fn alone(&self) -> Ended {
+        let mut ended = self.ended(&Results::default());
+        ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];
+        ended
+    }
+
+    fn cpu(&self) -> CpuUse {
+        self.observed.as_ref().map(|observed| observed.cpu.clone()).unwrap_or_default()
+    }
+
+    fn stream_result(&self, stream: &StreamSnapshot) -> StreamResult {
+        let datagrams = stream.datagrams.unwrap_or_default();
+        let omitted = stream.omitted.datagrams.unwrap_or_default();
+        let known = self.retransmits(stream);
+        StreamResult {
+            id: stream.id.into(),
+            bytes: stream.bytes.count() as f64,
+            retransmits: known.map_or(-1.0, |retransmits| retransmits as f64),
+            jitter: datagrams.jitter.secs_f64(),
+            // iperf3 counts from the very start, and tells apart what was omitted.
+            errors: (datagrams.lost + omitted.lost) as f64,
+            omitted_errors: omitted.lost as f64,
+            packets: (datagrams.count + omitted.count) as f64,
+            omitted_packets: omitted.count as f64,
+            start_time: 0.0,
+            end_time: self.elapsed.secs_f64(),
+        }
+    }
+
+    fn retransmits(&self, stream: &StreamSnapshot) -> Option<u64> {
+        let path = self.observed.as_ref()?.path(stream.id)?;
+        stream.sends.then_some(path.retransmits)?
+    }
+
+    fn total(&self, own: &StreamSnapshot, told: &StreamResult, theirs: &Extras) -> StreamTotal {
+        let ours = End { bytes: own.bytes, elapsed: self.elapsed };
+        let peers = End {
+            bytes: Bytes::new(count(told.bytes).unwrap_or(0)),
+            elapsed: self.elapsed_at_peer(told),
+        };
+        let is_udp = self.options.protocol == Protocol::Udp;
+        let (sent, received) = if own.sends { (ours, peers) } else { (peers, ours) };
+        let received_datagrams = if own.sends {
+            Some(theirs.datagrams(own.id).unwrap_or_else(|| datagrams(own, told)))
+        } else {
+            own.datagrams
+        };
+        let datagrams_sent =
+            if own.sends { own.datagrams.map(|sent| sent.count) } else { packets(own, told) };
+        StreamTotal {
+            id: own.id,
+            sends: own.sends,
+            sent,
+            received,
+            retransmits: if own.sends { self.retransmits(own) } else { count(told.retransmits) }
+                .filter(|_| !is_udp),
+            datagrams_sent: datagrams_sent.filter(|_| is_udp),
+            datagrams: received_datagrams.filter(|_| is_udp),
+            path: if own.sends { self.path(own.id) } else { theirs.path(own.id) },
+        }
+    }
+
+    fn path(&self, id: u32) -> Option<PathFacts> {
+        self.observed.as_ref()?.path(id).map(|path| path.facts)
+    }
+
+    /// Our own where the peer's cannot be.
+    fn elapsed_at_peer(&self, told: &StreamResult) -> Span {
+        let seconds = told.end_time - told.start_time;
+        if seconds > 0.0 && seconds <= MOST_SECONDS {
+            return Span::from_secs_f64(seconds);
+        }
+        self.elapsed
+    }
+}
+
+/// Of the measured time, as the receiver at the far end counted. iperf3 before 3.13 does not say what it
+/// omitted; both ends omit the same time, so our own count stands for it.
+fn datagrams(own: &StreamSnapshot, told: &StreamResult) -> Datagrams {
+    let count_known = packets(own, told).unwrap_or(0);
+    let all_lost = count(told.errors).unwrap_or(0);
+    let omitted_lost = count(told.omitted_errors).unwrap_or(0);
+    let lost = all_lost.saturating_sub(omitted_lost).min(count_known);
+    let jitter = if (0.0..MOST_SECONDS).contains(&told.jitter) { told.jitter } else { 0.0 };
+    Datagrams {
+        count: count_known,
+        received: count_known - lost,
+        lost,
+        reordered: 0,
+        duplicates: 0,
+        jitter: Span::from_secs_f64(jitter),
+    }
+}
+
+fn packets(own: &StreamSnapshot, told: &StreamResult) -> Option<u64> {
+    let all = count(told.packets)?;
+    let omitted = match count(told.omitted_packets).unwrap_or(0) {
+        0 => own.omitted.datagrams.map_or(0, |omitted| omitted.count),
+        omitted => omitted,
+    };
+    Some(all.saturating_sub(omitted))
+}
+
+/// A share of one core, of however many there may be.
+fn percent(told: f64) -> f64 {
+    if (0.0..1e6).contains(&told) { told } else { 0.0 }
+}
+
+/// A name as the kernel has them (TCP_CA_NAME_MAX), fit to be printed.
+fn algorithm(told: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (!told.is_empty() && told.len() < 16 && told.chars().all(plain)).then(|| told.to_owned())
+}
+
+/// A day and an hour: no test of iperf3's takes longer.
+const MOST_SECONDS: f64 = 90_000.0;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! What two ends that are ours tell each other beside iperf3's results.
+
+use crate::event::{CoreUse, Datagrams, PathFacts};
+use crate::observe::Observed;
+use crate::stream::StreamSnapshot;
+use serde_json::{Value, json};
+use units::{Bytes, Span};
+
+/// The peer's, as far as it makes sense.
+#[derive(Debug, Default)]
+pub(super) struct Extras {
+    pub(super) cores: Vec<CoreUse>,
+    datagrams: Vec<(u32, Datagrams)>,
+    paths: Vec<(u32, PathFacts)>,
+}
+
+pub(super) fn write(snapshots: &[StreamSnapshot], observed: Option<&Observed>) -> Value {
+    let received = snapshots.iter().filter(|stream| !stream.sends);
+    let datagrams = received.filter_map(|stream| Some((stream.id, stream.datagrams?)));
+    let datagrams: Vec<_> = datagrams
+        .map(|(id, datagrams)| {
+            json!({
+                "id": id,
+                "count": datagrams.count,
+                "received": datagrams.received,
+                "lost": datagrams.lost,
+                "reordered": datagrams.reordered,
+                "duplicates": datagrams.duplicates,
+                "jitter_us": datagrams.jitter.micros_f64(),
+            })
+        })
+        .collect();
+    let mut extras = observed.map_or_else(|| json!({}), Observed::summary);
+    if let Value::Object(extras) = &mut extras {
+        extras.insert("datagrams".to_owned(), Value::Array(datagrams));
+    }
+    extras
+}
+
+pub(super) fn read(told: &Value) -> Extras {
+    let cores = list(told.get("cpu").and_then(|cpu| cpu.get("cores")));
+    Extras {
+        cores: cores.iter().filter_map(core).collect(),
+        datagrams: list(told.get("datagrams"))
+            .iter()
+            .filter_map(|stream| Some((id(stream)?, datagrams(stream)?)))
+            .collect(),
+        paths: list(told.get("streams"))
+            .iter()
+            .filter_map(|stream| Some((id(stream)?, path(stream))))
+            .collect(),
+    }
+}
+
+impl Extras {
+    pub(super) fn datagrams(&self, id: u32) -> Option<Datagrams> {
+        self.datagrams.iter().find(|(other, _)| *other == id).map(|(_, datagrams)| *datagrams)
+    }
+
+    pub(super) fn path(&self, id: u32) -> Option<PathFacts> {
+        self.paths.iter().find(|(other, _)| *other == id).map(|(_, path)| *path)
+    }
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    let list = value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    &list[..list.len().min(MOST)]
+}
+
+fn id(stream: &Value) -> Option<u32> {
+    stream.get("id")?.as_u64()?.try_into().ok()
+}
+
+fn core(told: &Value) -> Option<CoreUse> {
+    let percent = |key| told.get(key)?.as_f64().filter(|percent| (0.0..=100.0).contains(percent));
+    Some(CoreUse {
+        core: told.get("core")?.as_u64()?.try_into().ok()?,
+        busy: percent("busy_percent")?,
+        softirq: percent("softirq_percent")?,
+    })
+}
+
+fn datagrams(told: &Value) -> Option<Datagrams> {
+    let count = |key| told.get(key).and_then(Value::as_u64).filter(|count| *count < 1 << 53);
+    Some(Datagrams {
+        count: count("count")?,
+        received: count("received")?,
+        lost: count("lost")?,
+        reordered: count("reordered")?,
+        duplicates: count("duplicates")?,
+        jitter: micros(told, "jitter_us")?,
+    })
+}
+
+fn path(told: &Value) -> PathFacts {
+    let micros = |key| micros(told, key);
+    let bytes = |key| told.get(key).and_then(Value::as_u64).map(Bytes::new);
+    PathFacts {
+        min_rtt: micros("min_rtt_us"),
+        mean_rtt: micros("mean_rtt_us"),
+        max_rtt: micros("max_rtt_us"),
+        max_cwnd: bytes("max_cwnd_bytes"),
+        max_send_window: bytes("max_send_window_bytes"),
+        reorder_seen: told
+            .get("reorder_seen")
+            .and_then(Value::as_u64)
+            .and_then(|count| count.try_into().ok()),
+        busy: micros("busy_us"),
+        rwnd_limited: micros("receive_window_limited_us"),
+        sndbuf_limited: micros("send_buffer_limited_us"),
+        bytes_retransmitted: bytes("retransmitted_bytes"),
+    }
+}
+
+fn micros(told: &Value, key: &str) -> Option<Span> {
+    let micros = told.get(key)?.as_f64().filter(|micros| (0.0..1e12).contains(micros))?;
+    Some(Span::from_nanos((micros * 1e3) as u64))
+}
+
+/// Of anything: more streams or cores nobody has.
+const MOST: usize = 1024;

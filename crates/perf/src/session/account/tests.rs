@@ -1,0 +1,103 @@
+use super::*;
+use crate::stream::Omitted;
+use serde_json::json;
+use std::time::Instant;
+
+fn account(protocol: Protocol, snapshots: Vec<StreamSnapshot>) -> Account {
+    Account {
+        options: TestOptions { protocol, ..TestOptions::default() },
+        elapsed: Span::from_secs(2),
+        congestion: Some("cubic".to_owned()),
+        snapshots,
+        observed: None,
+    }
+}
+
+fn stream(id: u32, sends: bool, bytes: u64, datagrams: Option<(u64, u64)>) -> StreamSnapshot {
+    let datagrams = datagrams.map(|(count, lost)| Datagrams {
+        count,
+        received: count - lost,
+        lost,
+        ..Datagrams::default()
+    });
+    let omitted = Omitted {
+        bytes: Bytes::new(10),
+        datagrams: datagrams.map(|_| Datagrams {
+            count: 5,
+            received: 4,
+            lost: 1,
+            ..Datagrams::default()
+        }),
+    };
+    let bytes = Bytes::new(bytes);
+    StreamSnapshot { at: Instant::now(), id, sends, bytes, datagrams, omitted }
+}
+
+#[test]
+fn datagrams_are_told_from_the_start_and_what_was_omitted_apart() {
+    let account = account(Protocol::Udp, vec![stream(1, false, 1000, Some((100, 7)))]);
+    let results = account.results(false);
+    let told = &results.streams[0];
+    assert_eq!((told.packets, told.omitted_packets), (105.0, 5.0));
+    assert_eq!((told.errors, told.omitted_errors), (8.0, 1.0));
+    assert_eq!((told.retransmits, results.sender_has_retransmits), (-1.0, -1.0));
+    assert!(results.weir.is_none());
+}
+
+#[test]
+fn an_older_iperf3_is_helped_out_with_our_own_count_of_what_was_omitted() {
+    let account = account(Protocol::Udp, vec![stream(1, true, 1000, Some((100, 0)))]);
+    let peer: Results = serde_json::from_value(json!({
+        "streams": [{"id": 1, "bytes": 900, "packets": 103, "errors": 3, "jitter": 0.001, "end_time": 2.5}],
+    }))
+    .unwrap();
+    let total = account.ended(&peer).streams.remove(0);
+    let datagrams = total.datagrams.unwrap();
+    assert_eq!((datagrams.count, datagrams.lost, datagrams.received), (98, 3, 95));
+    assert_eq!(datagrams.jitter, Span::from_millis(1));
+    assert_eq!(total.datagrams_sent, Some(100));
+    assert_eq!(total.received.elapsed, Span::from_millis(2500));
+    assert_eq!((total.sent.bytes.count(), total.received.bytes.count()), (1000, 900));
+}
+
+#[test]
+fn absurd_figures_are_unknown_one_by_one() {
+    let account =
+        account(Protocol::Tcp, vec![stream(1, false, 1000, None), stream(3, true, 5, None)]);
+    let peer: Results = serde_json::from_value(json!({
+        "cpu_util_user": 1e300, "cpu_util_system": 12.5, "congestion_used": "\u{1b}[2J",
+        "streams": [{"id": 1, "bytes": -5, "retransmits": 18446744073709551615_u64, "end_time": 1e99}],
+        "weir": {"cpu": {"cores": [{"core": 0, "busy_percent": 1e9}, 7]}, "streams": "none"},
+    }))
+    .unwrap();
+    let ended = account.ended(&peer);
+    let total = &ended.streams[0];
+    assert_eq!(total.sent, End { bytes: Bytes::new(0), elapsed: Span::from_secs(2) });
+    assert_eq!((total.retransmits, total.datagrams), (None, None));
+    assert_eq!((ended.remote_cpu.user, ended.remote_cpu.system), (0.0, 12.5));
+    assert!(ended.remote_cpu.cores.is_empty());
+    assert_eq!(ended.remote_congestion, None);
+    assert!(ended.warnings[0].contains("stream 3"), "{:?}", ended.warnings);
+}
+
+#[test]
+fn two_ends_of_ours_tell_each_other_exactly() {
+    let receiver = account(
+        Protocol::Udp,
+        vec![StreamSnapshot {
+            datagrams: Some(Datagrams {
+                count: 50,
+                received: 45,
+                lost: 5,
+                reordered: 3,
+                duplicates: 2,
+                jitter: Span::from_micros(20),
+            }),
+            ..stream(1, false, 1000, Some((0, 0)))
+        }],
+    );
+    let sender = account(Protocol::Udp, vec![stream(1, true, 1000, Some((50, 0)))]);
+    let told = serde_json::to_string(&receiver.results(true)).unwrap();
+    let total = sender.ended(&serde_json::from_str(&told).unwrap()).streams.remove(0);
+    assert_eq!(total.datagrams, receiver.snapshots[0].datagrams);
+}

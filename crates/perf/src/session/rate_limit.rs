@@ -1,0 +1,65 @@
+use std::collections::VecDeque;
+use units::{Rate, Span, Time};
+
+/// What all streams of a test together may carry, on average over some seconds, so that a burst does
+/// not end a test.
+#[derive(Debug)]
+pub(super) struct RateLimit {
+    most: Rate,
+    /// Bytes since the start, every half second.
+    marks: VecDeque<(Time, u64)>,
+}
+
+impl RateLimit {
+    pub(super) fn new(most: Rate) -> Self {
+        Self { most, marks: VecDeque::new() }
+    }
+
+    /// The rate, if it was too high over the whole window.
+    pub(super) fn exceeded(&mut self, now: Time, bytes: u64) -> Option<Rate> {
+        if let Some((last, _)) = self.marks.back()
+            && now.since(*last) < STEP
+        {
+            return None;
+        }
+        self.marks.push_back((now, bytes));
+        let (first, before) = *self.marks.front()?;
+        let passed = now.since(first);
+        if passed < WINDOW {
+            return None;
+        }
+        self.marks.pop_front();
+        let bits = bytes.saturating_sub(before) as f64 * 8.0 / passed.secs_f64();
+        let rate = Rate::from_bits_per_second(bits as u64);
+        (rate > self.most).then_some(rate)
+    }
+}
+
+const STEP: Span = Span::from_millis(500);
+/// As iperf3's `--server-bitrate-limit` has it.
+const WINDOW: Span = Span::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(limit: &mut RateLimit, from: u64, to: u64, bytes: impl Fn(u64) -> u64) -> Option<Rate> {
+        (from..to)
+            .find_map(|tenth| limit.exceeded(Time::from_nanos(tenth * 100_000_000), bytes(tenth)))
+    }
+
+    #[test]
+    fn a_burst_passes_and_a_stream_does_not() {
+        let most = Rate::from_bits_per_second(8_000_000);
+        // A megabyte a second is allowed.
+        let mut limit = RateLimit::new(most);
+        assert_eq!(run(&mut limit, 0, 200, |tenth| tenth * 100_000), None);
+        let mut limit = RateLimit::new(most);
+        let burst = |tenth: u64| tenth * 50_000 + if tenth > 10 { 2_000_000 } else { 0 };
+        assert_eq!(run(&mut limit, 0, 200, burst), None);
+        let mut limit = RateLimit::new(most);
+        let rate = run(&mut limit, 0, 200, |tenth| tenth * 200_000).unwrap();
+        assert_eq!(rate.bits_per_second(), 16_000_000);
+        assert!(limit.marks.len() <= 11);
+    }
+}

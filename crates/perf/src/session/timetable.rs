@@ -1,0 +1,134 @@
+use units::{Span, Time};
+
+/// When a running test is looked at. Time is an argument, so that a machine that stood still gets one
+/// long interval rather than many empty ones.
+#[derive(Debug, Clone)]
+pub(super) struct Timetable {
+    /// Zero: no intervals, only the totals.
+    every: Span,
+    /// Where the times told begin: the test's start, then the end of what is left out.
+    origin: Time,
+    omit_until: Option<Time>,
+    last: Time,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stretch {
+    pub(super) start: Span,
+    pub(super) end: Span,
+    pub(super) omitted: bool,
+    /// With it ends what is left out.
+    pub(super) ends_omission: bool,
+    /// To be told; the end of what is left out may come without an interval.
+    pub(super) is_interval: bool,
+}
+
+impl Timetable {
+    pub(super) fn new(now: Time, every: Span, omit: Span) -> Self {
+        let omit_until = (omit > Span::ZERO).then(|| now + omit);
+        Self { every, origin: now, omit_until, last: now }
+    }
+
+    pub(super) fn is_omitting(&self) -> bool {
+        self.omit_until.is_some()
+    }
+
+    /// Where the measured window began.
+    pub(super) fn origin(&self) -> Time {
+        self.origin
+    }
+
+    pub(super) fn next(&self) -> Time {
+        let interval = self.next_interval();
+        self.omit_until.map_or(interval, |omit| omit.min(interval))
+    }
+
+    /// The stretch that ends now, if one does.
+    pub(super) fn due(&mut self, now: Time) -> Option<Stretch> {
+        (now >= self.next()).then(|| {
+            let ends_omission = self.omit_until.is_some_and(|until| now >= until);
+            self.stretch(now, ends_omission)
+        })
+    }
+
+    /// The rest, at the end; `None` if it is so short that nothing can be seen in it.
+    pub(super) fn rest(&mut self, now: Time) -> Option<Stretch> {
+        let long_enough = now.since(self.last) * 10 >= self.every;
+        (self.every > Span::ZERO && long_enough).then(|| self.stretch(now, false))
+    }
+
+    fn stretch(&mut self, now: Time, ends_omission: bool) -> Stretch {
+        let (start, end) = (self.last.since(self.origin), now.since(self.origin));
+        let omitted = self.is_omitting();
+        let is_interval = self.every > Span::ZERO;
+        if ends_omission {
+            self.omit_until = None;
+            self.origin = now;
+        }
+        self.last = now;
+        Stretch { start, end, omitted, ends_omission, is_interval }
+    }
+
+    /// On the grid, whatever the last look's delay was.
+    fn next_interval(&self) -> Time {
+        if self.every == Span::ZERO {
+            return Time::NEVER;
+        }
+        let passed = self.last.since(self.origin).nanos();
+        self.origin + self.every * (passed / self.every.nanos() + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Time {
+        Time::from_nanos(millis * 1_000_000)
+    }
+
+    fn ms(millis: u64) -> Span {
+        Span::from_millis(millis)
+    }
+
+    #[test]
+    fn intervals_keep_to_the_grid_and_begin_anew_after_what_is_left_out() {
+        let mut table = Timetable::new(at(1000), ms(100), ms(250));
+        assert_eq!(table.next(), at(1100));
+        assert_eq!(table.due(at(1099)), None);
+        let first = table.due(at(1103)).unwrap();
+        assert_eq!((first.start, first.end, first.omitted), (ms(0), ms(103), true));
+        assert_eq!(table.next(), at(1200));
+        table.due(at(1200)).unwrap();
+        let last_omitted = table.due(at(1250)).unwrap();
+        assert!(last_omitted.ends_omission && last_omitted.omitted);
+        assert_eq!((table.origin(), table.next()), (at(1250), at(1350)));
+        let measured = table.due(at(1350)).unwrap();
+        assert_eq!((measured.start, measured.omitted), (ms(0), false));
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_gets_one_long_interval() {
+        let mut table = Timetable::new(at(0), ms(100), Span::ZERO);
+        assert_eq!(table.due(at(530)).unwrap().end, ms(530));
+        assert_eq!(table.due(at(531)), None);
+        assert_eq!(table.next(), at(600));
+    }
+
+    #[test]
+    fn the_rest_is_told_if_there_is_one() {
+        let mut table = Timetable::new(at(0), ms(100), Span::ZERO);
+        table.due(at(100)).unwrap();
+        assert_eq!(table.rest(at(109)), None);
+        assert_eq!(table.rest(at(150)).unwrap().start, ms(100));
+    }
+
+    #[test]
+    fn without_intervals_only_the_omission_ends() {
+        let mut table = Timetable::new(at(0), Span::ZERO, ms(50));
+        let end = table.due(at(51)).unwrap();
+        assert!(end.ends_omission && !end.is_interval);
+        assert_eq!(table.next(), Time::NEVER);
+        assert_eq!(table.rest(at(500)), None);
+    }
+}
