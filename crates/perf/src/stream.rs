@@ -106,13 +106,13 @@ impl Running {
 
     /// Traffic begins.
     pub fn go(&self) {
-        self.looked(self.total()).at = Instant::now();
+        *guard(&self.progress) = Progress { bytes: self.total(), at: Instant::now() };
         self.course.go();
     }
 
     /// What went since [`Self::go`], or since [`Self::forget`]. Cheap: no thread of a stream notices.
     pub fn snapshot(&self) -> Vec<StreamSnapshot> {
-        self.looked(self.total());
+        self.last_progress();
         self.streams.iter().map(Stream::snapshot).collect()
     }
 
@@ -154,7 +154,12 @@ impl Running {
     /// When bytes last moved on any stream, as far as the calls of this method and of
     /// [`Self::snapshot`] saw.
     pub fn last_progress(&self) -> Instant {
-        self.looked(self.total()).at
+        let bytes = self.total();
+        let mut progress = guard(&self.progress);
+        if progress.bytes != bytes {
+            *progress = Progress { bytes, at: Instant::now() };
+        }
+        progress.at
     }
 
     /// A stream that ended by itself, and why. iperf3 closes its streams at the end of a test: whether an
@@ -225,14 +230,6 @@ impl Running {
 
     fn total(&self) -> u64 {
         self.streams.iter().map(|stream| stream.tally.bytes()).sum()
-    }
-
-    fn looked(&self, bytes: u64) -> MutexGuard<'_, Progress> {
-        let mut progress = guard(&self.progress);
-        if progress.bytes != bytes {
-            *progress = Progress { bytes, at: Instant::now() };
-        }
-        progress
     }
 
     fn end(&mut self) {
