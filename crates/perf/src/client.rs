@@ -1,1 +1,215 @@
 //! The client: opens a test, runs its end of it, and tells what both ends saw.
+
+mod dial;
+mod handshake;
+mod offer;
+mod resolve;
+mod server_error;
+mod streams;
+
+use crate::PerfError;
+use crate::control::{Control, Cookie, LONGEST, Results, State};
+use crate::event::{Audience, Ended, Event, Role, ServerOutput, Started, Stop};
+use crate::observe::cpu::CpuOf;
+use crate::observe::{LatencyPlan, Observer, Plan};
+use crate::options::{ClientOptions, Protocol, TestOptions};
+use crate::session::{Account, Halt, Session, Setup};
+use handshake::{Agreed, agree, expect, refusal, unexpected};
+use offer::Offer;
+use serde_json::Map;
+use socket2::SockRef;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime};
+use streams::Opener;
+use units::Bytes;
+
+/// Runs one test. Whatever ended it early, what was measured until then has been told to `audience`
+/// ([`Event::Ended`]) before [`Event::Failed`].
+pub fn run(
+    options: &ClientOptions,
+    stop: &Stop,
+    audience: &mut dyn Audience,
+) -> Result<Ended, PerfError> {
+    let outcome = Client::connect(options, stop).and_then(|client| client.measure(audience));
+    if let Err(error) = &outcome {
+        audience.event(&Event::Failed(error));
+    }
+    outcome
+}
+
+/// One side of a control connection that stands.
+#[derive(Debug)]
+struct Client<'a> {
+    options: &'a ClientOptions,
+    stop: &'a Stop,
+    control: Control,
+    cookie: Cookie,
+    remote: SocketAddr,
+    /// The control connection's.
+    mss: Option<u32>,
+}
+
+impl<'a> Client<'a> {
+    fn connect(options: &'a ClientOptions, stop: &'a Stop) -> Result<Self, PerfError> {
+        let deadline = Instant::now() + options.connect_timeout;
+        let addresses = resolve::addresses(options, deadline, stop)?;
+        let socket = dial::control(options, &addresses, deadline, stop)?;
+        let remote = socket.peer_addr().map_err(|e| PerfError::system("connecting", e))?;
+        let mss = SockRef::from(&socket).tcp_mss().ok().filter(|mss| *mss > 0);
+        let control =
+            Control::new(socket, remote.to_string(), options.connect_timeout, stop.clone())?;
+        Ok(Self { options, stop, control, cookie: Cookie::random(), remote, mss })
+    }
+
+    fn measure(mut self, audience: &mut dyn Audience) -> Result<Ended, PerfError> {
+        let test = self.test();
+        let patience = (self.options.connect_timeout, self.stop);
+        let agreed = agree(&mut self.control, &self.cookie, &test, Map::new(), patience)?;
+        let offer = agreed.offer.as_ref().map(Offer::read);
+        let mut observer = Observer::begin(self.plan(&agreed, offer.as_ref()));
+        // The server waits for streams meanwhile, and nothing else is under way.
+        let idle = observer.idle(self.options.idle_probe, self.stop);
+        let opener = Opener {
+            options: self.options,
+            test: &agreed.test,
+            remote: self.remote,
+            cookie: &self.cookie,
+            stop: self.stop,
+        };
+        let opened = opener.open_all(&self.control)?;
+        let mut session =
+            Session::open(self.setup(&agreed.test), opened, observer, self.stop.clone())?;
+        expect(&mut self.control, State::TestStart, STARTING)?;
+        audience.event(&Event::Started(&self.started(&agreed, offer.as_ref(), &session)?));
+        if let Some(latency) = &idle {
+            audience.event(&Event::Idle(latency));
+        }
+        expect(&mut self.control, State::TestRunning, STARTING)?;
+        let halt = session.run(&mut self.control, audience);
+        let account = session.settle(audience);
+        let outcome = self.finish(halt, session, &account, offer.is_some());
+        // What this end counted is told whatever became of the other.
+        let mut ended = match &outcome {
+            Ok(results) => account.ended(results),
+            Err(_) => account.alone(),
+        };
+        ended.warnings.extend(agreed.warnings);
+        if let Ok(results) = &outcome {
+            ended.server_output = server_output(results);
+        }
+        audience.event(&Event::Ended(&ended));
+        outcome.map(|_| ended)
+    }
+
+    /// From the end of traffic to the last word; returns what the server counted.
+    fn finish(
+        &mut self,
+        halt: Result<Halt, PerfError>,
+        session: Session,
+        account: &Account,
+        peer_is_weir: bool,
+    ) -> Result<Results, PerfError> {
+        match halt {
+            Ok(Halt::Reached | Halt::Overran | Halt::TooFast(_)) => {}
+            Ok(Halt::Told(state)) => {
+                let refused = refusal(&mut self.control, state);
+                return Err(refused.unwrap_or_else(|| unexpected(&self.control, state)));
+            }
+            Err(error) => {
+                // If nobody is there to hear it, that is what `error` says.
+                let _ = self.control.send_state(State::ClientTerminate);
+                return Err(error);
+            }
+        }
+        // A server may have much to read before it comes to our word; what it may take at most has
+        // been asked for.
+        let patience = self.options.connect_timeout.max(RESULTS_PATIENCE);
+        let mut control = self.patient(patience.min(self.options.receive_timeout))?;
+        control.send_state(State::TestEnd)?;
+        expect(&mut control, State::ExchangeResults, ENDING)?;
+        control.send_json(&account.results(peer_is_weir))?;
+        let results = control.receive_json(LONGEST, "telling its results")?;
+        expect(&mut control, State::DisplayResults, ENDING)?;
+        drop(session);
+        control.send_state(State::Done)?;
+        Ok(results)
+    }
+
+    /// The same connection with more time for each step.
+    fn patient(&self, patience: Duration) -> Result<Control, PerfError> {
+        let socket = self.control.socket().try_clone();
+        let socket = socket.map_err(|e| PerfError::system("the control connection", e))?;
+        Control::new(socket, self.control.peer().to_owned(), patience, self.stop.clone())
+    }
+
+    /// With what iperf3 takes from the control connection.
+    fn test(&self) -> TestOptions {
+        let mut test = self.options.test.clone();
+        if test.protocol == Protocol::Udp && test.block.is_none() {
+            test.block = self.mss.map(|mss| Bytes::new(u64::from(mss).min(MOST_DATAGRAM)));
+        }
+        test
+    }
+
+    fn setup(&self, test: &TestOptions) -> Setup {
+        Setup {
+            role: Role::Client,
+            options: test.clone(),
+            interval: self.options.interval,
+            affinity: self.options.affinity,
+            receive_timeout: self.options.receive_timeout,
+            grace: None,
+            rate_limit: None,
+        }
+    }
+
+    fn plan(&self, agreed: &Agreed, offer: Option<&Offer>) -> Plan {
+        let latency = LatencyPlan {
+            echo: offer.and_then(|offer| offer.echo),
+            bind: self.options.bind,
+            bind_device: self.options.bind_device.clone(),
+            type_of_service: agreed.test.type_of_service,
+            ..LatencyPlan::to(self.remote)
+        };
+        Plan {
+            probes: self.options.probes,
+            cpu: CpuOf::Process,
+            cores: self.options.affinity.into_iter().collect(),
+            latency: self.options.probes.then_some(latency),
+            ..Plan::default()
+        }
+    }
+
+    fn started(
+        &self,
+        agreed: &Agreed,
+        offer: Option<&Offer>,
+        session: &Session,
+    ) -> Result<Started, PerfError> {
+        let local = self.control.socket().local_addr();
+        Ok(Started {
+            role: Role::Client,
+            // To be shown; nothing is reckoned with it.
+            at: SystemTime::now(),
+            cookie: self.cookie.as_str().to_owned(),
+            peer: self.options.host.clone(),
+            local: local.map_err(|e| PerfError::system("the control connection", e))?,
+            remote: self.remote,
+            mss: self.mss.map(|mss| Bytes::new(mss.into())),
+            peer_version: offer.and_then(|offer| offer.version.clone()),
+            peer_is_weir: offer.is_some(),
+            options: agreed.test.clone(),
+            streams: session.streams(),
+        })
+    }
+}
+
+fn server_output(results: &Results) -> Option<ServerOutput> {
+    let json = results.server_output_json.clone().map(ServerOutput::Json);
+    json.or_else(|| results.server_output_text.clone().map(ServerOutput::Text))
+}
+
+const STARTING: &str = "the test was to start";
+const ENDING: &str = "the results were to be exchanged";
+const RESULTS_PATIENCE: Duration = Duration::from_secs(10);
+const MOST_DATAGRAM: u64 = 65_507;

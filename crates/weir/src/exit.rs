@@ -1,6 +1,7 @@
 use crate::output;
 use emu::{EmuError, UsageError};
 use lab::LabError;
+use perf::PerfError;
 use std::process::ExitCode;
 
 /// How a verb ended when nothing was wrong with its use.
@@ -33,7 +34,10 @@ fn told(error: &anyhow::Error) -> String {
 }
 
 fn is_misuse(error: &anyhow::Error) -> bool {
-    if error.is::<UsageError>() || error.downcast_ref().is_some_and(EmuError::is_misuse) {
+    if error.is::<UsageError>()
+        || error.downcast_ref().is_some_and(EmuError::is_misuse)
+        || error.downcast_ref().is_some_and(PerfError::is_misuse)
+    {
         return true;
     }
     matches!(

@@ -25,6 +25,9 @@ enum Verb {
     /// Emulate a link between two interfaces or namespaces
     #[command(subcommand)]
     Link(verbs::link::Verb),
+    /// Measure a path: a better iperf3, which speaks with iperf3
+    #[command(subcommand, arg_required_else_help = true)]
+    Perf(verbs::perf::Verb),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.verb {
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
+        Verb::Perf(verb) => verbs::perf::run(verb),
     };
     exit::code(outcome)
 }

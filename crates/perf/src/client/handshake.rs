@@ -1,0 +1,157 @@
+use super::dial::TURN;
+use super::server_error;
+use crate::PerfError;
+use crate::control::{Control, Cookie, LONGEST, Parameters, State, ready};
+use crate::event::Stop;
+use crate::options::TestOptions;
+use rustix::event::PollFlags;
+use serde_json::{Map, Value, json};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// What the server said to what was asked for.
+#[derive(Debug)]
+pub(super) struct Agreed {
+    /// As the test will be: a stock iperf3 leaves out whole seconds.
+    pub(super) test: TestOptions,
+    /// What a server of ours offers beyond iperf3; `None` from a stock one.
+    pub(super) offer: Option<Value>,
+    /// What a reader of the figures must know of it.
+    pub(super) warnings: Vec<String>,
+}
+
+/// From the cookie to the server's wish for streams. `wishes` go to a server that is ours.
+pub(super) fn agree(
+    control: &mut Control,
+    cookie: &Cookie,
+    test: &TestOptions,
+    wishes: Map<String, Value>,
+    (patience, stop): (Duration, &Stop),
+) -> Result<Agreed, PerfError> {
+    control.send_cookie(cookie)?;
+    greeted(control, patience, stop)?;
+    expect(control, State::ExchangeParameters, OPENING)?;
+    let mut ours = wishes;
+    ours.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+    let parameters = Parameters { weir: Some(Value::Object(ours)), ..Parameters::of(test) };
+    control.send_json(&parameters)?;
+    match next(control, AGREEING)? {
+        State::CreateStreams => Ok(at_stock(test)),
+        State::WeirOffer => {
+            let offer = control.receive_json(LONGEST, AGREEING)?;
+            expect(control, State::CreateStreams, AGREEING)?;
+            Ok(Agreed { test: test.clone(), offer: Some(offer), warnings: Vec::new() })
+        }
+        other => Err(unexpected(control, other)),
+    }
+}
+
+/// Waits for `wanted`; whatever else comes is an error in words.
+pub(super) fn expect(
+    control: &mut Control,
+    wanted: State,
+    doing: &'static str,
+) -> Result<(), PerfError> {
+    match next(control, doing)? {
+        state if state == wanted => Ok(()),
+        other => Err(unexpected(control, other)),
+    }
+}
+
+/// The next state, unless it says that the server gave up.
+pub(super) fn next(control: &mut Control, doing: &'static str) -> Result<State, PerfError> {
+    let state = control.receive_state(doing)?;
+    refusal(control, state).map_or(Ok(state), Err)
+}
+
+/// What the server meant, if `state` is its way to refuse or to end.
+pub(super) fn refusal(control: &mut Control, state: State) -> Option<PerfError> {
+    let peer = || control.peer().to_owned();
+    match state {
+        State::AccessDenied => Some(PerfError::Busy { peer: peer() }),
+        State::ServerTerminate => Some(PerfError::EndedByPeer { peer: peer() }),
+        State::ServerError => {
+            let peer = peer();
+            Some(match control.receive_server_error() {
+                Ok((code, errno)) => server_error::told(&peer, code, errno),
+                Err(error) => error,
+            })
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn unexpected(control: &Control, state: State) -> PerfError {
+    PerfError::NotIperf {
+        peer: control.peer().to_owned(),
+        saw: format!("it went on to {state:?} out of turn"),
+    }
+}
+
+/// Looks at the first bytes without taking them: servers of other protocols introduce themselves.
+fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Result<(), PerfError> {
+    let deadline = Instant::now() + patience;
+    while !ready(control.socket().as_fd(), PollFlags::IN, TURN)? {
+        if stop.is_called() || Instant::now() >= deadline {
+            // The wait for the first state ends so too, and words it.
+            return Ok(());
+        }
+    }
+    let mut bytes = [0; GREETING];
+    let came = control.socket().peek(&mut bytes).unwrap_or(0);
+    match bytes[..came].first().copied().map(State::from_byte) {
+        Some(None) => Err(PerfError::NotIperf {
+            peer: control.peer().to_owned(),
+            saw: format!("it answers `{}`", printable(&bytes[..came])),
+        }),
+        Some(Some(_)) | None => Ok(()),
+    }
+}
+
+/// The first line, as far as it is text.
+fn printable(bytes: &[u8]) -> String {
+    let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').next().unwrap_or_default();
+    line.escape_ascii().to_string()
+}
+
+/// A stock iperf3 reads 1.5 s as 1, and what is left out must be the same at both ends. The time may
+/// be a fraction everywhere, since this end keeps it.
+fn at_stock(test: &TestOptions) -> Agreed {
+    let omit = Span::from_secs(test.omit.nanos() / SECOND);
+    let warning = (omit != test.omit).then(|| {
+        format!("a stock iperf3 server leaves out whole seconds: {omit} of the {} asked", test.omit)
+    });
+    Agreed {
+        test: TestOptions { omit, ..test.clone() },
+        offer: None,
+        warnings: warning.into_iter().collect(),
+    }
+}
+
+/// Completes "said nothing for 10 s while …".
+const OPENING: &str =
+    "an iperf3 server would have opened the test: something else may listen there";
+const AGREEING: &str = "agreeing on the test";
+const GREETING: usize = 80;
+const SECOND: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_a_stock_server_whole_seconds_are_left_out() {
+        let test = TestOptions { omit: Span::from_millis(1500), ..TestOptions::default() };
+        let agreed = at_stock(&test);
+        assert_eq!(agreed.test.omit, Span::from_secs(1));
+        assert!(agreed.warnings[0].ends_with("1s of the 1.5s asked"));
+        assert!(at_stock(&TestOptions::default()).warnings.is_empty());
+    }
+
+    #[test]
+    fn a_greeting_is_shown_in_one_line() {
+        assert_eq!(printable(b"SSH-2.0-OpenSSH_9.2p1\r\nmore"), "SSH-2.0-OpenSSH_9.2p1");
+        assert_eq!(printable(&[0x16, 3, 1]), "\\x16\\x03\\x01");
+    }
+}

@@ -1,0 +1,123 @@
+use crate::PerfError;
+use crate::event::Stop;
+use crate::options::{ClientOptions, Family};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The addresses the server may have, in the order to try them.
+pub(super) fn addresses(
+    options: &ClientOptions,
+    deadline: Instant,
+    stop: &Stop,
+) -> Result<Vec<SocketAddr>, PerfError> {
+    let found = look_up(options, deadline, stop)?;
+    let of_family: Vec<_> = found.into_iter().filter(|a| is_of(a.ip(), options.family)).collect();
+    if of_family.is_empty() {
+        return Err(no_address(options, None));
+    }
+    let Some(local) = options.bind else { return Ok(of_family) };
+    let reachable: Vec<_> =
+        of_family.iter().copied().filter(|a| a.is_ipv4() == local.is_ipv4()).collect();
+    if reachable.is_empty() {
+        let (ours, theirs) = if local.is_ipv4() { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+        let reason = format!("{local} of --bind is {ours}, and {} is {theirs}", options.host);
+        return Err(PerfError::Unreachable {
+            peer: options.host.clone(),
+            reason: io::Error::other(reason),
+        });
+    }
+    Ok(reachable)
+}
+
+/// Names are looked up on a thread of their own: the resolver's patience is not ours, and cannot be set.
+fn look_up(
+    options: &ClientOptions,
+    deadline: Instant,
+    stop: &Stop,
+) -> Result<Vec<SocketAddr>, PerfError> {
+    if let Ok(ip) = options.host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, options.port)]);
+    }
+    let (answer, answers) = channel();
+    let target = (options.host.clone(), options.port);
+    std::thread::Builder::new()
+        .name("resolve".to_owned())
+        .spawn(move || {
+            // Nobody listens any more if the time was up.
+            let _ = answer.send(target.to_socket_addrs().map(Iterator::collect));
+        })
+        .map_err(|e| PerfError::system("starting a thread", e))?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match answers.recv_timeout(left.min(TURN)) {
+            Ok(Ok(addresses)) => return Ok(addresses),
+            Ok(Err(error)) => return Err(no_address(options, Some(error.to_string()))),
+            Err(RecvTimeoutError::Disconnected) => return Err(no_address(options, None)),
+            Err(RecvTimeoutError::Timeout) if stop.is_called() => {
+                return Err(PerfError::Interrupted);
+            }
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                let reason = "the name service does not answer".to_owned();
+                return Err(no_address(options, Some(reason)));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+fn is_of(ip: IpAddr, family: Option<Family>) -> bool {
+    match family {
+        None => true,
+        Some(Family::V4) => ip.is_ipv4(),
+        Some(Family::V6) => ip.is_ipv6(),
+    }
+}
+
+fn no_address(options: &ClientOptions, reason: Option<String>) -> PerfError {
+    PerfError::NoAddress { host: options.host.clone(), family: options.family, reason }
+}
+
+/// How long a call to stop may go unheard.
+const TURN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(
+        host: &str,
+        family: Option<Family>,
+        bind: Option<&str>,
+    ) -> Result<Vec<SocketAddr>, String> {
+        let bind = bind.map(|text| text.parse().unwrap());
+        let options =
+            ClientOptions { host: host.to_owned(), family, bind, ..ClientOptions::default() };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        addresses(&options, deadline, &Stop::default()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn an_address_is_its_own() {
+        assert_eq!(of("127.0.0.1", None, None).unwrap(), ["127.0.0.1:5201".parse().unwrap()]);
+        assert_eq!(of("::1", Some(Family::V6), None).unwrap(), ["[::1]:5201".parse().unwrap()]);
+    }
+
+    #[test]
+    fn an_address_of_the_wrong_family_is_said() {
+        let told = of("127.0.0.1", Some(Family::V6), None).unwrap_err();
+        assert_eq!(told, "127.0.0.1 has no address in IPv6, and -6 asks for one");
+        let told = of("::1", None, Some("127.0.0.1")).unwrap_err();
+        assert_eq!(told, "no way to ::1: 127.0.0.1 of --bind is IPv4, and ::1 is IPv6");
+    }
+
+    #[test]
+    fn a_call_to_stop_ends_the_look_up() {
+        let stop = Stop::default();
+        stop.call();
+        let options = ClientOptions { host: "name.invalid".to_owned(), ..Default::default() };
+        let outcome = addresses(&options, Instant::now() + Duration::from_secs(60), &stop);
+        assert!(matches!(outcome, Err(PerfError::Interrupted | PerfError::NoAddress { .. })));
+    }
+}

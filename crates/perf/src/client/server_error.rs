@@ -1,0 +1,88 @@
+//! What a server's numbers mean. iperf3 numbers its errors in `iperf_api.h`; those are named that a
+//! server sends, and that tell a person something.
+
+use crate::PerfError;
+use std::io;
+
+/// A server that gave up, in words.
+pub(super) fn told(peer: &str, code: i32, errno: i32) -> PerfError {
+    let reason = match (words(code), errno) {
+        (words, 1..) => format!("{words} ({})", system_words(errno)),
+        (words, _) => words,
+    };
+    PerfError::PeerFailed { peer: peer.to_owned(), reason }
+}
+
+fn words(code: i32) -> String {
+    let text = match code {
+        5 => "the test is longer than it allows: ask for less with --time",
+        6 => "these are more streams than it allows: ask for fewer with --parallel",
+        7 | 20 => "it cannot take blocks of this size: change --length",
+        8 => "it cannot take socket buffers of this size: ask for less with --window",
+        10 => "it cannot take a segment size so large: change --set-mss",
+        11 => "it cannot send without copying: leave --zerocopy out",
+        12 => "it cannot leave out so much at the start: ask for less with --omit",
+        13 => "it does not know what was asked for",
+        15 => "the burst behind --bitrate is too large",
+        17 => "its log file cannot be written",
+        21 => "it cannot take this type of service: change --tos",
+        27 => "the rate is above its limit: ask for less with --bitrate",
+        37 | 160 => "the test is longer than its limit: ask for less with --time",
+        101 => "it could not prepare the test",
+        102 | 202 => "it could not listen for the streams",
+        105 | 204 => "it could not accept the streams",
+        106..=108 | 111..=113 => "it lost the control connection",
+        109 => "its control connection was closed",
+        110 => "it was told something it does not expect; its version may be too old",
+        114 => "it did not understand the parameters",
+        115..=117 => "the results could not be exchanged",
+        120 => "it was ended",
+        121 => "it is busy with another test: try again later",
+        122 => "it could not set --no-delay",
+        123 => "it could not set the segment size of --set-mss",
+        124 | 130 => "it could not set the socket buffers of --window",
+        125 | 126 => "it could not set the type of service of --tos",
+        127 => "it could not set the flow label of --flowlabel",
+        132 => "it has no such CPU to be pinned to: change the second number of --affinity",
+        134 => {
+            "it does not have the congestion control of --congestion: see its net.ipv4.tcp_available_congestion_control"
+        }
+        140 => "it could not set the pacing of --fq-rate",
+        141 => {
+            "its kernel gives smaller socket buffers than --window asks: raise its net.core.rmem_max and wmem_max, or ask for less"
+        }
+        142 => "it wants a user name and password, which weir does not offer",
+        144 => "nothing came to it any more: a firewall may stop the data, or the path broke",
+        145 => "it could not forbid fragments (--dont-fragment)",
+        150..=154 | 159 => "it could not run its threads",
+        200 | 201 => "it could not make the streams",
+        203 => "it could not connect the streams",
+        205 => "it could not send on a stream",
+        206 => "it could not receive on a stream",
+        207 => "a stream was closed early",
+        208 => "the streams' numbers do not match",
+        300 | 301 => "it could not set a timer",
+        _ => return format!("iperf3's error {code}"),
+    };
+    text.to_owned()
+}
+
+fn system_words(errno: i32) -> String {
+    let text = io::Error::from_raw_os_error(errno).to_string();
+    // The number in brackets says nothing more.
+    text.rsplit_once(" (os error").map_or(text.clone(), |(words, _)| words.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_words() {
+        let text = |code, errno| told("host", code, errno).to_string();
+        assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
+        assert!(text(134, 2).ends_with("(No such file or directory)"));
+        assert_eq!(text(999, 0), "host failed: iperf3's error 999");
+        assert_eq!(text(-5, -7), "host failed: iperf3's error -5");
+    }
+}

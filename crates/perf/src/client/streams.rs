@@ -1,0 +1,195 @@
+use super::dial::{self, TURN};
+use crate::PerfError;
+use crate::control::{Control, Cookie, State, ready};
+use crate::event::Stop;
+use crate::options::{ClientOptions, Direction, Protocol, TestOptions};
+use crate::stream::{DataSocket, Opened, flow_labelled, on_unconnected};
+use crate::udp::{Opening, is_answer};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use socket2::{Socket, Type};
+use std::io::{self, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// What is needed to open a stream like the one before.
+#[derive(Debug)]
+pub(super) struct Opener<'a> {
+    pub(super) options: &'a ClientOptions,
+    /// As agreed.
+    pub(super) test: &'a TestOptions,
+    pub(super) remote: SocketAddr,
+    pub(super) cookie: &'a Cookie,
+    pub(super) stop: &'a Stop,
+}
+
+impl Opener<'_> {
+    /// One after the other, because a server numbers them as they come; those that send here first.
+    pub(super) fn open_all(&self, control: &Control) -> Result<Vec<Opened>, PerfError> {
+        let directions: &[bool] = match self.test.direction {
+            Direction::Forward => &[true],
+            Direction::Reverse => &[false],
+            Direction::Both => &[true, false],
+        };
+        let senders = directions.iter().flat_map(|sends| {
+            std::iter::repeat_n(*sends, usize::try_from(self.test.streams).unwrap_or(usize::MAX))
+        });
+        (0..).zip(senders).map(|(index, sends)| self.open(index, sends, control)).collect()
+    }
+
+    fn open(&self, index: u32, sends: bool, control: &Control) -> Result<Opened, PerfError> {
+        let deadline = Instant::now() + self.options.connect_timeout;
+        let kind = match self.test.protocol {
+            Protocol::Tcp => Type::STREAM,
+            Protocol::Udp => Type::DGRAM,
+        };
+        let socket = dial::socket(self.options, self.remote, kind, self.port(index)?)?;
+        on_unconnected(&socket, self.test, self.remote.is_ipv6())?;
+        let remote = flow_labelled(self.remote, self.test);
+        let socket = dial::connect(socket, self.options, remote, deadline, self.stop)
+            .map_err(|error| self.no_more(error))?;
+        let socket = match self.test.protocol {
+            Protocol::Tcp => DataSocket::Tcp(self.introduced(socket)?.into()),
+            Protocol::Udp => DataSocket::Udp(self.answered(socket.into(), deadline, control)?),
+        };
+        Ok(Opened { id: number(index), sends, socket })
+    }
+
+    /// The first stream's port is asked for; the others follow it.
+    fn port(&self, index: u32) -> Result<Option<u16>, PerfError> {
+        let Some(first) = self.options.client_port else { return Ok(None) };
+        match u16::try_from(u32::from(first) + index) {
+            Ok(port) => Ok(Some(port)),
+            Err(_) => Err(PerfError::Usage(format!(
+                "--cport {first} leaves no ports for so many streams: choose a lower one"
+            ))),
+        }
+    }
+
+    /// Whoever took the control connection and then takes none has gone.
+    fn no_more(&self, error: PerfError) -> PerfError {
+        match error {
+            PerfError::Refused { peer } => PerfError::Gone { peer, doing: OPENING },
+            other => other,
+        }
+    }
+
+    fn introduced(&self, socket: Socket) -> Result<Socket, PerfError> {
+        let wrong = |e| PerfError::system("opening a stream", e);
+        // A new connection has room for so few bytes; the wait is for a kernel that disagrees.
+        socket.set_nonblocking(false).map_err(wrong)?;
+        socket.set_write_timeout(Some(self.options.connect_timeout)).map_err(wrong)?;
+        match (&socket).write_all(self.cookie.as_bytes()) {
+            Ok(()) => Ok(socket),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.silent()),
+            Err(error) if is_gone(&error) => {
+                Err(PerfError::Gone { peer: self.remote.to_string(), doing: OPENING })
+            }
+            Err(error) => Err(wrong(error)),
+        }
+    }
+
+    /// Says hello until the server answers. A second hello counts as data at an iperf3 server that heard
+    /// the first, so it goes out late, and not at all once the server has told on the control
+    /// connection that it has all streams.
+    fn answered(
+        &self,
+        socket: UdpSocket,
+        deadline: Instant,
+        control: &Control,
+    ) -> Result<UdpSocket, PerfError> {
+        let wrong = |e| PerfError::system("opening a UDP stream", e);
+        socket.set_nonblocking(true).map_err(wrong)?;
+        let mut next_hello = Instant::now();
+        let mut patience = FIRST_PATIENCE;
+        loop {
+            let now = Instant::now();
+            if self.stop.is_called() {
+                return Err(PerfError::Interrupted);
+            }
+            if now >= deadline {
+                return Err(self.no_datagrams());
+            }
+            if now >= next_hello {
+                if has_started(control) {
+                    return Ok(socket);
+                }
+                self.hello(&socket)?;
+                next_hello = now + patience;
+                patience *= 2;
+            }
+            let wait = next_hello.min(deadline).saturating_duration_since(now).min(TURN);
+            ready(socket.as_fd(), PollFlags::IN, wait)?;
+            let mut datagram = [0; 64];
+            match socket.recv(&mut datagram) {
+                // What comes from a server that sends may overtake its answer.
+                Ok(count) if is_answer(&datagram[..count]) => return Ok(socket),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(self.unanswered(error)),
+            }
+        }
+    }
+
+    fn hello(&self, socket: &UdpSocket) -> Result<(), PerfError> {
+        // Without time to wait it only speaks.
+        match Opening::new(socket, Duration::ZERO).run() {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(self.unanswered(error)),
+        }
+    }
+
+    fn unanswered(&self, error: io::Error) -> PerfError {
+        let peer = self.remote.to_string();
+        let reason = match Errno::from_io_error(&error) {
+            Some(Errno::CONNREFUSED) => {
+                "nobody takes UDP there, though TCP is served: a firewall may reject it"
+            }
+            Some(Errno::HOSTUNREACH | Errno::ACCESS | Errno::PERM) => "a firewall rejects UDP",
+            _ => return PerfError::Unreachable { peer, reason: error },
+        };
+        PerfError::Unreachable { peer, reason: io::Error::new(error.kind(), reason) }
+    }
+
+    fn no_datagrams(&self) -> PerfError {
+        let within = self.options.connect_timeout;
+        let doing = "a UDP stream was opened (a firewall may drop UDP)";
+        PerfError::Silent { peer: self.remote.to_string(), within, doing }
+    }
+
+    fn silent(&self) -> PerfError {
+        let within = self.options.connect_timeout;
+        PerfError::Silent { peer: self.remote.to_string(), within, doing: OPENING }
+    }
+}
+
+/// iperf3's: 1, 3, 4, …
+fn number(index: u32) -> u32 {
+    if index == 0 { 1 } else { index + 2 }
+}
+
+/// Looks, without taking it, whether the server's next word is that the test starts.
+fn has_started(control: &Control) -> bool {
+    let mut byte = [0];
+    let seen = control.socket().peek(&mut byte).unwrap_or(0);
+    seen == 1 && byte[0] == State::TestStart.byte()
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+}
+
+const OPENING: &str = "opening a stream";
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_numbered_as_iperf3_does() {
+        assert_eq!((0..5).map(number).collect::<Vec<_>>(), [1, 3, 4, 5, 6]);
+    }
+}

@@ -1,0 +1,32 @@
+//! Measurements of a path: iperf3's tests, and netperf's.
+
+mod client;
+mod plain;
+mod server;
+mod values;
+
+use crate::exit::Ending;
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Measure the path to a server of ours or of iperf3
+    #[command(after_help = client::EXAMPLES)]
+    Client(Box<client::Client>),
+    /// Serve tests to weir and iperf3, many clients at once
+    #[command(after_help = server::EXAMPLES)]
+    Server(Box<server::Server>),
+    /// Write to a plain server for a time, and nothing else: a baseline
+    PlainClient(plain::Client),
+    /// Read what plain clients write, and nothing else: a baseline
+    PlainServer(plain::Server),
+}
+
+pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
+    match verb {
+        Verb::Client(arguments) => client::run(&arguments),
+        Verb::Server(arguments) => server::run(&arguments),
+        Verb::PlainClient(arguments) => plain::measure(&arguments),
+        Verb::PlainServer(arguments) => plain::read(&arguments),
+    }
+}

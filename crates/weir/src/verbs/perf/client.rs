@@ -1,0 +1,379 @@
+use super::values::{self, Affinity, Bind, Bitrate};
+use crate::exit::Ending;
+use crate::signals::cancel_on_signals;
+use anyhow::Context;
+use clap::{ArgAction, Args};
+use perf::PerfError;
+use perf::event::{Audience, Stop};
+use perf::options::{Amount, ClientOptions, Direction, Family, PORT, Protocol, TestOptions};
+use perf::output::{Json, JsonStream, Look, RateUnit, Text};
+use std::io::{self, Stdout};
+use std::time::Duration;
+use units::{Bytes, Rate, Span};
+
+#[derive(Debug, Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct Client {
+    /// The server: a name or an address; fe80::1%eth0 or NAME%eth0 for one interface
+    host: String,
+    /// The server's port
+    #[arg(short, long, default_value_t = PORT, value_name = "N")]
+    port: u16,
+    /// Use IPv4 only
+    #[arg(short = '4', long = "version4", conflicts_with = "v6")]
+    v4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6', long = "version6")]
+    v6: bool,
+    #[command(flatten)]
+    test: Test,
+    #[command(flatten)]
+    streams: Streams,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Test")]
+struct Test {
+    /// How long to send: seconds, or with a unit, for example 500ms [default: 10]
+    #[arg(short, long, value_name = "TIME", value_parser = values::duration)]
+    #[arg(conflicts_with_all = ["bytes", "blockcount"])]
+    time: Option<Span>,
+    /// How much to send, instead of a time: 100M, 1GiB
+    #[arg(short = 'n', long, value_name = "SIZE", value_parser = values::bytes)]
+    #[arg(conflicts_with = "blockcount")]
+    bytes: Option<u64>,
+    /// How many blocks or datagrams to send, instead of a time
+    #[arg(short = 'k', long, value_name = "N", value_parser = values::count)]
+    blockcount: Option<u64>,
+    /// Leave so much out of every figure at the start
+    #[arg(short = 'O', long, value_name = "TIME", value_parser = values::omit)]
+    omit: Option<Span>,
+    /// The server sends, this end receives
+    #[arg(short = 'R', long, conflicts_with = "bidir")]
+    reverse: bool,
+    /// Both ends send at once
+    #[arg(long)]
+    bidir: bool,
+    /// Streams in each direction
+    #[arg(short = 'P', long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
+    parallel: u32,
+    /// UDP rather than TCP
+    #[arg(short, long)]
+    udp: bool,
+    /// The target rate of each stream: 600mbit, 100M, 0 for as fast as it goes; /16 sends 16 blocks at
+    /// once [default: 0; UDP: 1mbit]
+    #[arg(short, long, value_name = "RATE[/N]", value_parser = values::bitrate)]
+    bitrate: Option<Bitrate>,
+    /// Measure streams alone: no TCP_INFO over time, no latency under load
+    #[arg(long)]
+    no_probes: bool,
+    /// How long to measure the latency of the idle path first
+    #[arg(long, value_name = "TIME", value_parser = values::seconds, conflicts_with = "no_probes")]
+    #[arg(default_value = "500ms")]
+    idle_probe: Span,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Streams")]
+struct Streams {
+    /// Bytes of a write or datagram [default: 128KiB; UDP: what fits a packet]
+    #[arg(short, long, value_name = "SIZE", value_parser = values::block)]
+    length: Option<Bytes>,
+    /// Socket buffers at both ends
+    #[arg(short, long, value_name = "SIZE", value_parser = values::window)]
+    window: Option<Bytes>,
+    /// TCP's largest segment
+    #[arg(short = 'M', long, value_name = "BYTES")]
+    #[arg(value_parser = clap::value_parser!(u32).range(88..=32767))]
+    set_mss: Option<u32>,
+    /// Do not hold back small segments (Nagle)
+    #[arg(short = 'N', long)]
+    no_delay: bool,
+    /// The congestion control, for example cubic or bbr
+    #[arg(short = 'C', long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Send without copying
+    #[arg(short = 'Z', long)]
+    zerocopy: bool,
+    /// Let the receiver's kernel throw the data away uncopied
+    #[arg(long)]
+    skip_rx_copy: bool,
+    /// CPUs to pin this end and, after a comma, the server to: 0 or 0,1
+    #[arg(short = 'A', long, value_name = "CPU[,CPU]", value_parser = values::affinity)]
+    affinity: Option<Affinity>,
+    /// IP's type of service: 32, 040 or 0x20
+    #[arg(short = 'S', long, value_name = "N", value_parser = values::type_of_service)]
+    #[arg(conflicts_with = "dscp")]
+    tos: Option<u8>,
+    /// Its upper six bits: 46, or a name such as ef, cs1, af41
+    #[arg(long, value_name = "NAME", value_parser = values::dscp)]
+    dscp: Option<u8>,
+    /// IPv6's flow label
+    #[arg(short = 'L', long, value_name = "N", value_parser = values::flow_label)]
+    flowlabel: Option<u32>,
+    /// Pace in the kernel (SO_MAX_PACING_RATE)
+    #[arg(long, value_name = "RATE", value_parser = values::rate)]
+    fq_rate: Option<Rate>,
+    /// How often the pace of --bitrate is looked at: microseconds, or with a unit [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = values::pacing_timer)]
+    pacing_timer: Option<Span>,
+    /// Forbid IPv4 routers to fragment
+    #[arg(long)]
+    dont_fragment: bool,
+    /// Datagrams carry numbers of 64 bits
+    #[arg(long)]
+    udp_counters_64bit: bool,
+    /// Send a pattern rather than random bytes
+    #[arg(long)]
+    repeating_payload: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+struct Output {
+    /// One JSON document, with iperf3's keys and more under `weir`
+    #[arg(short = 'J', long)]
+    json: bool,
+    /// A line of JSON for each event as it happens
+    #[arg(long, conflicts_with = "json")]
+    json_stream: bool,
+    /// How often to report: seconds, or with a unit; 0 for the end only
+    #[arg(short, long, value_name = "TIME", default_value = "1", value_parser = values::interval)]
+    interval: Span,
+    /// The unit of rates: k m g t for bits a second, K M G T for bytes
+    #[arg(short, long, value_name = "LETTER", value_parser = unit)]
+    format: Option<RateUnit>,
+    /// Everything that is known, stream by stream
+    #[arg(short = 'V', long)]
+    verbose: bool,
+    /// The outcome alone
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+    /// A name for the test, in front of the output and in the JSON
+    #[arg(short = 'T', long, value_name = "TEXT")]
+    title: Option<String>,
+    /// A text for the JSON of both ends
+    #[arg(long, value_name = "TEXT")]
+    extra_data: Option<String>,
+    /// Fetch what the server itself prints
+    #[arg(long, action = ArgAction::SetTrue)]
+    get_server_output: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+struct Connection {
+    /// The local address, interface or both: 10.0.0.1, %eth0, fe80::1%eth0
+    #[arg(short = 'B', long, value_name = "ADDRESS[%DEV]", value_parser = values::bind)]
+    bind: Option<Bind>,
+    /// The local interface (SO_BINDTODEVICE)
+    #[arg(long, value_name = "DEV")]
+    bind_dev: Option<String>,
+    /// The local port of the first stream; the others take the next ones
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    cport: Option<u16>,
+    /// How long the server may take to answer: milliseconds, or with a unit [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    connect_timeout: Option<Duration>,
+    /// How long a receiver bears that nothing comes: milliseconds, or with a unit [default: 120s]
+    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    rcv_timeout: Option<Duration>,
+}
+
+pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
+    let options = arguments.options()?;
+    let cancel = cancel_on_signals()?;
+    let stop = Stop::on(cancel.flag());
+    let out = io::stdout();
+    if arguments.output.json {
+        let mut json = Json::new(out).stopping(stop.clone());
+        return ended(run_for(&options, &stop, &mut json), json.finish());
+    }
+    if arguments.output.json_stream {
+        let mut lines = JsonStream::new(out).stopping(stop.clone());
+        return ended(run_for(&options, &stop, &mut lines), lines.finish());
+    }
+    let mut text = Text::new(out, arguments.output.look()).stopping(stop.clone());
+    ended(run_for(&options, &stop, &mut text), text.finish())
+}
+
+fn run_for(
+    options: &ClientOptions,
+    stop: &Stop,
+    audience: &mut dyn Audience,
+) -> Result<(), PerfError> {
+    perf::client::run(options, stop, audience).map(|_| ())
+}
+
+/// The test's failure comes first; that it could not be written is one too.
+fn ended(outcome: Result<(), PerfError>, written: io::Result<Stdout>) -> anyhow::Result<Ending> {
+    outcome?;
+    written.context("writing the output")?;
+    Ok(Ending::Fine)
+}
+
+impl Client {
+    fn options(&self) -> Result<ClientOptions, PerfError> {
+        let defaults = ClientOptions::default();
+        let connection = &self.connection;
+        let (host, host_device) = host(&self.host)?;
+        let bound = connection.bind.as_ref();
+        let devices =
+            [host_device, connection.bind_dev.clone(), bound.and_then(|bind| bind.device.clone())];
+        Ok(ClientOptions {
+            host,
+            port: self.port,
+            family: match (self.v4, self.v6) {
+                (true, _) => Some(Family::V4),
+                (_, true) => Some(Family::V6),
+                _ => None,
+            },
+            bind: bound.and_then(|bind| bind.address),
+            bind_device: devices.into_iter().flatten().next(),
+            client_port: connection.cport,
+            connect_timeout: connection.connect_timeout.unwrap_or(defaults.connect_timeout),
+            receive_timeout: connection.rcv_timeout.unwrap_or(defaults.receive_timeout),
+            affinity: self.streams.affinity.and_then(|affinity| affinity.here),
+            interval: self.output.interval,
+            test: self.test()?,
+            probes: !self.test.no_probes,
+            idle_probe: if self.test.no_probes { Span::ZERO } else { self.test.idle_probe },
+        })
+    }
+
+    fn test(&self) -> Result<TestOptions, PerfError> {
+        let (test, streams) = (&self.test, &self.streams);
+        let defaults = TestOptions::default();
+        let protocol = if test.udp { Protocol::Udp } else { Protocol::Tcp };
+        self.fits(protocol)?;
+        Ok(TestOptions {
+            protocol,
+            direction: match (test.reverse, test.bidir) {
+                (true, _) => Direction::Reverse,
+                (_, true) => Direction::Both,
+                _ => Direction::Forward,
+            },
+            amount: match (test.time, test.bytes, test.blockcount) {
+                (_, Some(bytes), _) => Amount::Bytes(bytes),
+                (_, _, Some(blocks)) => Amount::Blocks(blocks),
+                (time, ..) => time.map_or(defaults.amount, Amount::Time),
+            },
+            omit: test.omit.unwrap_or(defaults.omit),
+            streams: test.parallel,
+            block: streams.length,
+            rate: match test.bitrate {
+                Some(asked) => asked.rate,
+                // iperf3's: nobody floods a network by forgetting an option.
+                None if test.udp => Some(Rate::from_mbit(1)),
+                None => None,
+            },
+            burst: test.bitrate.and_then(|asked| asked.burst).unwrap_or(defaults.burst),
+            pacing_timer: streams.pacing_timer.unwrap_or(defaults.pacing_timer),
+            kernel_rate: streams.fq_rate.filter(|rate| rate.bits_per_second() > 0),
+            window: streams.window,
+            mss: streams.set_mss,
+            no_delay: streams.no_delay,
+            congestion: streams.congestion.as_deref().map(congestion).transpose()?,
+            type_of_service: streams.tos.or(streams.dscp).unwrap_or(0),
+            flow_label: streams.flowlabel,
+            zero_copy: streams.zerocopy,
+            skip_receive_copy: streams.skip_rx_copy,
+            repeating_payload: streams.repeating_payload,
+            dont_fragment: streams.dont_fragment,
+            udp_wide_counters: streams.udp_counters_64bit,
+            server_output: self.output.get_server_output,
+            server_affinity: streams.affinity.and_then(|affinity| affinity.there),
+            title: self.output.title.clone(),
+            extra_data: self.output.extra_data.clone(),
+        })
+    }
+
+    /// What clap cannot tell: options of the one protocol for the other.
+    fn fits(&self, protocol: Protocol) -> Result<(), PerfError> {
+        let streams = &self.streams;
+        let refuse = |text: &str| Err(PerfError::Usage(text.to_owned()));
+        match protocol {
+            Protocol::Tcp if streams.udp_counters_64bit => {
+                refuse("--udp-counters-64bit is for UDP: add --udp")
+            }
+            Protocol::Udp if streams.set_mss.is_some() => {
+                refuse("--set-mss is for TCP: --length sets a datagram's size")
+            }
+            Protocol::Udp if streams.congestion.is_some() => {
+                refuse("--congestion is for TCP: leave it or --udp out")
+            }
+            Protocol::Udp if streams.no_delay => {
+                refuse("--no-delay is for TCP: datagrams are never held back")
+            }
+            Protocol::Udp if streams.length.is_some_and(|size| !UDP_SIZES.contains(&size)) => {
+                refuse("a datagram carries 16 to 65507 bytes: change --length")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Output {
+    fn look(&self) -> Look {
+        Look {
+            unit: self.format.unwrap_or_default(),
+            verbose: self.verbose,
+            quiet: self.quiet,
+            ..Look::of_stdout()
+        }
+    }
+}
+
+/// The interface is part of a link-local address, and beside any other a thing of its own.
+fn host(text: &str) -> Result<(String, Option<String>), PerfError> {
+    match text.split_once('%') {
+        Some((_, "") | ("", _)) => {
+            Err(PerfError::Usage(format!("`{text}` lacks a part: write HOST%INTERFACE")))
+        }
+        Some((host, device)) if !host.contains(':') => {
+            Ok((host.to_owned(), Some(device.to_owned())))
+        }
+        _ if text.is_empty() => Err(PerfError::Usage("name the server".to_owned())),
+        _ => Ok((text.to_owned(), None)),
+    }
+}
+
+/// Names are checked here, where the right one can be offered; a kernel may load more than it lists.
+fn congestion(name: &str) -> Result<String, PerfError> {
+    let listed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .unwrap_or_default();
+    if listed.is_empty() || listed.split_whitespace().any(|known| known == name) {
+        return Ok(name.to_owned());
+    }
+    match values::nearest(name, listed.split_whitespace()) {
+        Some(right) => Err(PerfError::Usage(format!(
+            "this kernel has no congestion control `{name}`: did you mean {right}?"
+        ))),
+        None => Ok(name.to_owned()),
+    }
+}
+
+fn unit(text: &str) -> Result<RateUnit, String> {
+    let mut letters = text.chars();
+    match (letters.next().and_then(RateUnit::from_letter), letters.next()) {
+        (Some(unit), None) => Ok(unit),
+        _ => Err("write k, m, g or t for bits a second, K, M, G or T for bytes".to_owned()),
+    }
+}
+
+/// From the header to what IPv4 and UDP leave of 65535.
+const UDP_SIZES: std::ops::RangeInclusive<Bytes> = Bytes::new(16)..=Bytes::new(65_507);
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  weir perf client 10.0.0.2                      # ten seconds of TCP, and what latency they cause
+  weir perf client 10.0.0.2 -R -P 4 -t 30        # the server sends, over four streams
+  weir perf client 10.0.0.2 -u -b 600mbit        # UDP: loss, order and jitter at a rate
+  weir perf client 10.0.0.2 --bidir -C bbr -J    # both ways at once, as JSON
+  weir perf client host -n 1GiB -Z -A 0,1        # one GiB without copying, both ends pinned
+
+The far end is `weir perf server`, or `iperf3 -s` of version 3.12 or later; options are iperf3's.";

@@ -1,0 +1,291 @@
+use super::values::{self, Bind};
+use crate::exit::Ending;
+use crate::signals::cancel_on_signals;
+use anyhow::Context;
+use clap::{ArgAction, Args};
+use perf::event::{Audience, Event, Stop};
+use perf::options::{Family, Limits, PORT, ServerOptions};
+use perf::output::{Json, JsonStream, Look, RateUnit, Text};
+use perf::server::{Client, OutputForm};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use units::{Rate, Span};
+
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// The port, for TCP and UDP, for example 5202; 0 takes a free one and tells it
+    #[arg(short, long, default_value_t = PORT, value_name = "N")]
+    port: u16,
+    /// The local address, interface or both: 10.0.0.1, %eth0, fe80::1%eth0 [default: all]
+    #[arg(short = 'B', long, value_name = "ADDRESS[%DEV]", value_parser = values::bind)]
+    bind: Option<Bind>,
+    /// Serve IPv4 only
+    #[arg(short = '4', long = "version4", conflicts_with = "v6")]
+    v4: bool,
+    /// Serve IPv6 only
+    #[arg(short = '6', long = "version6")]
+    v6: bool,
+    /// End after one test; the exit status is 1 if it failed
+    #[arg(short = '1', long)]
+    one_off: bool,
+    /// End when nobody came for so long: seconds, or with a unit, for example 10min
+    #[arg(long, value_name = "TIME", value_parser = positive)]
+    idle_timeout: Option<Span>,
+    /// Pin the streams to this CPU, for example 1; a client's wish (-A 0,1) comes first
+    #[arg(short = 'A', long, value_name = "CPU")]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..1024))]
+    affinity: Option<u16>,
+    /// Take only what iperf3 takes: no TCP_INFO between the intervals
+    #[arg(long)]
+    no_probes: bool,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    limits: ClientLimits,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Output")]
+struct Output {
+    /// A JSON document for each test, with iperf3's keys and more under `weir`
+    #[arg(short = 'J', long)]
+    json: bool,
+    /// A line of JSON for each event as it happens, with the client's number in it
+    #[arg(long, conflicts_with = "json")]
+    json_stream: bool,
+    /// How often to report: seconds, or with a unit, for example 500ms; 0 for the end only
+    #[arg(short, long, value_name = "TIME", default_value = "1", value_parser = values::interval)]
+    interval: Span,
+    /// The unit of rates: k m g t for bits a second, K M G T for bytes
+    #[arg(short, long, value_name = "LETTER", value_parser = unit)]
+    format: Option<RateUnit>,
+    /// Everything that is known, stream by stream
+    #[arg(short = 'V', long, action = ArgAction::SetTrue)]
+    verbose: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What clients may take")]
+struct ClientLimits {
+    /// Tests at once; one more client is told to try again later
+    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
+    #[arg(value_parser = count)]
+    max_sessions: usize,
+    /// Streams of one test in each direction
+    #[arg(long, value_name = "N", default_value_t = Limits::default().streams)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
+    max_streams: u32,
+    /// What all streams of a test may carry together, for example 100mbit [default: no limit]
+    #[arg(long, value_name = "RATE", alias = "server-bitrate-limit", value_parser = values::rate)]
+    max_rate: Option<Rate>,
+    /// How long a test may be: seconds, or with a unit, for example 60 [default: no limit]
+    #[arg(long, value_name = "TIME", alias = "server-max-duration", value_parser = positive)]
+    max_time: Option<Span>,
+    /// How long a test bears that nothing moves: milliseconds, or with a unit [default: 120s]
+    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    rcv_timeout: Option<Duration>,
+    /// How long a client may take for each step before and after the test: milliseconds, or with a
+    /// unit [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    patience: Option<Duration>,
+}
+
+pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
+    let options = arguments.options();
+    let form = if arguments.output.json { OutputForm::Json } else { OutputForm::Text };
+    let server = perf::server::Server::bind(&options)?.output_form(form);
+    let stop = Stop::on(cancel_on_signals()?.flag());
+    let voices = Voices::new(&arguments.output, stop.clone());
+    voices.of_server().event(&Event::Listening(&server.listening()));
+    let summary = server.run(&stop, |client| voices.of(client))?;
+    tracing::info!("{summary:?}");
+    voices.stage.lock().trouble.take().map_or(Ok(()), Err).context("writing the output")?;
+    Ok(if options.one_off && summary.failed > 0 { Ending::Failed } else { Ending::Fine })
+}
+
+impl Server {
+    fn options(&self) -> ServerOptions {
+        let defaults = Limits::default();
+        let limits = &self.limits;
+        ServerOptions {
+            port: self.port,
+            family: match (self.v4, self.v6) {
+                (true, _) => Some(Family::V4),
+                (_, true) => Some(Family::V6),
+                _ => None,
+            },
+            bind: self.bind.as_ref().and_then(|bind| bind.address),
+            bind_device: self.bind.as_ref().and_then(|bind| bind.device.clone()),
+            one_off: self.one_off,
+            idle_timeout: self.idle_timeout.map(Span::as_duration),
+            affinity: self.affinity.map(usize::from),
+            interval: self.output.interval,
+            probes: !self.no_probes,
+            limits: Limits {
+                sessions: limits.max_sessions,
+                streams: limits.max_streams,
+                rate: limits.max_rate.filter(|rate| rate.bits_per_second() > 0),
+                duration: limits.max_time,
+                patience: limits.patience.unwrap_or(defaults.patience),
+                receive_timeout: limits.rcv_timeout.unwrap_or(defaults.receive_timeout),
+                ..defaults
+            },
+        }
+    }
+}
+
+/// Audiences of many tests that write to one place.
+struct Voices {
+    look: Look,
+    form: Form,
+    stage: Stage,
+    stop: Stop,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+    Lines,
+}
+
+impl Voices {
+    fn new(output: &Output, stop: Stop) -> Self {
+        let look = Look {
+            unit: output.format.unwrap_or_default(),
+            verbose: output.verbose,
+            ..Look::of_stdout()
+        };
+        let form = match (output.json, output.json_stream) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Lines,
+            _ => Form::Text,
+        };
+        Self { look, form, stage: Stage::default(), stop }
+    }
+
+    fn of_server(&self) -> Box<dyn Audience + Send> {
+        self.audience(Voice { client: None, form: self.form, stage: self.stage.clone() })
+    }
+
+    fn of(&self, client: &Client) -> Box<dyn Audience + Send> {
+        let client = Some((client.number, client.address.to_string()));
+        self.audience(Voice { client, form: self.form, stage: self.stage.clone() })
+    }
+
+    fn audience(&self, voice: Voice) -> Box<dyn Audience + Send> {
+        let stop = self.stop.clone();
+        match self.form {
+            Form::Text => Box::new(Text::new(voice, self.look.clone()).stopping(stop)),
+            Form::Json => Box::new(Json::new(voice).stopping(stop)),
+            Form::Lines => Box::new(JsonStream::new(voice).stopping(stop)),
+        }
+    }
+}
+
+/// Writes for one client. Whoever speaks again after another says who it is, as `tail` does with files.
+#[derive(Debug)]
+struct Voice {
+    /// `None` for the server itself.
+    client: Option<(u64, String)>,
+    form: Form,
+    stage: Stage,
+}
+
+impl Write for Voice {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut stage = self.stage.lock();
+        let mut out = io::stdout().lock();
+        let number = self.client.as_ref().map_or(0, |(number, _)| *number);
+        let written = match (&self.client, self.form) {
+            (Some((_, address)), Form::Text) if stage.has_turned_from(number) => {
+                out.write_all(format!("--- {address}\n").as_bytes())
+            }
+            _ => Ok(()),
+        };
+        stage.speaks(number);
+        let written = written.and_then(|()| match bytes.strip_prefix(b"{") {
+            Some(rest) if self.form == Form::Lines && number > 0 => {
+                out.write_all(format!("{{\"client\":{number},").as_bytes())?;
+                out.write_all(rest)
+            }
+            _ => out.write_all(bytes),
+        });
+        match written.and_then(|()| out.flush()) {
+            Ok(()) => Ok(bytes.len()),
+            Err(error) => {
+                // A reader that has gone is how a pipe ends.
+                if error.kind() != io::ErrorKind::BrokenPipe {
+                    let copy = io::Error::new(error.kind(), error.to_string());
+                    stage.trouble.get_or_insert(copy);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Who speaks, and whether that still works.
+#[derive(Debug, Clone, Default)]
+struct Stage(Arc<Mutex<Spoken>>);
+
+#[derive(Debug, Default)]
+struct Spoken {
+    last: u64,
+    newest: u64,
+    trouble: Option<io::Error>,
+}
+
+impl Stage {
+    fn lock(&self) -> MutexGuard<'_, Spoken> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Spoken {
+    /// A new client's first words name it.
+    fn has_turned_from(&self, number: u64) -> bool {
+        self.last != number && number <= self.newest
+    }
+
+    fn speaks(&mut self, number: u64) {
+        self.last = number;
+        self.newest = self.newest.max(number);
+    }
+}
+
+fn positive(text: &str) -> Result<Span, String> {
+    match values::seconds(text)? {
+        Span::ZERO => Err("write for example 60, 500ms or 10min".to_owned()),
+        span => Ok(span),
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=1024) => Ok(count),
+        _ => Err("write 1 to 1024".to_owned()),
+    }
+}
+
+fn unit(text: &str) -> Result<RateUnit, String> {
+    let mut letters = text.chars();
+    match (letters.next().and_then(RateUnit::from_letter), letters.next()) {
+        (Some(unit), None) => Ok(unit),
+        _ => Err("write k, m, g or t for bits a second, K, M, G or T for bytes".to_owned()),
+    }
+}
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  weir perf server                                # for iperf3 and weir, until Ctrl-C
+  weir perf server -1 -p 5202 -J > test.json      # one test, as JSON
+  weir perf server -B 10.0.0.1 --max-rate 100mbit --max-time 60 --max-sessions 4
+  weir perf server -B %eth1 -A 1 --idle-timeout 10min
+
+Clients are `weir perf client HOST` and `iperf3 -c HOST`; many may measure at once.";

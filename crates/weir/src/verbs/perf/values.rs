@@ -1,0 +1,362 @@
+//! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's, where a
+//! bare number has the unit its option gives it (`-t 10`, `-b 100M`, `-l 128K`).
+
+use std::net::IpAddr;
+use std::time::Duration;
+use units::{Bytes, Rate, Span, UnitError};
+
+/// A rate of each stream, and how many blocks go out at once: `100M`, `100M/16`, `2.5gbit`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Bitrate {
+    /// `None` is as fast as it goes: iperf3's 0.
+    pub(crate) rate: Option<Rate>,
+    pub(crate) burst: Option<u32>,
+}
+
+pub(crate) fn bitrate(text: &str) -> Result<Bitrate, String> {
+    // 80MB/s is a rate, 80M/16 a rate and a burst.
+    let (rate_text, burst) = match text.rsplit_once('/') {
+        Some((rate, burst)) if !burst.eq_ignore_ascii_case("s") => (rate, Some(burst)),
+        _ => (text, None),
+    };
+    let burst = burst
+        .map(|burst| match burst.parse() {
+            Ok(count @ 1..=1000) => Ok(count),
+            _ => Err(format!("a burst is 1 to 1000 blocks, as in {rate_text}/16")),
+        })
+        .transpose()?;
+    let rate = rate(rate_text)?;
+    Ok(Bitrate { rate: (rate.bits_per_second() > 0).then_some(rate), burst })
+}
+
+/// A bare number is bits per second.
+pub(crate) fn rate(text: &str) -> Result<Rate, String> {
+    let with_unit = match letters(text) {
+        "" => format!("{text}bit"),
+        "t" | "T" => format!("{text}bit"),
+        _ => text.to_owned(),
+    };
+    read(text, &with_unit, &["bit", "kbit", "mbit", "gbit", "tbit", "MB/s", "GB/s"])
+}
+
+/// A bare number is bytes; K, M, G and T are powers of 1024.
+pub(crate) fn size(text: &str) -> Result<Bytes, String> {
+    let with_unit = match letters(text) {
+        "t" | "T" => format!("{text}iB"),
+        _ => text.to_owned(),
+    };
+    read(text, &with_unit, &["B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"])
+}
+
+/// A block for one write or datagram.
+pub(crate) fn block(text: &str) -> Result<Bytes, String> {
+    within(size(text)?, Bytes::new(1), Bytes::new(LONGEST_BLOCK))
+}
+
+/// Socket buffers.
+pub(crate) fn window(text: &str) -> Result<Bytes, String> {
+    within(size(text)?, Bytes::new(1), Bytes::new(LARGEST_WINDOW))
+}
+
+/// A number of blocks: iperf3 takes suffixes here too.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    match size(text) {
+        Ok(count) if count.count() > 0 && letters(text).len() < 2 => Ok(count.count()),
+        _ => Err("write a number of blocks, for example 1000 or 10K".to_owned()),
+    }
+}
+
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    match size(text)?.count() {
+        0 => Err("nothing to send: write for example 100M or 1GiB".to_owned()),
+        count => Ok(count),
+    }
+}
+
+/// A bare number is seconds.
+pub(crate) fn seconds(text: &str) -> Result<Span, String> {
+    span(text, "s")
+}
+
+/// How long a test runs: at most iperf3's day.
+pub(crate) fn duration(text: &str) -> Result<Span, String> {
+    let duration = seconds(text)?;
+    if duration == Span::ZERO {
+        return Err("a test takes time: write for example 10, 500ms or 2min".to_owned());
+    }
+    within(duration, Span::ZERO, Span::from_secs(86_400))
+}
+
+/// iperf3's minute at most.
+pub(crate) fn omit(text: &str) -> Result<Span, String> {
+    within(seconds(text)?, Span::ZERO, Span::from_secs(60))
+}
+
+/// 0 is no report until the end.
+pub(crate) fn interval(text: &str) -> Result<Span, String> {
+    match seconds(text)? {
+        Span::ZERO => Ok(Span::ZERO),
+        interval => within(interval, Span::from_millis(100), Span::from_secs(60)),
+    }
+}
+
+/// A bare number is milliseconds.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    let timeout = span(text, "ms")?;
+    within(timeout, Span::from_millis(1), Span::from_secs(86_400)).map(Span::as_duration)
+}
+
+/// A bare number is microseconds.
+pub(crate) fn pacing_timer(text: &str) -> Result<Span, String> {
+    let micros = match letters(text) {
+        "k" | "K" => Span::from_micros(size(text)?.count()),
+        _ => span(text, "us")?,
+    };
+    within(micros, Span::from_micros(1), Span::from_secs(10))
+}
+
+/// The CPU of this end, and after a comma that of the server's: `2`, `2,3`, `,3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Affinity {
+    pub(crate) here: Option<usize>,
+    pub(crate) there: Option<usize>,
+}
+
+pub(crate) fn affinity(text: &str) -> Result<Affinity, String> {
+    let (here, there) = text.split_once(',').unwrap_or((text, ""));
+    let cpu = |text: &str| match text {
+        "" => Ok(None),
+        _ => match text.parse::<usize>() {
+            Ok(cpu @ 0..=1023) => Ok(Some(cpu)),
+            _ => Err(format!("`{text}` is no CPU's number: write 0, or 0,1 for both ends")),
+        },
+    };
+    let affinity = Affinity { here: cpu(here)?, there: cpu(there)? };
+    if affinity.here.or(affinity.there).is_none() {
+        return Err("write a CPU's number, for example 0, or 0,1 for both ends".to_owned());
+    }
+    Ok(affinity)
+}
+
+/// An address, and behind a % the interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bind {
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) device: Option<String>,
+}
+
+pub(crate) fn bind(text: &str) -> Result<Bind, String> {
+    let (address, device) = match text.split_once('%') {
+        Some((_, "")) => return Err("the interface is missing behind the %".to_owned()),
+        Some((address, device)) => (address, Some(device.to_owned())),
+        None => (text, None),
+    };
+    if address.is_empty() && device.is_some() {
+        return Ok(Bind { address: None, device });
+    }
+    match address.parse() {
+        Ok(address) => Ok(Bind { address: Some(address), device }),
+        Err(_) => Err(format!(
+            "`{address}` is no address: write one of this machine's, for example 10.0.0.1, fe80::1%eth0 or %eth0"
+        )),
+    }
+}
+
+/// As C writes numbers: 52, 064 and 0x34 are the same.
+pub(crate) fn type_of_service(text: &str) -> Result<u8, String> {
+    c_number(text)
+        .and_then(|number| u8::try_from(number).ok())
+        .ok_or_else(|| "write 0 to 255, for example 0x20".to_owned())
+}
+
+/// The upper six bits of the type of service, by number or name.
+pub(crate) fn dscp(text: &str) -> Result<u8, String> {
+    let lower = text.to_ascii_lowercase();
+    let named = DSCP.iter().find(|(name, _)| *name == lower).map(|(_, value)| *value);
+    match named.map(u64::from).or_else(|| c_number(text)) {
+        Some(value @ 0..=63) => Ok((value as u8) << 2),
+        _ => {
+            let names = DSCP.iter().map(|(name, _)| *name);
+            Err(match nearest(&lower, names) {
+                Some(name) => format!("did you mean {name}?"),
+                None => "write 0 to 63 or a name, for example ef, cs1 or af41".to_owned(),
+            })
+        }
+    }
+}
+
+pub(crate) fn flow_label(text: &str) -> Result<u32, String> {
+    match c_number(text) {
+        Some(label @ 1..=0xf_ffff) => Ok(label as u32),
+        _ => Err("write 1 to 0xfffff".to_owned()),
+    }
+}
+
+/// The one of `known` that was probably meant.
+pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distance =
+        |name: &str| strsim::damerau_levenshtein(&text.to_lowercase(), &name.to_lowercase());
+    known
+        .into_iter()
+        .map(|name| (distance(name), name))
+        .filter(|(distance, name)| *distance <= 2 && *distance < name.chars().count())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+fn span(text: &str, bare: &str) -> Result<Span, String> {
+    let with_unit =
+        if letters(text).is_empty() { format!("{text}{bare}") } else { text.to_owned() };
+    read(text, &with_unit, &["ns", "us", "ms", "s", "min", "h"])
+}
+
+fn read<T: std::str::FromStr<Err = UnitError>>(
+    text: &str,
+    with_unit: &str,
+    known: &[&'static str],
+) -> Result<T, String> {
+    with_unit.parse().map_err(|error| match &error {
+        UnitError::UnknownUnit { unit, .. } => match nearest(unit, known.iter().copied()) {
+            Some(right) => {
+                let number = text.trim().trim_end_matches(unit.as_str()).trim_end();
+                format!("`{unit}` is not a unit of it: did you mean {number}{right}?")
+            }
+            None => error.to_string(),
+        },
+        _ => error.to_string(),
+    })
+}
+
+fn within<T: PartialOrd + std::fmt::Display>(value: T, least: T, most: T) -> Result<T, String> {
+    if value >= least && value <= most {
+        return Ok(value);
+    }
+    Err(format!("it must be {least} to {most}"))
+}
+
+fn letters(text: &str) -> &str {
+    let text = text.trim();
+    text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '_').trim_start()
+}
+
+fn c_number(text: &str) -> Option<u64> {
+    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return u64::from_str_radix(hex, 16).ok();
+    }
+    match text.strip_prefix('0') {
+        Some(octal) if !octal.is_empty() => u64::from_str_radix(octal, 8).ok(),
+        _ => text.parse().ok(),
+    }
+}
+
+const LONGEST_BLOCK: u64 = 1 << 20;
+/// iperf3's MAX_TCP_BUFFER.
+const LARGEST_WINDOW: u64 = 512 << 20;
+/// RFC 2474, 2597, 3246, 5865, 8622.
+const DSCP: [(&str, u8); 24] = [
+    ("cs0", 0),
+    ("cs1", 8),
+    ("cs2", 16),
+    ("cs3", 24),
+    ("cs4", 32),
+    ("cs5", 40),
+    ("cs6", 48),
+    ("cs7", 56),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+    ("ef", 46),
+    ("va", 44),
+    ("voice-admit", 44),
+    ("le", 1),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_read_in_both_spellings() {
+        let bits = |text: &str| bitrate(text).unwrap().rate.map(Rate::bits_per_second);
+        for (text, expected) in [
+            ("100M", Some(100_000_000)),
+            ("1.5g", Some(1_500_000_000)),
+            ("600mbit", Some(600_000_000)),
+            ("10MB/s", Some(80_000_000)),
+            ("1000000", Some(1_000_000)),
+            ("1T", Some(1_000_000_000_000)),
+            ("0", None),
+        ] {
+            assert_eq!(bits(text), expected, "{text}");
+        }
+        let burst = bitrate("100M/16").unwrap();
+        assert_eq!((burst.rate, burst.burst), (Some(Rate::from_mbit(100)), Some(16)));
+        assert_eq!(bitrate("0/8").unwrap(), Bitrate { rate: None, burst: Some(8) });
+    }
+
+    #[test]
+    fn what_is_nearly_right_is_answered_with_what_is_right() {
+        assert!(bitrate("100mbut").unwrap_err().ends_with("did you mean 100mbit?"));
+        assert!(bitrate("100M/0").unwrap_err().contains("1 to 1000 blocks, as in 100M/16"));
+        assert!(duration("10sek").unwrap_err().ends_with("did you mean 10s?"));
+        assert!(size("64KIBI").unwrap_err().ends_with("did you mean 64KiB?"));
+        assert!(duration("-5").unwrap_err().contains("write a number and a unit"));
+        assert!(bitrate("fast").is_err());
+        assert!(dscp("af44").unwrap_err().starts_with("did you mean af4"));
+    }
+
+    #[test]
+    fn sizes_are_iperf3s_powers_of_1024() {
+        assert_eq!(size("128K").unwrap(), Bytes::kib(128));
+        assert_eq!(size("64KiB").unwrap(), Bytes::kib(64));
+        assert_eq!(size("1460").unwrap(), Bytes::new(1460));
+        assert_eq!(size("1T").unwrap(), Bytes::new(1 << 40));
+        assert_eq!(count("10K").unwrap(), 10_240);
+        assert!(count("10 apples").is_err());
+        assert!(block("2M").unwrap_err().contains("1B to 1MiB"));
+        assert!(bytes("0").is_err());
+    }
+
+    #[test]
+    fn bare_times_have_their_options_unit() {
+        assert_eq!(duration("10").unwrap(), Span::from_secs(10));
+        assert_eq!(duration("0.5").unwrap(), Span::from_millis(500));
+        assert_eq!(duration("2min").unwrap(), Span::from_secs(120));
+        assert_eq!(timeout("500").unwrap(), Duration::from_millis(500));
+        assert_eq!(timeout("2s").unwrap(), Duration::from_secs(2));
+        assert_eq!(pacing_timer("1000").unwrap(), Span::from_millis(1));
+        assert_eq!(pacing_timer("1ms").unwrap(), Span::from_millis(1));
+        assert_eq!(interval("0").unwrap(), Span::ZERO);
+        assert!(interval("0.01").is_err());
+        assert!(duration("100000").unwrap_err().contains("to 86400s"));
+    }
+
+    #[test]
+    fn cpus_addresses_and_marks() {
+        let both = |here, there| Ok(Affinity { here, there });
+        assert_eq!(affinity("1"), both(Some(1), None));
+        assert_eq!(affinity("0,1"), both(Some(0), Some(1)));
+        assert_eq!(affinity(",1"), both(None, Some(1)));
+        assert!(affinity("a").is_err() && affinity(",").is_err());
+        let bound = bind("fe80::1%eth0").unwrap();
+        assert_eq!(bound.device.as_deref(), Some("eth0"));
+        assert!(bound.address.is_some());
+        assert_eq!(bind("%eth0").unwrap().address, None);
+        assert!(bind("eth0").unwrap_err().contains("%eth0"));
+        for text in ["52", "064", "0x34"] {
+            assert_eq!(type_of_service(text), Ok(52), "{text}");
+        }
+        assert_eq!(dscp("EF"), Ok(0xb8));
+        assert_eq!(dscp("8"), Ok(32));
+        assert!(type_of_service("256").is_err() && flow_label("0").is_err());
+    }
+}
