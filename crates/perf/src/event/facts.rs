@@ -1,3 +1,4 @@
+use crate::observe::Observed;
 use crate::options::TestOptions;
 use probe::tcp::TcpInfo;
 use serde_json::Value;
@@ -108,6 +109,8 @@ pub struct Ended {
     pub server_output: Option<ServerOutput>,
     /// What the peer added of its own, if it is ours: its `weir` results.
     pub peer_extras: Option<Value>,
+    /// What was seen beside the streams at this end, over time.
+    pub observed: Option<Observed>,
     /// What a reader of these figures must know: an end without idle CPU, a probe that did not answer.
     pub warnings: Vec<String>,
 }

@@ -6,6 +6,7 @@
 mod additions;
 mod end;
 mod interval;
+mod layout;
 mod start;
 
 use super::sink::Sink;
@@ -44,6 +45,11 @@ impl Document {
         document.insert("end".to_owned(), Value::Object(Map::new()));
         document.extend(self.rest.clone());
         Value::Object(document)
+    }
+
+    /// The same as it is written down.
+    pub fn to_text(&self) -> String {
+        layout::lines(&self.value())
     }
 
     fn ended(&mut self, ended: &crate::event::Ended) {
@@ -127,8 +133,7 @@ impl<W: Write> Audience for Json<W> {
         self.document.event(event);
         if matches!(event, Event::Ended(_) | Event::Failed(_)) {
             let document = std::mem::take(&mut self.document);
-            let text = serde_json::to_string_pretty(&document.value()).unwrap_or_default();
-            self.sink.write(&format!("{text}\n"));
+            self.sink.write(&document.to_text());
         }
     }
 }

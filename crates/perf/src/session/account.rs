@@ -72,6 +72,7 @@ impl Account {
             loaded_latency: loaded,
             server_output: None,
             peer_extras: peer.weir.clone(),
+            observed: self.observed.clone(),
             warnings,
         }
     }

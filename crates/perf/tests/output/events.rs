@@ -181,6 +181,7 @@ fn ended(options: &TestOptions, streams: &[(u32, bool)], idle: &Latency) -> Ende
         loaded_latency: Some(latency(1_200, 25_590, 3)),
         server_output: None,
         peer_extras: None,
+        observed: None,
         warnings,
     }
 }

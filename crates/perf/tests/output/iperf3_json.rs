@@ -87,7 +87,7 @@ fn the_figures_scripts_read() {
     assert_eq!(value["intervals"][0]["sum"]["seconds"], 1);
     assert_eq!(value["start"]["timestamp"]["time"], "Sat, 21 Nov 2026 07:05:21 GMT");
     let limits = &value["weir"]["limited_by"];
-    assert_eq!(limits["receiver_window_percent"], 5);
+    assert_eq!(limits["receive_window_percent"], 5);
     assert_eq!(limits["application_percent"].as_f64().unwrap().round(), 2.0);
 }
 

@@ -3,8 +3,9 @@
 use super::{entry, number};
 use crate::event::{CpuUse, Datagrams, Ended, Interval, Latency, LatencySource, PathFacts};
 use crate::event::{Started, StreamInterval, StreamTotal};
-use crate::output::LimitedBy;
-use crate::output::direction::{Outcome, ways};
+use crate::observe::tcp::LimitedBy;
+use crate::output::limits;
+use crate::output::outcome::{Outcome, ways};
 use probe::tcp::TcpInfo;
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
@@ -42,6 +43,10 @@ pub(super) fn of_test(
     entry(&mut out, "streams", streams);
     if let Some(extras) = &ended.peer_extras {
         entry(&mut out, "peer", extras.clone());
+    }
+    if let Some(observed) = &ended.observed {
+        entry(&mut out, "probe_cpu_seconds", number(observed.cost.secs_f64()));
+        entry(&mut out, "series", serde_json::to_value(&observed.series).unwrap_or_default());
     }
     entry(&mut out, "warnings", ended.warnings.clone());
     out
@@ -92,7 +97,7 @@ fn stream(started: &Started, total: &StreamTotal) -> Value {
     }
     if let Some(facts) = &total.path {
         entry(&mut out, "path", path(facts));
-        if let Some(limits) = LimitedBy::of(facts, total.sent.elapsed) {
+        if let Some(limits) = limits::of(facts, total.sent.elapsed) {
             entry(&mut out, "limited_by", limited_by(&limits));
         }
     }
@@ -116,10 +121,10 @@ fn latency(latency: &Latency) -> Value {
 
 fn limited_by(limits: &LimitedBy) -> Value {
     json!({
-        "congestion_control_percent": number(limits.congestion_control.percent()),
-        "receiver_window_percent": number(limits.receiver_window.percent()),
-        "send_buffer_percent": number(limits.send_buffer.percent()),
         "application_percent": number(limits.application.percent()),
+        "receive_window_percent": number(limits.receive_window.percent()),
+        "send_buffer_percent": number(limits.send_buffer.percent()),
+        "congestion_percent": number(limits.congestion.percent()),
     })
 }
 
@@ -162,7 +167,7 @@ fn path(facts: &PathFacts) -> Value {
         ("max_send_window_bytes", bytes(facts.max_send_window)),
         ("reorder_seen", facts.reorder_seen.map(Value::from)),
         ("busy_us", micros(facts.busy)),
-        ("receiver_window_limited_us", micros(facts.rwnd_limited)),
+        ("receive_window_limited_us", micros(facts.rwnd_limited)),
         ("send_buffer_limited_us", micros(facts.sndbuf_limited)),
         ("retransmitted_bytes", bytes(facts.bytes_retransmitted)),
     ])
@@ -185,7 +190,7 @@ fn tcp_info(info: &TcpInfo) -> Value {
         ("timeouts", info.total_rto.map(Value::from)),
         ("retransmitted_bytes", bytes(info.bytes_retrans)),
         ("busy_us", micros(info.busy_time)),
-        ("receiver_window_limited_us", micros(info.rwnd_limited)),
+        ("receive_window_limited_us", micros(info.rwnd_limited)),
         ("send_buffer_limited_us", micros(info.sndbuf_limited)),
     ])
 }

@@ -3,8 +3,8 @@
 use super::{entry, number};
 use crate::event::{Datagrams, End, Ended, Role, Started, StreamTotal};
 use crate::options::{Direction, Protocol};
-use crate::output::direction::{Outcome, Way, ways};
 use crate::output::figures::{rate_of, share_percent};
+use crate::output::outcome::{Outcome, Way, ways};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Span};
 

@@ -3,8 +3,8 @@
 use super::{additions, entry, number};
 use crate::event::{Datagrams, Interval, Started, StreamInterval};
 use crate::options::Direction;
-use crate::output::direction::{Progress, ways};
 use crate::output::figures::{rate_of, share_percent};
+use crate::output::outcome::{Progress, ways};
 use serde_json::{Map, Value};
 use units::{Bytes, Span};
 

@@ -4,8 +4,8 @@ use super::columns::{Column, Columns, Line};
 use super::look::{Look, Style};
 use crate::event::{Interval, Latency, Role, Started, StreamInterval};
 use crate::options::{Direction, Protocol, TestOptions};
-use crate::output::direction::{Progress, Way, ways};
 use crate::output::figures::{self, RateUnit, millis, rate_of, share_percent};
+use crate::output::outcome::{Progress, Way, ways};
 use units::Span;
 
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use super::look::{Look, Style};
 use super::progress::{labelled, shows_each};
 use crate::event::{CpuUse, Ended, Latency, ServerOutput, Started, StreamTotal};
 use crate::options::{Direction, Protocol};
-use crate::output::direction::{Outcome, Way, ways};
 use crate::output::figures::{millis, percent, plain, rate_of, share_percent, size};
+use crate::output::limits;
+use crate::output::outcome::{Outcome, Way, ways};
 use units::Span;
 
 pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
@@ -137,7 +138,7 @@ fn path(started: &Started, way: &Way<'_, StreamTotal>, look: &Look) -> String {
             Direction::Both => labelled("limit", started, way.sends, look),
             _ => "limited by".to_owned(),
         };
-        out += &look.labelled(&name, Style::Dim, &limited_by.words());
+        out += &look.labelled(&name, Style::Dim, &limits::words(&limited_by));
     }
     if look.verbose {
         for stream in &way.streams {

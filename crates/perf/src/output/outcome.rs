@@ -1,26 +1,27 @@
 //! The ways a test's streams go, and what they come to together.
 
-use super::LimitedBy;
+use super::limits;
 use crate::event::{Datagrams, End, Role, StreamInterval, StreamTotal};
+use crate::observe::tcp::LimitedBy;
 use units::{Bytes, Span};
 
 /// The streams of one direction.
 #[derive(Debug, Clone)]
-pub(super) struct Way<'a, S> {
+pub struct Way<'a, S> {
     /// From the client to the server. Where a test goes both ways, iperf3 calls the other one
     /// `bidir_reverse`.
-    pub(super) forward: bool,
+    pub forward: bool,
     /// This end sends.
-    pub(super) sends: bool,
-    pub(super) streams: Vec<&'a S>,
+    pub sends: bool,
+    pub streams: Vec<&'a S>,
 }
 
-pub(super) trait Sends {
+pub trait Sends {
     fn sends(&self) -> bool;
 }
 
 /// The client's way first.
-pub(super) fn ways<S: Sends>(role: Role, streams: &[S]) -> Vec<Way<'_, S>> {
+pub fn ways<S: Sends>(role: Role, streams: &[S]) -> Vec<Way<'_, S>> {
     [true, false]
         .into_iter()
         .map(|forward| {
@@ -34,17 +35,17 @@ pub(super) fn ways<S: Sends>(role: Role, streams: &[S]) -> Vec<Way<'_, S>> {
 
 /// What one stream, or several together, did in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Progress {
-    pub(super) bytes: Bytes,
-    pub(super) retransmits: Option<u64>,
-    pub(super) datagrams: Option<Datagrams>,
-    pub(super) cwnd: Option<Bytes>,
+pub struct Progress {
+    pub bytes: Bytes,
+    pub retransmits: Option<u64>,
+    pub datagrams: Option<Datagrams>,
+    pub cwnd: Option<Bytes>,
     /// Of several streams, the mean.
-    pub(super) rtt: Option<Span>,
+    pub rtt: Option<Span>,
 }
 
 impl Progress {
-    pub(super) fn of(streams: &[&StreamInterval]) -> Self {
+    pub fn of(streams: &[&StreamInterval]) -> Self {
         let each = || streams.iter().copied();
         let rtts: Vec<Span> = each().filter_map(|stream| stream.tcp?.rtt).collect();
         let total = rtts.iter().fold(Span::ZERO, |sum, rtt| sum + *rtt);
@@ -60,18 +61,18 @@ impl Progress {
 
 /// What one stream, or several together, came to.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Outcome {
-    pub(super) sent: End,
-    pub(super) received: End,
-    pub(super) retransmits: Option<u64>,
-    pub(super) bytes_retransmitted: Option<Bytes>,
-    pub(super) datagrams_sent: Option<u64>,
-    pub(super) datagrams: Option<Datagrams>,
-    pub(super) limited_by: Option<LimitedBy>,
+pub struct Outcome {
+    pub sent: End,
+    pub received: End,
+    pub retransmits: Option<u64>,
+    pub bytes_retransmitted: Option<Bytes>,
+    pub datagrams_sent: Option<u64>,
+    pub datagrams: Option<Datagrams>,
+    pub limited_by: Option<LimitedBy>,
 }
 
 impl Outcome {
-    pub(super) fn of(streams: &[&StreamTotal]) -> Self {
+    pub fn of(streams: &[&StreamTotal]) -> Self {
         let each = || streams.iter().copied();
         let paths = || each().filter_map(|s| Some((s.path.as_ref()?, s.sent.elapsed)));
         Self {
@@ -84,12 +85,12 @@ impl Outcome {
             .map(Bytes::new),
             datagrams_sent: some_sum(each().map(|stream| stream.datagrams_sent)),
             datagrams: together(each().map(|stream| stream.datagrams)),
-            limited_by: LimitedBy::sum(paths()),
+            limited_by: limits::together(paths()),
         }
     }
 
     /// As the sender counted, or else as the receiver could tell.
-    pub(super) fn datagrams_of_sender(&self) -> u64 {
+    pub fn datagrams_of_sender(&self) -> u64 {
         self.datagrams_sent.or(self.datagrams.map(|datagrams| datagrams.count)).unwrap_or(0)
     }
 }

@@ -1,0 +1,85 @@
+//! What kept a TCP sender from sending more, from the sums that either end may know.
+
+use crate::event::PathFacts;
+use crate::observe::tcp::LimitedBy;
+use units::{Share, Span};
+
+/// `None` where the kernel did not tell.
+pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
+    together([(path, elapsed)])
+}
+
+/// Of several streams, by the time each took.
+///
+/// The kernel counts the time with data to send (`busy`), and within it the time stopped by the
+/// peer's window and by the own send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). The rest of
+/// the busy time the congestion control decided, by its window or its pacing; the rest of all the
+/// time there was nothing to send.
+pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> Option<LimitedBy> {
+    let [mut all, mut busy, mut receiver, mut buffer] = [0.0; 4];
+    for (path, elapsed) in paths {
+        let told = path.busy?.secs_f64();
+        // The kernel's clock and ours are read at different moments.
+        all += elapsed.secs_f64().max(told);
+        busy += told;
+        receiver += path.rwnd_limited?.secs_f64();
+        buffer += path.sndbuf_limited?.secs_f64();
+    }
+    if all <= 0.0 {
+        return None;
+    }
+    let share = |time: f64| Share::new((time / all).clamp(0.0, 1.0)).unwrap_or_default();
+    Some(LimitedBy {
+        application: share(all - busy),
+        receive_window: share(receiver),
+        send_buffer: share(buffer),
+        congestion: share(busy - receiver - buffer),
+    })
+}
+
+/// Each with its name, the largest first.
+pub fn ranked(limits: &LimitedBy) -> [(&'static str, Share); 4] {
+    let mut ranked = [
+        ("congestion control", limits.congestion),
+        ("receiver's window", limits.receive_window),
+        ("send buffer", limits.send_buffer),
+        ("application", limits.application),
+    ];
+    ranked.sort_by(|a, b| b.1.fraction().total_cmp(&a.1.fraction()));
+    ranked
+}
+
+/// "congestion control 93 %, receiver's window 5 %, application 2 %"
+pub fn words(limits: &LimitedBy) -> String {
+    let told: Vec<String> = ranked(limits)
+        .iter()
+        .filter(|(_, share)| share.percent() >= LEAST_PERCENT)
+        .map(|(name, share)| format!("{name} {:.0} %", share.percent()))
+        .collect();
+    told.join(", ")
+}
+
+/// What rounds to nothing is not told.
+const LEAST_PERCENT: f64 = 0.5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_time_contains_the_limited_times() {
+        let path = PathFacts {
+            busy: Some(Span::from_millis(980)),
+            rwnd_limited: Some(Span::from_millis(50)),
+            sndbuf_limited: Some(Span::ZERO),
+            ..PathFacts::default()
+        };
+        let limits = of(&path, Span::from_secs(1)).unwrap();
+        assert_eq!(
+            words(&limits),
+            "congestion control 93 %, receiver's window 5 %, application 2 %"
+        );
+        assert_eq!(of(&PathFacts::default(), Span::from_secs(1)), None);
+        assert_eq!(together([]), None);
+    }
+}
