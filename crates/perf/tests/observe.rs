@@ -180,6 +180,45 @@ fn an_unprivileged_ping_where_the_group_may() {
 }
 
 #[test]
+fn the_queue_that_a_load_builds_is_seen() {
+    let Some((near, far)) = two_hosts() else { return };
+    // 200 kB at 20 Mbit/s: 80 ms when it is full.
+    let shaper = "qdisc add dev near root tbf rate 20mbit burst 5kb limit 200kb";
+    let shaped =
+        in_namespace(&near, || std::process::Command::new("tc").args(shaper.split(' ')).status());
+    if !shaped.is_ok_and(|status| status.success()) {
+        return eprintln!("SKIPPED: no tc, or no tbf in this kernel");
+    }
+    let ip: IpAddr = "10.77.0.2".parse().unwrap();
+    let listener = in_namespace(&far, || TcpListener::bind((ip, 0)).unwrap());
+    let to = listener.local_addr().unwrap();
+    let mut stream = in_namespace(&near, || TcpStream::connect(to).unwrap());
+    // BBR, the default of some machines, would leave the queue empty.
+    if probe::tcp::set_congestion_control(&stream, "reno").is_err() {
+        return eprintln!("SKIPPED: reno may not be used here");
+    }
+    let mut sink = listener.accept().unwrap().0;
+    let mut probe = in_namespace(&near, || LatencyProbe::begin(&plan(ip, None)));
+    if !wait_for_ping(&probe) {
+        return;
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| while let Ok(1..) = sink.read(&mut [0; 65536]) {});
+        scope.spawn(|| {
+            let block = vec![0; 65536];
+            // Enough for the window to outgrow the queue.
+            (0..64).try_for_each(|_| stream.write_all(&block)).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        probe.turn(clock::now(), Some(clock::now()));
+    });
+    let asked = probe.finish(clock::now());
+    let latency = asked.latency.unwrap();
+    assert!(latency.max >= Span::from_millis(40), "the queue itself takes that long: {latency:?}");
+    assert!(asked.series.unwrap().time_s.len() > 1);
+}
+
+#[test]
 fn where_nobody_answers_the_streams_tell() {
     let (near, far) = connected();
     let socket = |bytes| StreamSocket {
