@@ -88,3 +88,56 @@ impl Encore {
 
 const BREATH: Duration = Duration::from_millis(5);
 const SILENCE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::{Bytes, Span};
+
+    fn budget(amount: Amount, omit: Span) -> Budget {
+        Budget::of(&TestOptions {
+            amount,
+            omit,
+            block: Some(Bytes::new(1000)),
+            ..TestOptions::default()
+        })
+    }
+
+    #[test]
+    fn whole_blocks_up_to_the_first_that_reaches_the_mark() {
+        let budget = budget(Amount::Bytes(2500), Span::ZERO);
+        assert_eq!([budget.claim(2), budget.claim(2), budget.claim(2)], [2, 1, 0]);
+        assert!(!budget.is_spent(2999));
+        assert!(budget.is_spent(3000));
+    }
+
+    #[test]
+    fn what_is_omitted_costs_nothing() {
+        let budget = budget(Amount::Blocks(3), Span::from_secs(1));
+        assert_eq!(budget.claim(100), 100);
+        assert!(!budget.is_spent(100_000));
+        budget.open(100_000);
+        assert_eq!([budget.claim(2), budget.claim(2)], [2, 1]);
+        assert!(!budget.is_spent(102_000));
+        assert!(budget.is_spent(103_000));
+    }
+
+    #[test]
+    fn senders_share_it_to_the_last_block() {
+        let budget = budget(Amount::Blocks(100_000), Span::ZERO);
+        let claimed: u64 = std::thread::scope(|scope| {
+            let claim =
+                || std::iter::from_fn(|| Some(budget.claim(3)).filter(|n| *n > 0)).sum::<u64>();
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(claim)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(claimed, 100_000);
+    }
+
+    #[test]
+    fn a_test_by_the_clock_has_none() {
+        let budget = budget(Amount::Time(Span::from_secs(1)), Span::ZERO);
+        assert_eq!(budget.claim(u64::MAX), u64::MAX);
+        assert!(!budget.is_spent(u64::MAX));
+    }
+}

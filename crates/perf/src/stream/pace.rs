@@ -47,7 +47,7 @@ impl Pace {
                 return 0;
             }
             let now = Instant::now();
-            let due = self.due(now);
+            let due = self.due_after(now.saturating_duration_since(self.started));
             if due > sent {
                 return due - sent;
             }
@@ -58,9 +58,8 @@ impl Pace {
 
     /// Blocks that should be gone: block n, from 0, belongs to the moment n blocks take at the rate, and
     /// a whole burst goes at the moment of its first.
-    fn due(&self, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.started).as_nanos();
-        let bits = elapsed * u128::from(self.rate.bits_per_second()) / NANOS;
+    fn due_after(&self, elapsed: Duration) -> u64 {
+        let bits = elapsed.as_nanos() * u128::from(self.rate.bits_per_second()) / NANOS;
         let begun = (bits / self.block_bits) as u64;
         (begun / self.burst + 1) * self.burst
     }
@@ -88,3 +87,63 @@ fn sleep_until(at: Instant, now: Instant) {
 const NANOS: u128 = 1_000_000_000;
 /// How long the end of a test may go unnoticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Stop;
+    use proptest::prelude::*;
+    use units::Bytes;
+
+    fn pace(bits: u64, block: u64, burst: u32) -> Pace {
+        let options = TestOptions {
+            rate: Some(Rate::from_bits_per_second(bits)),
+            block: Some(Bytes::new(block)),
+            burst,
+            ..TestOptions::default()
+        };
+        Pace::of(&options, Span::from_millis(1)).unwrap()
+    }
+
+    #[test]
+    fn blocks_are_due_where_the_rate_puts_them() {
+        // 1250 bytes at 1 Mbit/s take 10 ms.
+        let pace = pace(1_000_000, 1250, 1);
+        assert_eq!(pace.due_after(Duration::ZERO), 1);
+        assert_eq!(pace.due_after(Duration::from_micros(9_999)), 1);
+        assert_eq!(pace.due_after(Duration::from_millis(10)), 2);
+        assert_eq!(pace.due_after(Duration::from_secs(86_400)), 8_640_001);
+        assert_eq!(pace.time_of(8_640_000), Duration::from_secs(86_400));
+    }
+
+    #[test]
+    fn a_burst_goes_at_the_moment_of_its_first_block() {
+        let pace = pace(1_000_000, 1250, 10);
+        assert_eq!(pace.due_after(Duration::ZERO), 10);
+        assert_eq!(pace.due_after(Duration::from_millis(99)), 10);
+        assert_eq!(pace.due_after(Duration::from_millis(100)), 20);
+        assert_eq!(pace.blocks_in(Span::from_micros(100)), 10);
+    }
+
+    #[test]
+    fn nobody_waits_when_the_test_is_over() {
+        let course = Course::new(Stop::default());
+        course.go();
+        course.stop_sending();
+        assert_eq!(pace(1, 1 << 20, 1).wait(1, &course), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn a_block_is_due_at_its_time_and_not_before(
+            bits in 1_000u64..100_000_000_000,
+            block in 1u64..1_000_000,
+            sent in 1u64..100_000_000,
+        ) {
+            let pace = pace(bits, block, 1);
+            let at = pace.time_of(sent);
+            prop_assert!(pace.due_after(at) > sent);
+            prop_assert!(pace.due_after(at - Duration::from_nanos(1)) <= sent);
+        }
+    }
+}

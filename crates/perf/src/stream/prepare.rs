@@ -137,3 +137,74 @@ fn refused<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> SocketError 
 }
 
 const UDP_ROOM: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+    use std::net::Ipv6Addr;
+
+    fn prepared(domain: Domain, options: &TestOptions) -> Result<Socket, SocketError> {
+        let kind = match options.protocol {
+            Protocol::Tcp => Type::STREAM,
+            Protocol::Udp => Type::DGRAM,
+        };
+        let socket = Socket::new(domain, kind, None).unwrap();
+        on_unconnected(&socket, options, domain == Domain::IPV6).map(|()| socket)
+    }
+
+    #[test]
+    fn a_socket_has_what_was_asked_for() {
+        let options = TestOptions {
+            window: Some(Bytes::kib(64)),
+            mss: Some(1200),
+            no_delay: true,
+            congestion: Some("reno".to_owned()),
+            type_of_service: 0x20,
+            dont_fragment: true,
+            kernel_rate: Some(Rate::from_mbit(100_000)),
+            ..TestOptions::default()
+        };
+        let socket = prepared(Domain::IPV4, &options).unwrap();
+        assert!(socket.send_buffer_size().unwrap() >= 64 << 10);
+        assert!(socket.recv_buffer_size().unwrap() >= 64 << 10);
+        assert!(socket.tcp_nodelay().unwrap());
+        assert_eq!(tcp::congestion_control_of(&socket).unwrap(), "reno");
+        assert_eq!(socket.tos_v4().unwrap(), 0x20);
+        assert_eq!(sockopt::ip_mtu_discover(&socket).unwrap(), Ipv4PathMtuDiscovery::DO);
+        let pacing = tcp::of_socket(&socket).unwrap().max_pacing_rate;
+        assert_eq!(pacing, Some(Rate::from_mbit(100_000)));
+    }
+
+    #[test]
+    fn ipv6_has_options_of_its_own() {
+        let options = TestOptions {
+            type_of_service: 0x40,
+            flow_label: Some(0x12345),
+            dont_fragment: true,
+            ..TestOptions::default()
+        };
+        let Ok(socket) = Socket::new(Domain::IPV6, Type::STREAM, None) else {
+            eprintln!("SKIPPED: no IPv6 here");
+            return;
+        };
+        on_unconnected(&socket, &options, true).unwrap();
+        assert_eq!(sockopt::ipv6_tclass(&socket).unwrap(), 0x40);
+        let address = SocketAddr::from((Ipv6Addr::LOCALHOST, 5201));
+        let SocketAddr::V6(labelled) = flow_labelled(address, &options) else { unreachable!() };
+        assert_eq!(labelled.flowinfo().to_ne_bytes(), [0, 1, 0x23, 0x45]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_to_do() {
+        let refused = |options| prepared(Domain::IPV4, &options).map(drop).unwrap_err().to_string();
+        let window = Some(Bytes::new(1 << 30));
+        let text = refused(TestOptions { window, ..TestOptions::default() });
+        assert!(text.contains("raise net.core.wmem_max"), "{text}");
+        let text = refused(TestOptions { flow_label: Some(1), ..TestOptions::default() });
+        assert!(text.contains("-6"), "{text}");
+        let congestion = Some("no-such-thing".to_owned());
+        let text = refused(TestOptions { congestion, ..TestOptions::default() });
+        assert!(text.contains("no-such-thing"), "{text}");
+    }
+}

@@ -242,3 +242,6 @@ impl Jitter {
 fn place(number: u64) -> (usize, u64) {
     ((number % WINDOW / 64) as usize, 1 << (number % 64))
 }
+
+#[cfg(test)]
+mod tests;

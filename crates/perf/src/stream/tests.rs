@@ -1,0 +1,246 @@
+use super::*;
+use crate::options::Amount;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::time::Duration;
+use units::{Bytes, Rate, Span};
+
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (client, listener.accept().unwrap().0)
+}
+
+fn udp_pair() -> (UdpSocket, UdpSocket) {
+    let one = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    one.connect(other.local_addr().unwrap()).unwrap();
+    other.connect(one.local_addr().unwrap()).unwrap();
+    (one, other)
+}
+
+fn start(sends: bool, sockets: Vec<DataSocket>, options: &TestOptions) -> Running {
+    let opened = (1..).zip(sockets).map(|(id, socket)| Opened { id, sends, socket }).collect();
+    Running::start(opened, options, None, Stop::default()).unwrap()
+}
+
+/// Both ends of `count` streams over TCP.
+fn tcp_ends(count: usize, options: &TestOptions) -> (Running, Running) {
+    let (clients, servers): (Vec<_>, Vec<_>) = (0..count)
+        .map(|_| tcp_pair())
+        .map(|(client, server)| (DataSocket::Tcp(client), DataSocket::Tcp(server)))
+        .unzip();
+    (start(true, clients, options), start(false, servers, options))
+}
+
+fn udp_ends(options: &TestOptions) -> (Running, Running) {
+    let (client, server) = udp_pair();
+    for socket in [&client, &server] {
+        on_unconnected(socket, options, false).unwrap();
+    }
+    let sender = start(true, vec![DataSocket::Udp(client)], options);
+    (sender, start(false, vec![DataSocket::Udp(server)], options))
+}
+
+/// Until it is so. A test that hangs here says which by its name.
+fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn sum(snapshots: &[StreamSnapshot]) -> u64 {
+    snapshots.iter().map(|snapshot| snapshot.bytes.count()).sum()
+}
+
+#[test]
+fn nothing_moves_before_the_gate_opens() {
+    let (sender, receiver) = tcp_ends(1, &TestOptions::default());
+    receiver.go();
+    assert_eq!(sum(&sender.snapshot()), 0);
+    assert_eq!(sum(&sender.finish()), 0);
+    assert_eq!(sum(&receiver.finish()), 0);
+}
+
+#[test]
+fn streams_share_a_budget_of_whole_blocks_and_all_of_it_comes() {
+    for zero_copy in [false, true] {
+        let options = TestOptions {
+            amount: Amount::Bytes(10_000_001),
+            block: Some(Bytes::new(100_000)),
+            zero_copy,
+            skip_receive_copy: zero_copy,
+            ..TestOptions::default()
+        };
+        let (sender, receiver) = tcp_ends(3, &options);
+        receiver.go();
+        sender.go();
+        until(|| sender.is_spent() && sender.is_delivered());
+        assert_eq!(sum(&sender.finish()), 10_100_000);
+        until(|| receiver.failure().is_some() && sum(&receiver.snapshot()) == 10_100_000);
+        assert_eq!(receiver.failure().map(|failure| failure.ending), Some(Ending::Closed));
+    }
+}
+
+#[test]
+fn what_is_forgotten_is_kept_apart_and_no_byte_is_lost_between() {
+    let (sender, receiver) = tcp_ends(2, &TestOptions::default());
+    receiver.go();
+    sender.go();
+    until(|| sum(&receiver.snapshot()) > 1_000_000);
+    sender.forget();
+    receiver.forget();
+    let both = |snapshots: &[StreamSnapshot]| {
+        sum(snapshots) + snapshots.iter().map(|s| s.omitted.bytes.count()).sum::<u64>()
+    };
+    until(|| sum(&receiver.snapshot()) > 1_000_000);
+    sender.stop_sending();
+    until(|| sender.streams.iter().all(|stream| stream.thread.as_ref().unwrap().is_finished()));
+    let sent = sender.finish();
+    until(|| both(&receiver.snapshot()) == both(&sent));
+    let received = receiver.finish();
+    assert!(sent.iter().chain(&received).all(|stream| stream.omitted.bytes.count() > 0));
+}
+
+#[test]
+fn a_sender_that_nobody_reads_from_ends_all_the_same() {
+    let (client, server) = tcp_pair();
+    let sender = start(true, vec![DataSocket::Tcp(client)], &TestOptions::default());
+    sender.go();
+    until(|| sum(&sender.snapshot()) > 0);
+    assert!(sum(&sender.finish()) > 0);
+    drop(server);
+}
+
+#[test]
+fn a_receiver_that_nobody_sends_to_ends_all_the_same() {
+    let options = TestOptions { protocol: Protocol::Udp, ..TestOptions::default() };
+    for (socket, options) in [
+        (DataSocket::Tcp(tcp_pair().0), TestOptions::default()),
+        (DataSocket::Udp(udp_pair().0), options),
+    ] {
+        let receiver = start(false, vec![socket], &options);
+        receiver.go();
+        receiver.finish();
+    }
+    let (client, _server) = tcp_pair();
+    let receiver = start(false, vec![DataSocket::Tcp(client)], &TestOptions::default());
+    receiver.go();
+    assert_eq!(receiver.finish()[0].bytes.count(), 0);
+}
+
+#[test]
+fn a_reset_is_told_as_one() {
+    let (client, server) = tcp_pair();
+    socket2::SockRef::from(&server).set_linger(Some(Duration::ZERO)).unwrap();
+    let receiver = start(false, vec![DataSocket::Tcp(client)], &TestOptions::default());
+    receiver.go();
+    drop(server);
+    until(|| receiver.failure().is_some());
+    let failure = receiver.failure().unwrap();
+    assert_eq!(failure.ending, Ending::Reset);
+    assert_eq!(failure.to_string(), "stream 1: the data connection was reset");
+}
+
+#[test]
+fn a_call_to_stop_ends_the_sending() {
+    let (client, server) = tcp_pair();
+    let stop = Stop::default();
+    let opened = vec![Opened { id: 1, sends: true, socket: DataSocket::Tcp(client) }];
+    let sender = Running::start(opened, &TestOptions::default(), Some(0), stop.clone()).unwrap();
+    sender.go();
+    stop.call();
+    until(|| sender.streams[0].thread.as_ref().unwrap().is_finished());
+    assert_eq!(sender.failure(), None);
+    drop(server);
+}
+
+#[test]
+fn datagrams_are_numbered_cut_apart_and_counted() {
+    for (wide, block) in [(false, 16), (true, 200), (true, 1000), (false, 20_000)] {
+        let options = TestOptions {
+            protocol: Protocol::Udp,
+            amount: Amount::Blocks(100),
+            block: Some(Bytes::new(block)),
+            // So fast that several are due at once.
+            rate: Some(Rate::from_mbit(200)),
+            burst: 10,
+            udp_wide_counters: wide,
+            ..TestOptions::default()
+        };
+        let (sender, receiver) = udp_ends(&options);
+        receiver.go();
+        sender.go();
+        until(|| sender.is_spent());
+        let sent = sender.finish()[0];
+        assert!(sent.bytes.count() >= 100 * block);
+        let count = sent.datagrams.unwrap().count;
+        until(|| receiver.snapshot()[0].datagrams.unwrap().count == count);
+        let received = receiver.finish()[0];
+        let datagrams = received.datagrams.unwrap();
+        assert_eq!((datagrams.received, datagrams.lost, datagrams.reordered), (count, 0, 0));
+        assert_eq!(received.bytes, sent.bytes);
+    }
+}
+
+#[test]
+fn headers_come_whole_where_the_data_is_not_copied() {
+    let options = TestOptions {
+        protocol: Protocol::Udp,
+        amount: Amount::Blocks(20),
+        block: Some(Bytes::new(1000)),
+        skip_receive_copy: true,
+        ..TestOptions::default()
+    };
+    let (sender, receiver) = udp_ends(&options);
+    receiver.go();
+    sender.go();
+    until(|| receiver.snapshot()[0].bytes.count() >= 20_000);
+    assert_eq!(sum(&sender.snapshot()), sum(&receiver.snapshot()));
+}
+
+#[test]
+fn a_peer_short_of_the_budget_is_given_more() {
+    let options = TestOptions { amount: Amount::Blocks(2), ..TestOptions::default() };
+    let (sender, receiver) = tcp_ends(1, &options);
+    receiver.go();
+    sender.go();
+    until(|| sum(&receiver.snapshot()) >= 3 * 128 * 1024);
+}
+
+#[test]
+fn small_datagrams_have_no_room_for_a_header() {
+    let options = TestOptions {
+        protocol: Protocol::Udp,
+        block: Some(Bytes::new(15)),
+        ..TestOptions::default()
+    };
+    let error = Running::start(Vec::new(), &options, None, Stop::default()).unwrap_err();
+    assert!(error.is_misuse(), "{error}");
+}
+
+#[test]
+fn what_is_omitted_of_datagrams_is_counted_too() {
+    let options = TestOptions {
+        protocol: Protocol::Udp,
+        block: Some(Bytes::new(100)),
+        rate: Some(Rate::from_mbit(8)),
+        omit: Span::from_secs(1),
+        ..TestOptions::default()
+    };
+    let (sender, receiver) = udp_ends(&options);
+    receiver.go();
+    sender.go();
+    until(|| receiver.snapshot()[0].bytes.count() > 1000);
+    receiver.forget();
+    sender.forget();
+    until(|| receiver.snapshot()[0].bytes.count() > 1000);
+    let sent = sender.finish()[0];
+    let all = |snapshot: &StreamSnapshot| {
+        snapshot.omitted.datagrams.unwrap().count + snapshot.datagrams.unwrap().count
+    };
+    until(|| all(&receiver.snapshot()[0]) == all(&sent));
+    let received = receiver.finish()[0];
+    assert_eq!(received.omitted.datagrams.unwrap().lost, 0);
+    assert_eq!(received.datagrams.unwrap().lost, 0);
+    assert_eq!(received.bytes.count(), received.datagrams.unwrap().count * 100);
+}
