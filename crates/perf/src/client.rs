@@ -1,9 +1,9 @@
 //! The client: opens a test, runs its end of it, and tells what both ends saw.
 
-mod dial;
-mod handshake;
+pub(crate) mod dial;
+pub(crate) mod handshake;
 mod offer;
-mod resolve;
+pub(crate) mod resolve;
 mod server_error;
 mod streams;
 
@@ -14,7 +14,7 @@ use crate::observe::cpu::CpuOf;
 use crate::observe::{LatencyPlan, Observer, Plan};
 use crate::options::{ClientOptions, Protocol, TestOptions};
 use crate::session::{Account, Halt, Session, Setup};
-use handshake::{Agreed, agree, expect, refusal, unexpected};
+use handshake::{Agreed, agree, expect, introduce, refusal, unexpected};
 use offer::Offer;
 use serde_json::Map;
 use socket2::SockRef;
@@ -37,7 +37,7 @@ pub fn run(
     outcome
 }
 
-/// One side of a control connection that stands.
+/// This side of a control connection to a server that waits for the parameters.
 #[derive(Debug)]
 struct Client<'a> {
     options: &'a ClientOptions,
@@ -55,16 +55,19 @@ impl<'a> Client<'a> {
         let addresses = resolve::addresses(options, deadline, stop)?;
         let socket = dial::control(options, &addresses, deadline, stop)?;
         let remote = socket.peer_addr().map_err(|e| PerfError::system("connecting", e))?;
-        let mss = SockRef::from(&socket).tcp_mss().ok().filter(|mss| *mss > 0);
-        let control =
+        let mut control =
             Control::new(socket, remote.to_string(), options.connect_timeout, stop.clone())?;
-        Ok(Self { options, stop, control, cookie: Cookie::random(), remote, mss })
+        let cookie = Cookie::random();
+        introduce(&mut control, &cookie, options.connect_timeout, stop)?;
+        // iperf3 too looks when something has been sent: a first window may make the kernel's guess
+        // smaller.
+        let mss = SockRef::from(control.socket()).tcp_mss().ok().filter(|mss| *mss > 0);
+        Ok(Self { options, stop, control, cookie, remote, mss })
     }
 
     fn measure(mut self, audience: &mut dyn Audience) -> Result<Ended, PerfError> {
         let test = self.test();
-        let patience = (self.options.connect_timeout, self.stop);
-        let agreed = agree(&mut self.control, &self.cookie, &test, Map::new(), patience)?;
+        let agreed = agree(&mut self.control, &test, Map::new())?;
         let offer = agreed.offer.as_ref().map(Offer::read);
         let mut observer = Observer::begin(self.plan(&agreed, offer.as_ref()));
         // The server waits for streams meanwhile, and nothing else is under way.

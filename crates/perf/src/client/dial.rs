@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The control connection, to the first of `addresses` that takes it. What is left of the time is
 /// shared among those that are left, so that a silent one does not hide a living one.
-pub(super) fn control(
+pub(crate) fn control(
     options: &ClientOptions,
     addresses: &[SocketAddr],
     deadline: Instant,
@@ -38,7 +38,7 @@ pub(super) fn control(
 }
 
 /// A socket of this client, bound where it was told: to a device, an address, a port.
-pub(super) fn socket(
+pub(crate) fn socket(
     options: &ClientOptions,
     remote: SocketAddr,
     kind: Type,
@@ -76,7 +76,7 @@ pub(super) fn socket(
 }
 
 /// Connects, hears a call to stop meanwhile, and says what came in the way.
-pub(super) fn connect(
+pub(crate) fn connect(
     socket: Socket,
     options: &ClientOptions,
     remote: SocketAddr,

@@ -21,17 +21,24 @@ pub(super) struct Agreed {
     pub(super) warnings: Vec<String>,
 }
 
-/// From the cookie to the server's wish for streams. `wishes` go to a server that is ours.
-pub(super) fn agree(
+/// From the cookie to the server's question what is to be tested.
+pub(super) fn introduce(
     control: &mut Control,
     cookie: &Cookie,
-    test: &TestOptions,
-    wishes: Map<String, Value>,
-    (patience, stop): (Duration, &Stop),
-) -> Result<Agreed, PerfError> {
+    patience: Duration,
+    stop: &Stop,
+) -> Result<(), PerfError> {
     control.send_cookie(cookie)?;
     greeted(control, patience, stop)?;
-    expect(control, State::ExchangeParameters, OPENING)?;
+    expect(control, State::ExchangeParameters, OPENING)
+}
+
+/// From the parameters to the server's wish for streams. `wishes` go to a server that is ours.
+pub(super) fn agree(
+    control: &mut Control,
+    test: &TestOptions,
+    wishes: Map<String, Value>,
+) -> Result<Agreed, PerfError> {
     let mut ours = wishes;
     ours.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
     let parameters = Parameters { weir: Some(Value::Object(ours)), ..Parameters::of(test) };
@@ -48,7 +55,7 @@ pub(super) fn agree(
 }
 
 /// Waits for `wanted`; whatever else comes is an error in words.
-pub(super) fn expect(
+pub(crate) fn expect(
     control: &mut Control,
     wanted: State,
     doing: &'static str,
@@ -60,13 +67,13 @@ pub(super) fn expect(
 }
 
 /// The next state, unless it says that the server gave up.
-pub(super) fn next(control: &mut Control, doing: &'static str) -> Result<State, PerfError> {
+pub(crate) fn next(control: &mut Control, doing: &'static str) -> Result<State, PerfError> {
     let state = control.receive_state(doing)?;
     refusal(control, state).map_or(Ok(state), Err)
 }
 
 /// What the server meant, if `state` is its way to refuse or to end.
-pub(super) fn refusal(control: &mut Control, state: State) -> Option<PerfError> {
+pub(crate) fn refusal(control: &mut Control, state: State) -> Option<PerfError> {
     let peer = || control.peer().to_owned();
     match state {
         State::AccessDenied => Some(PerfError::Busy { peer: peer() }),
@@ -82,7 +89,7 @@ pub(super) fn refusal(control: &mut Control, state: State) -> Option<PerfError> 
     }
 }
 
-pub(super) fn unexpected(control: &Control, state: State) -> PerfError {
+pub(crate) fn unexpected(control: &Control, state: State) -> PerfError {
     PerfError::NotIperf {
         peer: control.peer().to_owned(),
         saw: format!("it went on to {state:?} out of turn"),
@@ -90,7 +97,7 @@ pub(super) fn unexpected(control: &Control, state: State) -> PerfError {
 }
 
 /// Looks at the first bytes without taking them: servers of other protocols introduce themselves.
-fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Result<(), PerfError> {
+pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Result<(), PerfError> {
     let deadline = Instant::now() + patience;
     while !ready(control.socket().as_fd(), PollFlags::IN, TURN)? {
         if stop.is_called() || Instant::now() >= deadline {

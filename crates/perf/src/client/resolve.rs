@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// The addresses the server may have, in the order to try them.
-pub(super) fn addresses(
+pub(crate) fn addresses(
     options: &ClientOptions,
     deadline: Instant,
     stop: &Stop,
