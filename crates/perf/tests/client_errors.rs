@@ -1,0 +1,370 @@
+//! Whatever comes in a client's way ends as one clear sentence, in the time asked for.
+
+mod scripted;
+
+use host::Namespace;
+use perf::PerfError;
+use perf::client::run;
+use perf::event::{Audience, Event, Stop};
+use perf::options::{Amount, ClientOptions, Direction, Family, Protocol, TestOptions};
+use scripted::{After, Server, Step};
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+use units::Span;
+
+/// What was told, by name.
+#[derive(Debug, Default)]
+struct Told(Vec<&'static str>);
+
+impl Audience for Told {
+    fn event(&mut self, event: &Event<'_>) {
+        self.0.push(match event {
+            Event::Listening(_) => "listening",
+            Event::Started(_) => "started",
+            Event::Idle(_) => "idle",
+            Event::Interval(_) => "interval",
+            Event::Ended(_) => "ended",
+            Event::Failed(_) => "failed",
+        });
+    }
+}
+
+fn options(host: &str, port: u16) -> ClientOptions {
+    ClientOptions {
+        host: host.to_owned(),
+        port,
+        interval: Span::ZERO,
+        probes: false,
+        idle_probe: Span::ZERO,
+        test: TestOptions { amount: Amount::Time(Span::from_millis(50)), ..TestOptions::default() },
+        ..ClientOptions::default()
+    }
+}
+
+fn hurried(port: u16) -> ClientOptions {
+    let short = Duration::from_millis(400);
+    ClientOptions { connect_timeout: short, receive_timeout: short, ..options("127.0.0.1", port) }
+}
+
+fn failure(options: &ClientOptions) -> PerfError {
+    let mut told = Told::default();
+    let error = run(options, &Stop::default(), &mut told).unwrap_err();
+    assert_eq!(told.0.last(), Some(&"failed"), "{error}");
+    let sentence = error.to_string();
+    assert!(!sentence.contains('\n') && sentence.len() < 300, "{sentence}");
+    assert!(!error.is_misuse(), "{sentence}");
+    error
+}
+
+/// Takes one connection, lets `serve` have it, and tells the port.
+fn one_connection(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || serve(listener.accept().unwrap().0));
+    port
+}
+
+#[test]
+fn nobody_listens() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let error = failure(&options("127.0.0.1", port));
+    assert!(matches!(error, PerfError::Refused { .. }), "{error}");
+    assert!(error.to_string().contains("start `weir perf server` or `iperf3 -s`"));
+}
+
+#[test]
+fn a_name_that_nobody_knows() {
+    let error = failure(&options("no-such-name.invalid", 5201));
+    assert!(matches!(error, PerfError::NoAddress { .. }), "{error}");
+    assert!(error.to_string().starts_with("no-such-name.invalid has no address"));
+}
+
+#[test]
+fn an_address_of_the_wrong_family() {
+    for (host, family) in [("127.0.0.1", Family::V6), ("::1", Family::V4)] {
+        let error = failure(&ClientOptions { family: Some(family), ..options(host, 5201) });
+        assert!(matches!(error, PerfError::NoAddress { .. }), "{error}");
+    }
+    let bind = Some("127.0.0.1".parse().unwrap());
+    let error = failure(&ClientOptions { bind, ..options("::1", 5201) });
+    assert!(error.to_string().contains("--bind is IPv4, and ::1 is IPv6"), "{error}");
+}
+
+#[test]
+fn an_address_or_interface_that_is_not_here() {
+    let bind = Some("192.0.2.77".parse().unwrap());
+    let error = failure(&ClientOptions { bind, ..options("127.0.0.1", 5201) });
+    assert!(error.to_string().contains("192.0.2.77 of --bind is no address of this machine"));
+    let bind_device = Some("nodevice0".to_owned());
+    let error = failure(&ClientOptions { bind_device, ..options("127.0.0.1", 5201) });
+    assert!(error.to_string().contains("there is no interface nodevice0"), "{error}");
+}
+
+#[test]
+fn a_server_of_another_kind() {
+    let port = one_connection(|mut socket| {
+        socket.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n").unwrap();
+        let _ = socket.read(&mut [0; 64]);
+    });
+    let error = failure(&options("127.0.0.1", port)).to_string();
+    assert!(
+        error.ends_with("does not speak iperf3's protocol: it answers `SSH-2.0-OpenSSH_9.2p1`")
+    );
+    let port = one_connection(|mut socket| {
+        let _ = socket.read(&mut [0; 64]);
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n<html>").unwrap();
+    });
+    let error = failure(&options("127.0.0.1", port)).to_string();
+    assert!(error.ends_with("it answers `HTTP/1.1 400 Bad Request`"), "{error}");
+}
+
+#[test]
+fn a_server_that_accepts_and_never_speaks() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let error = failure(&hurried(listener.local_addr().unwrap().port()));
+    let PerfError::Silent { within, .. } = error else { panic!("{error}") };
+    assert_eq!(within, Duration::from_millis(400));
+    assert!(error.to_string().contains("something else may listen there"), "{error}");
+}
+
+#[test]
+fn a_busy_server() {
+    let server = Server::start(vec![Step::Cookie, Step::State(-1)], After::Die);
+    let error = failure(&options("127.0.0.1", server.port()));
+    assert!(matches!(error, PerfError::Busy { .. }), "{error}");
+}
+
+#[test]
+fn a_server_that_says_what_is_wrong() {
+    let server = Server::start(
+        vec![Step::Cookie, Step::State(9), Step::ReadJson, Step::Error(27, 0)],
+        After::Die,
+    );
+    let error = failure(&options("127.0.0.1", server.port()));
+    assert!(matches!(error, PerfError::PeerFailed { .. }), "{error}");
+    assert!(error.to_string().ends_with("ask for less with --bitrate"), "{error}");
+}
+
+#[test]
+fn a_server_that_dies_in_any_state() {
+    for steps in scripted::prefixes() {
+        let server = Server::start(steps.clone(), After::Die);
+        let error = failure(&options("127.0.0.1", server.port()));
+        assert!(matches!(error, PerfError::Gone { .. }), "after {steps:?}: {error}");
+    }
+}
+
+#[test]
+fn a_server_that_hangs_in_any_state() {
+    for steps in scripted::prefixes() {
+        let server = Server::start(steps.clone(), After::Hang);
+        let error = failure(&hurried(server.port()));
+        assert!(matches!(error, PerfError::Silent { .. }), "after {steps:?}: {error}");
+    }
+}
+
+#[test]
+fn the_whole_script_is_a_test_that_succeeds() {
+    let server = Server::start(scripted::whole(), After::Hang);
+    let mut told = Told::default();
+    run(&options("127.0.0.1", server.port()), &Stop::default(), &mut told).unwrap();
+    assert_eq!(told.0, ["started", "ended"]);
+}
+
+#[test]
+fn words_out_of_turn_and_absurd_lengths() {
+    let server = Server::start(vec![Step::Cookie, Step::State(13)], After::Hang);
+    let error = failure(&options("127.0.0.1", server.port()));
+    assert!(matches!(error, PerfError::NotIperf { .. }), "{error}");
+    let mut steps = scripted::whole();
+    let results = steps.iter().position(|step| *step == Step::Results).unwrap();
+    steps.truncate(results);
+    steps.push(Step::Raw(vec![0x7f, 0xff, 0xff, 0xff, b'{']));
+    let server = Server::start(steps, After::Hang);
+    let error = failure(&options("127.0.0.1", server.port()));
+    assert!(error.to_string().contains("2147483647 bytes was announced"), "{error}");
+}
+
+#[test]
+fn a_server_that_is_ended_says_so() {
+    let mut steps = scripted::running();
+    steps.push(Step::State(11));
+    let server = Server::start(steps, After::Hang);
+    let mut told = Told::default();
+    let error = run(&options("127.0.0.1", server.port()), &Stop::default(), &mut told).unwrap_err();
+    assert!(matches!(error, PerfError::EndedByPeer { .. }), "{error}");
+    assert_eq!(told.0, ["started", "ended", "failed"]);
+}
+
+#[test]
+fn a_call_to_stop_ends_the_test_and_tells_what_was_measured() {
+    let mut steps = scripted::running();
+    steps.push(Step::Expect(12));
+    let server = Server::start(steps, After::Die);
+    let mut endless = options("127.0.0.1", server.port());
+    endless.test.amount = Amount::Time(Span::from_secs(600));
+    let stop = Stop::default();
+    let mut told = StopsOnce { told: Told::default(), stop: stop.clone() };
+    let error = run(&endless, &stop, &mut told).unwrap_err();
+    assert!(matches!(error, PerfError::Interrupted), "{error}");
+    assert_eq!(told.told.0, ["started", "ended", "failed"]);
+    server.has_done_all();
+}
+
+#[derive(Debug)]
+struct StopsOnce {
+    told: Told,
+    stop: Stop,
+}
+
+impl Audience for StopsOnce {
+    fn event(&mut self, event: &Event<'_>) {
+        self.told.event(event);
+        if matches!(event, Event::Started(_)) {
+            let stop = self.stop.clone();
+            // After the words that follow the start.
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(200));
+                stop.call();
+            });
+        }
+    }
+}
+
+#[test]
+fn firewalls() {
+    let Some(namespace) = namespace() else { return };
+    if Command::new("nft").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: nft is not installed (Debian: nftables)");
+        return;
+    }
+    filter(&namespace, "tcp dport 5201 drop");
+    filter(&namespace, "tcp dport 5202 reject with icmpx type admin-prohibited");
+    filter(&namespace, "udp dport 5203 drop");
+    filter(&namespace, "udp dport 5204 reject with icmpx type admin-prohibited");
+    let outcomes = namespace.run(|| {
+        let listeners = [5201, 5202].map(|port| TcpListener::bind(("127.0.0.1", port)).unwrap());
+        let servers = [5203, 5204].map(|port| {
+            let steps = vec![Step::Cookie, Step::State(9), Step::ReadJson, Step::State(10)];
+            let datagrams = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+            (Server::start_at(port, steps, After::Hang), datagrams)
+        });
+        let udp = |port| {
+            let mut options = hurried(port);
+            options.test.protocol = Protocol::Udp;
+            options
+        };
+        let outcomes = [hurried(5201), hurried(5202), udp(5203), udp(5204)];
+        let outcomes = outcomes.map(|options| failure(&options));
+        drop((listeners, servers));
+        Ok(outcomes)
+    });
+    let [dropped, rejected, udp_dropped, udp_rejected] = outcomes.unwrap();
+    let PerfError::NoAnswer { within, .. } = &dropped else { panic!("{dropped}") };
+    assert_eq!(*within, Duration::from_millis(400));
+    assert!(dropped.to_string().contains("a firewall drops"), "{dropped}");
+    assert!(matches!(rejected, PerfError::Unreachable { .. }), "{rejected}");
+    assert!(rejected.to_string().contains("rejects it"), "{rejected}");
+    assert!(udp_dropped.to_string().contains("a firewall may drop UDP"), "{udp_dropped}");
+    assert!(udp_rejected.to_string().contains("a firewall rejects UDP"), "{udp_rejected}");
+}
+
+#[test]
+fn a_network_that_is_not_there() {
+    let Some(namespace) = namespace() else { return };
+    let error = namespace.run(|| Ok(failure(&options("192.0.2.1", 5201)))).unwrap();
+    assert!(error.to_string().contains("no route there"), "{error}");
+}
+
+/// A real server, killed while it works.
+#[test]
+fn an_iperf3_that_is_killed() {
+    let Some(namespace) = namespace() else { return };
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let outcome = namespace.run(|| {
+            let mut options = options("127.0.0.1", 5201);
+            options.test.amount = Amount::Time(Span::from_secs(600));
+            options.test.direction = direction;
+            options.test.rate = Some(units::Rate::from_mbit(10));
+            options.interval = Span::from_millis(100);
+            let Some(server) = Iperf3::start() else { return Ok(None) };
+            let mut told = Kills { told: Told::default(), server };
+            let error = run(&options, &Stop::default(), &mut told).unwrap_err();
+            Ok(Some((error, told.told.0)))
+        });
+        let Some((error, told)) = outcome.unwrap() else { return };
+        assert!(matches!(error, PerfError::Gone { .. }), "{error}");
+        assert!(told.contains(&"interval") && told.ends_with(&["ended", "failed"]), "{told:?}");
+    }
+}
+
+#[derive(Debug)]
+struct Kills {
+    told: Told,
+    server: Iperf3,
+}
+
+impl Audience for Kills {
+    fn event(&mut self, event: &Event<'_>) {
+        self.told.event(event);
+        if matches!(event, Event::Interval(_)) {
+            self.server.0.kill().unwrap();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Iperf3(Child);
+
+impl Iperf3 {
+    /// Waits until it listens.
+    fn start() -> Option<Self> {
+        let mut command = Command::new("iperf3");
+        command.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            eprintln!("SKIPPED: iperf3 is not installed");
+            return None;
+        };
+        let mut output = child.stdout.take().unwrap();
+        let mut said = String::new();
+        while !said.contains("listening") {
+            let mut bytes = [0; 256];
+            let count = output.read(&mut bytes).unwrap();
+            assert!(count > 0, "iperf3 ended: {said}");
+            said += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        // Whoever writes to a pipe without a reader dies.
+        thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        Some(Self(child))
+    }
+}
+
+impl Drop for Iperf3 {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn namespace() -> Option<Namespace> {
+    let namespace = Namespace::create("client-errors");
+    namespace.inspect_err(|error| eprintln!("SKIPPED: no network namespace: {error}")).ok()
+}
+
+fn filter(namespace: &Namespace, rule: &str) {
+    let script = format!(
+        "add table inet weir\n\
+         add chain inet weir input {{ type filter hook input priority 0; }}\n\
+         add rule inet weir input {rule}\n"
+    );
+    let done = namespace.run(|| {
+        let nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn();
+        let mut nft = nft.unwrap();
+        nft.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        Ok(nft.wait().unwrap().success())
+    });
+    assert!(done.unwrap(), "{rule}");
+}
