@@ -4,7 +4,7 @@ use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use perf::PerfError;
-use perf::event::{Audience, Stop};
+use perf::event::{Audience, Event, Stop};
 use perf::options::{Amount, ClientOptions, Direction, Family, PORT, Protocol, TestOptions};
 use perf::output::{Json, JsonStream, Look, RateUnit, Text};
 use std::io::{self, Stdout};
@@ -198,8 +198,21 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
         let mut lines = JsonStream::new(out).stopping(stop.clone());
         return ended(run_for(&options, &stop, &mut lines), lines.finish());
     }
-    let mut text = Text::new(out, arguments.output.look()).stopping(stop.clone());
-    ended(run_for(&options, &stop, &mut text), text.finish())
+    let text = Text::new(out, arguments.output.look()).stopping(stop.clone());
+    let mut text = WithoutFailure(text);
+    ended(run_for(&options, &stop, &mut text), text.0.finish())
+}
+
+/// Text for a person, who hears of a failure where every verb tells it: on standard error.
+#[derive(Debug)]
+struct WithoutFailure(Text<Stdout>);
+
+impl Audience for WithoutFailure {
+    fn event(&mut self, event: &Event<'_>) {
+        if !matches!(event, Event::Failed(_)) {
+            self.0.event(event);
+        }
+    }
 }
 
 fn run_for(
