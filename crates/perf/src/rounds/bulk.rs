@@ -1,7 +1,9 @@
 //! Messages over TCP as fast as they go, netperf's TCP_STREAM.
 
-use super::patience::Patience;
+use super::heat::{StartLine, Tally};
+use super::patience::{Broken, Patience};
 use super::serve::Arrivals;
+use super::wire::Order;
 use std::io::Read;
 use std::net::TcpStream;
 use std::time::Instant;
@@ -14,6 +16,23 @@ pub(super) fn drain(socket: &TcpStream, patience: Patience<'_>, arrivals: &Arriv
         arrivals.add(0, count as u64);
         arrivals.span(now, now);
     }
+}
+
+/// The client's end: a write for each message.
+pub(super) fn pour(
+    socket: &TcpStream,
+    order: &Order,
+    patience: Patience<'_>,
+    line: &StartLine,
+) -> Result<Tally, Broken> {
+    let message = vec![0; order.request as usize];
+    let (mut tally, until) = line.cross(Ok(()), patience)?;
+    while tally.ended < until && !patience.is_over() {
+        patience.send(socket, &message)?;
+        tally.send(order.request);
+    }
+    tally.ended = Instant::now();
+    Ok(tally)
 }
 
 const BUFFER: usize = 128 * 1024;

@@ -1,76 +1,184 @@
 use super::wire::{WireCore, WireCpu};
-use probe::cpu::CpuSnapshot;
-use probe::process::{CpuTime, Thread};
+use crate::event::{CoreUse, CpuUse};
+use crate::observe::cpu::{Counted, CpuAccount, CpuOf, CpuWatch};
+use probe::clock;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use units::{Span, Time};
 
-/// CPU time of the threads of one measurement. An end may carry others at the same time, so that the
-/// process's own would not do.
-#[derive(Debug, Default)]
-pub(super) struct WorkerCpu(Mutex<CpuTime>);
-
-impl WorkerCpu {
-    /// Runs `work` on the calling thread, pinned if asked, and counts what it took.
-    pub(super) fn of<T>(&self, affinity: Option<usize>, work: impl FnOnce() -> T) -> T {
-        if let Some(cpu) = affinity {
-            pin(cpu);
-        }
-        let before = Thread::own().ok();
-        let done = work();
-        let spent = before.zip(Thread::own().ok()).and_then(|(before, now)| now.since(&before));
-        if let Some(spent) = spent {
-            let mut sum = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            *sum = sum.plus(&spent.cpu);
-        }
-        done
-    }
-
-    /// With what the machine did meanwhile. The threads must have ended.
-    pub(super) fn beside(&self, machine: WireCpu) -> WireCpu {
-        let sum = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        WireCpu {
-            user: sum.user.secs_f64(),
-            system: sum.system.secs_f64(),
-            total: sum.total().secs_f64(),
-            ..machine
-        }
-    }
+/// The CPU of one end over one measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cpu {
+    pub elapsed: Span,
+    /// Of the threads that worked on it, and of the machine's cores, in percent of a core.
+    pub used: CpuUse,
 }
 
-/// What the machine's cores do meanwhile, whoever they work for.
-#[derive(Debug)]
-pub(super) struct MachineCpu {
-    since: Instant,
-    before: Option<CpuSnapshot>,
-}
-
-impl MachineCpu {
-    pub(super) fn start() -> Self {
-        Self { since: Instant::now(), before: CpuSnapshot::read().ok() }
+impl Cpu {
+    /// Of the threads that worked on it.
+    pub fn threads(&self) -> Span {
+        self.of_percent(self.used.user + self.used.system)
     }
 
-    pub(super) fn spent(&self) -> WireCpu {
-        let elapsed = self.since.elapsed().as_secs_f64();
-        let cores = self.before.as_ref().zip(CpuSnapshot::read().ok());
-        let cores = cores.map(|(before, now)| now.since(before).cores).unwrap_or_default();
-        let cores = cores.into_iter().map(|(core, times)| WireCore {
-            core: core as u64,
-            busy: times.busy().secs_f64(),
-            softirq: times.softirq.secs_f64(),
+    /// Of the machine, whoever it worked for: what netperf's service demand counts.
+    pub fn machine(&self) -> Span {
+        self.of_percent(self.used.cores.iter().map(|core| core.busy).sum())
+    }
+
+    /// Of both measurements, one after the other.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let (a, b) = (self.elapsed.secs_f64(), other.elapsed.secs_f64());
+        let mix = |x: f64, y: f64| if a + b > 0.0 { (x * a + y * b) / (a + b) } else { 0.0 };
+        let cores = self.used.cores.iter().filter_map(|core| {
+            let other = other.used.cores.iter().find(|other| other.core == core.core)?;
+            let (busy, softirq) = (mix(core.busy, other.busy), mix(core.softirq, other.softirq));
+            Some(CoreUse { core: core.core, busy, softirq })
         });
-        WireCpu { elapsed, cores: cores.collect(), ..WireCpu::default() }
+        Self {
+            elapsed: self.elapsed + other.elapsed,
+            used: CpuUse {
+                user: mix(self.used.user, other.used.user),
+                system: mix(self.used.system, other.used.system),
+                cores: cores.collect(),
+            },
+        }
+    }
+
+    /// `None` if a peer told what cannot be.
+    pub(super) fn told(wire: &WireCpu) -> Option<Self> {
+        let percent = |value: f64, most: f64| value.is_finite() && (0.0..=most).contains(&value);
+        let possible = wire.elapsed.is_finite()
+            && (0.0..=MOST_SECONDS).contains(&wire.elapsed)
+            && percent(wire.user, MOST_PERCENT)
+            && percent(wire.system, MOST_PERCENT)
+            && wire
+                .cores
+                .iter()
+                .all(|core| percent(core.busy, 100.5) && percent(core.softirq, 100.5));
+        possible.then(|| Self {
+            elapsed: Span::from_secs_f64(wire.elapsed),
+            used: CpuUse {
+                user: wire.user,
+                system: wire.system,
+                cores: wire
+                    .cores
+                    .iter()
+                    .map(|core| CoreUse {
+                        core: core.core as usize,
+                        busy: core.busy,
+                        softirq: core.softirq,
+                    })
+                    .collect(),
+            },
+        })
+    }
+
+    pub(super) fn to_wire(&self) -> WireCpu {
+        let core = |core: &CoreUse| WireCore {
+            core: core.core as u64,
+            busy: core.busy,
+            softirq: core.softirq,
+        };
+        WireCpu {
+            elapsed: self.elapsed.secs_f64(),
+            user: self.used.user,
+            system: self.used.system,
+            cores: self.used.cores.iter().map(core).collect(),
+        }
+    }
+
+    fn of_percent(&self, percent: f64) -> Span {
+        Span::from_secs_f64(self.elapsed.secs_f64() * percent / 100.0)
     }
 }
 
-fn pin(cpu: usize) {
-    if cpu >= CpuSet::MAX_CPU {
-        return;
+/// Reads the CPU of this end while threads measure. It may serve others at the same time, so that
+/// the process's own time would not do.
+#[derive(Debug)]
+pub(super) struct CpuMeter {
+    began: Time,
+    machine: CpuWatch,
+}
+
+impl CpuMeter {
+    pub(super) fn start() -> Self {
+        let began = clock::now();
+        let machine = CpuWatch::begin(began, CpuOf::Threads, CpuAccount::default(), false);
+        Self { began, machine }
     }
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    // Whoever gave the number has checked it; a core that went offline since is no reason to fail.
-    if let Err(error) = sched_setaffinity(None, &set) {
-        tracing::warn!("a thread could not be pinned to CPU {cpu}: {error}");
+
+    /// The measurement is over; its threads may still be about to end.
+    pub(super) fn stop(self) -> Cpu {
+        let now = clock::now();
+        Cpu { elapsed: now.since(self.began), used: self.machine.used(now) }
+    }
+}
+
+impl Cpu {
+    /// With what the threads took, which have ended.
+    pub(super) fn with_threads(mut self, account: &CpuAccount) -> Self {
+        let (threads, elapsed) = (account.used(), self.elapsed.secs_f64());
+        if elapsed > 0.0 {
+            self.used.user = threads.user.secs_f64() / elapsed * 100.0;
+            self.used.system = threads.system.secs_f64() / elapsed * 100.0;
+        }
+        self
+    }
+}
+
+/// Makes the calling thread one of a measurement: pinned if asked, and charged to `account`.
+pub(super) fn enlist(account: &CpuAccount, affinity: Option<usize>) -> Counted {
+    if let Some(cpu) = affinity.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
+        let mut set = CpuSet::new();
+        set.set(cpu);
+        // Whoever gave the number has checked it; a core that went offline since is no reason to fail.
+        if let Err(error) = sched_setaffinity(None, &set) {
+            tracing::warn!("a thread could not be pinned to CPU {cpu}: {error}");
+        }
+    }
+    account.enter()
+}
+
+const MOST_SECONDS: f64 = 2.0 * 86_400.0;
+const MOST_PERCENT: f64 = 100.0 * 8192.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(seconds: u64, user: f64, busy: f64) -> Cpu {
+        let core = |core| CoreUse { core, busy, softirq: 1.0 };
+        Cpu {
+            elapsed: Span::from_secs(seconds),
+            used: CpuUse { user, system: 10.0, cores: vec![core(0), core(1)] },
+        }
+    }
+
+    #[test]
+    fn percents_become_time_and_add_up() {
+        let one = cpu(2, 40.0, 50.0);
+        assert_eq!((one.threads(), one.machine()), (Span::from_secs(1), Span::from_secs(2)));
+        let both = one.and(&cpu(6, 0.0, 10.0));
+        assert_eq!(both.elapsed, Span::from_secs(8));
+        assert!(
+            (both.used.user - 10.0).abs() < 1e-9 && (both.used.cores[1].busy - 20.0).abs() < 1e-9
+        );
+    }
+
+    #[test]
+    fn what_a_peer_tells_is_believed_only_if_it_can_be() {
+        let told = cpu(2, 40.0, 50.0);
+        assert_eq!(Cpu::told(&told.to_wire()), Some(told.clone()));
+        for wrong in [
+            WireCpu { elapsed: f64::NAN, ..told.to_wire() },
+            WireCpu { elapsed: -1.0, ..told.to_wire() },
+            WireCpu { user: 1e300, ..told.to_wire() },
+            WireCpu {
+                cores: vec![WireCore { core: 0, busy: 4711.0, softirq: 0.0 }],
+                ..told.to_wire()
+            },
+        ] {
+            assert_eq!(Cpu::told(&wrong), None);
+        }
     }
 }

@@ -104,7 +104,7 @@ impl<'a> Patience<'a> {
 }
 
 impl Broken {
-    fn of(error: io::Error) -> Self {
+    pub(super) fn of(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted

@@ -1,9 +1,14 @@
 //! Requests and responses over one standing TCP connection, netperf's TCP_RR.
 
-use super::patience::{PIECE, Patience};
+use super::heat::{StartLine, Tally};
+use super::patience::{Broken, PIECE, Patience, TURN};
 use super::serve::Arrivals;
 use super::wire::Order;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 /// The server's end.
 pub(super) fn answer(
@@ -23,4 +28,98 @@ pub(super) fn answer(
         count += 1;
     }
     arrivals.add(count, count * order.request);
+}
+
+/// The client's end.
+pub(super) fn ask(
+    socket: &TcpStream,
+    order: &Order,
+    patience: Patience<'_>,
+    line: &StartLine,
+) -> Result<Tally, Broken> {
+    let mut buffer = vec![0; PIECE];
+    let mut transact = || {
+        patience.send_any(socket, order.request)?;
+        patience.receive(socket, order.response, &mut buffer)
+    };
+    // The first transaction waits until the server's thread runs, and is not counted.
+    let (mut tally, until) = line.cross(transact(), patience)?;
+    if order.depth > 1 {
+        return pipelined(socket, order, patience, (tally, until));
+    }
+    let mut began = Instant::now();
+    while began < until && !patience.is_over() {
+        transact()?;
+        began = tally.transact(began);
+    }
+    tally.bytes = tally.count * order.request;
+    Ok(tally)
+}
+
+/// With several requests under way. Neither direction may block the other: a server that waits until
+/// its responses are read takes no more requests.
+fn pipelined(
+    socket: &TcpStream,
+    order: &Order,
+    patience: Patience<'_>,
+    (mut tally, until): (Tally, Instant),
+) -> Result<Tally, Broken> {
+    socket.set_nonblocking(true).map_err(Broken::Failed)?;
+    let request = vec![0; order.request as usize];
+    let mut response = vec![0; PIECE];
+    let mut under_way = VecDeque::with_capacity(order.depth as usize);
+    // Bytes of the youngest request that are still to be sent, and those come of the next response.
+    let (mut unsent, mut come) = (0, 0);
+    let mut moved = Instant::now();
+    let mut open = true;
+    loop {
+        while unsent > 0 || (open && under_way.len() < order.depth as usize) {
+            if unsent == 0 {
+                under_way.push_back(Instant::now());
+                unsent = request.len();
+            }
+            match (&*socket).write(&request[request.len() - unsent..]) {
+                Ok(count) => unsent -= count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(Broken::of(error)),
+            }
+        }
+        if under_way.is_empty() {
+            break;
+        }
+        match (&*socket).read(&mut response) {
+            Ok(0) => return Err(Broken::Closed),
+            Ok(count) => {
+                come += count as u64;
+                while come >= order.response
+                    && let Some(began) = under_way.pop_front()
+                {
+                    come -= order.response;
+                    moved = tally.transact(began);
+                }
+                open = moved < until && !patience.is_over();
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait(socket, unsent > 0);
+                if patience.is_over() {
+                    return Err(Broken::Over);
+                }
+                if moved.elapsed() >= patience.silence {
+                    return Err(Broken::Silent);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Broken::of(error)),
+        }
+    }
+    tally.bytes = tally.count * order.request;
+    Ok(tally)
+}
+
+fn wait(socket: &TcpStream, to_send: bool) {
+    let flags = if to_send { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let turn = Timespec { tv_sec: 0, tv_nsec: TURN.subsec_nanos().into() };
+    // An error shows when the socket is used.
+    let _ = poll(&mut [PollFd::new(socket, flags)], Some(&turn));
 }

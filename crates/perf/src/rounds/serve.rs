@@ -1,4 +1,4 @@
-use super::cpu::{MachineCpu, WorkerCpu};
+use super::cpu::{CpuMeter, enlist};
 use super::listening::{Doors, open_doors};
 use super::patience::Patience;
 use super::wire::{Ask, LONGEST, Offer, Order, Ready, Refusal, Report};
@@ -6,6 +6,7 @@ use super::{Kind, bulk, crr, rr, udp_bulk, udp_rr};
 use crate::PerfError;
 use crate::control::{Control, Cookie, State};
 use crate::event::Stop;
+use crate::observe::cpu::CpuAccount;
 use crate::options::{Limits, ServerOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::TcpStream;
@@ -137,18 +138,21 @@ impl Session<'_> {
         let arrivals = Arrivals::default();
         // The order was checked: a CPU that is not there has been refused.
         let affinity = order.server_affinity.map(|cpu| cpu as usize).or(self.options.affinity);
-        let cpu = WorkerCpu::default();
+        let account = CpuAccount::default();
         let works = works(order, &doors, sockets, self.cookie, patience);
         thread::scope(|scope| {
             let _end = CallOff(patience);
-            let (arrivals, cpu) = (&arrivals, &cpu);
-            let hire = |work: Work<'_>| cpu.of(affinity, || work(arrivals));
+            let (arrivals, account) = (&arrivals, &account);
+            let hire = move |work: Work<'_>| {
+                let _counted = enlist(account, affinity);
+                work(arrivals);
+            };
             let spawned = works.into_iter().map(|work| scope.spawn(move || hire(work)));
             let workers: Vec<_> = spawned.collect();
             self.control.send_state(State::TestRunning)?;
-            let machine = MachineCpu::start();
+            let meter = CpuMeter::start();
             self.await_end(order)?;
-            let machine = machine.spent();
+            let cpu = meter.stop();
             // What is sent on after the end is no part of a TCP stream's measurement.
             let at_end = arrivals.report();
             patience.call_off();
@@ -156,7 +160,7 @@ impl Session<'_> {
                 let _ = worker.join();
             }
             let report = if order.kind == Kind::TcpStream { at_end } else { arrivals.report() };
-            Ok(Report { cpu: cpu.beside(machine), ..report })
+            Ok(Report { cpu: cpu.with_threads(account).to_wire(), ..report })
         })
     }
 

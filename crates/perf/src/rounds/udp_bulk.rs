@@ -1,9 +1,11 @@
 //! Datagrams as fast as they go, netperf's UDP_STREAM.
 
 use super::greeting;
-use super::patience::{Patience, is_transient};
+use super::heat::{StartLine, Tally};
+use super::patience::{Broken, Patience, TURN, is_transient};
 use super::serve::Arrivals;
 use super::udp_rr::LONGEST_DATAGRAM;
+use super::wire::Order;
 use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -46,6 +48,29 @@ pub(super) fn drain(
     if let (Some(first), Some(last)) = (first, last) {
         arrivals.span(first, last);
     }
+}
+
+/// The client's end.
+pub(super) fn pour(
+    socket: &UdpSocket,
+    cookie: &Cookie,
+    order: &Order,
+    patience: Patience<'_>,
+    line: &StartLine,
+) -> Result<Tally, Broken> {
+    let prepared = greeting::greet(socket, cookie, patience)
+        .and_then(|()| socket.set_write_timeout(Some(TURN)).map_err(Broken::Failed));
+    let message = vec![0; order.request as usize];
+    let (mut tally, until) = line.cross(prepared, patience)?;
+    while tally.ended < until && !patience.is_over() {
+        match socket.send(&message) {
+            Ok(_) => tally.send(order.request),
+            Err(error) if is_transient(&error) => tally.ended = Instant::now(),
+            Err(error) => return Err(Broken::of(error)),
+        }
+    }
+    tally.ended = Instant::now();
+    Ok(tally)
 }
 
 /// How long datagrams may follow a measurement's end.

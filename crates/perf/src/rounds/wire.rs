@@ -99,21 +99,19 @@ pub struct Report {
     pub cpu: WireCpu,
 }
 
-/// CPU time, in seconds.
+/// What CPUs did, in percent of a core.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WireCpu {
-    /// That these figures cover.
+    /// The seconds that these figures cover.
     pub elapsed: f64,
     /// Of the threads that worked on this measurement.
     pub user: f64,
     pub system: f64,
-    /// Both, more precisely than either.
-    pub total: f64,
     pub cores: Vec<WireCore>,
 }
 
-/// What a core of the machine did, whoever it worked for, in seconds.
+/// What a core of the machine did, whoever it worked for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WireCore {

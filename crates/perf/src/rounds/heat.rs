@@ -1,0 +1,82 @@
+use super::Latencies;
+use super::patience::{Broken, Patience};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// Where the client's threads wait for each other before a measurement.
+#[derive(Debug)]
+pub(super) struct StartLine {
+    barrier: Barrier,
+    time: Duration,
+}
+
+/// What one thread of the client counted.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// Transactions, or messages sent.
+    pub(super) count: u64,
+    /// Payload sent.
+    pub(super) bytes: u64,
+    /// Without a response, or with a connection that failed.
+    pub(super) lost: u64,
+    /// Responses to requests that had been given up.
+    pub(super) late: u64,
+    pub(super) latencies: Latencies,
+    pub(super) began: Instant,
+    pub(super) ended: Instant,
+}
+
+impl StartLine {
+    pub(super) fn new(threads: usize, time: Duration) -> Self {
+        Self { barrier: Barrier::new(threads), time }
+    }
+
+    /// Every thread must come here, with what became of its preparations. Returns the tally to fill
+    /// and when to end.
+    pub(super) fn cross(
+        &self,
+        prepared: Result<(), Broken>,
+        patience: Patience<'_>,
+    ) -> Result<(Tally, Instant), Broken> {
+        if prepared.is_err() {
+            patience.call_off();
+        }
+        self.barrier.wait();
+        prepared?;
+        let began = Instant::now();
+        let tally = Tally {
+            count: 0,
+            bytes: 0,
+            lost: 0,
+            late: 0,
+            latencies: Latencies::default(),
+            began,
+            ended: began,
+        };
+        Ok((tally, began + self.time))
+    }
+}
+
+impl Tally {
+    /// A message was sent. The clock is read once for several small ones: it would cost a tenth of
+    /// sending a byte.
+    pub(super) fn send(&mut self, bytes: u64) {
+        self.count += 1;
+        self.bytes += bytes;
+        if self.count.is_multiple_of((CLOCK_BYTES / bytes.max(1)).clamp(1, CLOCK_MESSAGES)) {
+            self.ended = Instant::now();
+        }
+    }
+
+    /// A transaction from `began` to now; returns now.
+    pub(super) fn transact(&mut self, began: Instant) -> Instant {
+        let now = Instant::now();
+        self.latencies.add(now - began);
+        self.count += 1;
+        self.ended = now;
+        now
+    }
+}
+
+const CLOCK_BYTES: u64 = 16 * 1024;
+const CLOCK_MESSAGES: u64 = 64;

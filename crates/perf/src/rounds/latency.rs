@@ -1,0 +1,112 @@
+use hdrhistogram::Histogram;
+use std::time::Duration;
+use units::Span;
+
+/// The latencies of many transactions, each known to a thousandth of its value.
+#[derive(Debug, Clone)]
+pub struct Latencies {
+    histogram: Histogram<u64>,
+    max: u64,
+}
+
+/// What is told of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LatencySummary {
+    pub samples: u64,
+    pub min: Span,
+    pub mean: Span,
+    pub deviation: Span,
+    pub p50: Span,
+    pub p90: Span,
+    pub p99: Span,
+    pub p999: Span,
+    pub max: Span,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NANOS, DIGITS)
+            .expect("the bounds are constants within the histogram's");
+        Self { histogram, max: 0 }
+    }
+}
+
+impl Latencies {
+    pub(super) fn add(&mut self, latency: Duration) {
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.histogram.saturating_record(nanos);
+        self.max = self.max.max(nanos);
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        // Both have the same bounds, so that nothing can fall out of them.
+        let _ = self.histogram.add(&other.histogram);
+        self.max = self.max.max(other.max);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// `None` of nothing.
+    pub fn summary(&self) -> Option<LatencySummary> {
+        // The end of a histogram's step may lie beyond its largest value.
+        let span = |nanos: u64| Span::from_nanos(nanos.min(self.max));
+        let at = |quantile| span(self.histogram.value_at_quantile(quantile));
+        (self.count() > 0).then(|| LatencySummary {
+            samples: self.count(),
+            min: span(self.histogram.min()),
+            mean: Span::from_nanos(self.histogram.mean() as u64),
+            deviation: Span::from_nanos(self.histogram.stdev() as u64),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: Span::from_nanos(self.max),
+        })
+    }
+}
+
+/// An hour: longer ones are counted as one, and told as they are.
+const LONGEST_NANOS: u64 = 3_600_000_000_000;
+const DIGITS: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn of_nothing_there_is_nothing_to_tell() {
+        assert_eq!(Latencies::default().summary(), None);
+        let mut one = Latencies::default();
+        one.add(Duration::from_secs(7200));
+        assert_eq!(one.summary().unwrap().max, Span::from_secs(7200));
+    }
+
+    proptest! {
+        #[test]
+        fn merged_is_as_if_counted_together(
+            a in prop::collection::vec(1_u64..10_000_000_000, 1..200),
+            b in prop::collection::vec(1_u64..10_000_000_000, 1..200),
+        ) {
+            let of = |values: &[u64]| {
+                let mut latencies = Latencies::default();
+                values.iter().for_each(|nanos| latencies.add(Duration::from_nanos(*nanos)));
+                latencies
+            };
+            let mut merged = of(&a);
+            merged.merge(&of(&b));
+            let mut all = [a, b].concat();
+            let together = of(&all).summary().unwrap();
+            let merged = merged.summary().unwrap();
+            prop_assert_eq!(merged, together);
+            all.sort_unstable();
+            prop_assert_eq!(merged.max.nanos(), all[all.len() - 1]);
+            let ranked = all[(all.len() - 1) / 2] as f64;
+            prop_assert!((merged.p50.nanos() as f64 - ranked).abs() <= ranked * 0.002 + 1.0);
+            prop_assert!(merged.min <= merged.p50 && merged.p50 <= merged.p90);
+            prop_assert!(merged.p90 <= merged.p99 && merged.p99 <= merged.p999 && merged.p999 <= merged.max);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+use super::options::RoundsOptions;
+use super::outcome::{Run, estimate};
+use super::session::Session;
+use super::{Estimate, Latencies, RoundsOutcome, Size};
+use crate::PerfError;
+use crate::control::State;
+use crate::event::Stop;
+use std::net::SocketAddr;
+
+/// Hears how a series goes, from the thread that runs it.
+pub trait Audience {
+    fn event(&mut self, event: &Event<'_>);
+}
+
+#[derive(Debug)]
+pub enum Event<'a> {
+    Connected {
+        remote: SocketAddr,
+        server_version: &'a str,
+    },
+    Measured(&'a Measured<'a>),
+    /// A size is done.
+    Outcome(&'a RoundsOutcome),
+}
+
+/// One repeat of one size.
+#[derive(Debug)]
+pub struct Measured<'a> {
+    pub size: Size,
+    pub run: &'a Run,
+    /// Over the repeats so far.
+    pub estimate: &'a Estimate,
+    /// 1 for the first.
+    pub repeat: u32,
+    pub most_repeats: u32,
+}
+
+/// Measures every size, each until the confidence asked for is met or the repeats are used up. What
+/// was not met is in the outcomes.
+pub fn run(
+    options: &RoundsOptions,
+    stop: &Stop,
+    audience: &mut dyn Audience,
+) -> Result<Vec<RoundsOutcome>, PerfError> {
+    options.check()?;
+    let (mut session, offer) = Session::open(options, stop)?;
+    audience.event(&Event::Connected { remote: session.remote(), server_version: &offer.version });
+    let outcomes = options.sizes.iter().map(|size| {
+        let outcome = measure(options, *size, &mut session, audience)?;
+        audience.event(&Event::Outcome(&outcome));
+        Ok(outcome)
+    });
+    let outcomes = outcomes.collect::<Result<Vec<_>, PerfError>>();
+    session.leave(if outcomes.is_ok() { State::Done } else { State::ClientTerminate });
+    outcomes
+}
+
+/// One size, as often as it takes.
+fn measure(
+    options: &RoundsOptions,
+    size: Size,
+    session: &mut Session<'_>,
+    audience: &mut dyn Audience,
+) -> Result<RoundsOutcome, PerfError> {
+    let RoundsOptions { kind, confidence, repeats, connections, depth, .. } = *options;
+    let (mut runs, mut latencies) = (Vec::new(), Latencies::default());
+    for repeat in 1..=repeats.most {
+        runs.push(session.measure(&size, &mut latencies)?);
+        let estimate = estimate(&runs, confidence);
+        let (Some(run), Some(estimate)) = (runs.last(), estimate) else { break };
+        let most_repeats = repeats.most;
+        let measured = Measured { size, run, estimate: &estimate, repeat, most_repeats };
+        audience.event(&Event::Measured(&measured));
+        let met = confidence.is_some_and(|asked| asked.is_met_by(&estimate));
+        if repeat >= repeats.least && (met || confidence.is_none()) {
+            break;
+        }
+    }
+    RoundsOutcome::of((kind, size), (connections, depth), (runs, &latencies), confidence)
+        .ok_or_else(|| session.foreign("figures that are no numbers".to_owned()))
+}

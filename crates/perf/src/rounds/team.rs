@@ -1,0 +1,138 @@
+use super::cpu::{Cpu, CpuMeter, enlist};
+use super::crr::Ends;
+use super::heat::{StartLine, Tally};
+use super::patience::{Broken, Patience};
+use super::wire::Order;
+use super::{Kind, bulk, crr, rr, udp_bulk, udp_rr};
+use crate::PerfError;
+use crate::control::Cookie;
+use crate::observe::cpu::CpuAccount;
+use std::net::{TcpStream, UdpSocket};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, ScopedJoinHandle};
+use std::time::Duration;
+
+/// The client's threads for one measurement.
+#[derive(Debug)]
+pub(super) struct Team<'a> {
+    pub(super) order: &'a Order,
+    pub(super) cookie: &'a Cookie,
+    pub(super) time: Duration,
+    pub(super) loss_timeout: Duration,
+    pub(super) affinity: Option<usize>,
+    pub(super) patience: Patience<'a>,
+}
+
+/// What one thread works with.
+#[derive(Debug)]
+pub(super) enum End {
+    Stream(TcpStream),
+    Short(Ends),
+    Datagrams(UdpSocket, u16),
+}
+
+/// What the threads came to.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) tallies: Vec<Tally>,
+    /// The connections, still open.
+    pub(super) ends: Vec<End>,
+    pub(super) cpu: Cpu,
+}
+
+/// Why a thread could not go on, and with which port of the server's, if that was one of its own.
+#[derive(Debug)]
+pub(super) struct Stumble {
+    pub(super) broken: Broken,
+    pub(super) port: Option<u16>,
+}
+
+impl Team<'_> {
+    /// `listen` is called meanwhile, and returns when as many threads as it is given have said that they
+    /// ended, or when there is a reason not to wait for them.
+    pub(super) fn work(
+        &self,
+        ends: Vec<End>,
+        listen: impl FnOnce(&Receiver<()>, usize) -> Result<(), PerfError>,
+    ) -> Result<Result<Work, Stumble>, PerfError> {
+        let line = StartLine::new(ends.len(), self.time);
+        let account = CpuAccount::default();
+        let (done, finished) = mpsc::channel();
+        let (ended, listened, cpu) = thread::scope(|scope| {
+            let meter = CpuMeter::start();
+            let (line, account) = (&line, &account);
+            let thread = |end| {
+                let done = done.clone();
+                scope.spawn(move || {
+                    let outcome = self.member(end, line, account);
+                    let _ = done.send(());
+                    outcome
+                })
+            };
+            let threads: Vec<_> = ends.into_iter().map(thread).collect();
+            let listened = listen(&finished, threads.len());
+            let cpu = meter.stop();
+            self.patience.call_off();
+            let ended: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+            (ended, listened, cpu)
+        });
+        listened?;
+        let mut work =
+            Work { tallies: Vec::new(), ends: Vec::new(), cpu: cpu.with_threads(&account) };
+        let mut stumble: Option<Stumble> = None;
+        for outcome in ended {
+            match outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok((tally, end)) => {
+                    work.tallies.push(tally);
+                    work.ends.push(end);
+                }
+                // Whoever stumbled called the others off; its reason is the one to tell.
+                Err(next) => match &stumble {
+                    Some(first) if !matches!(first.broken, Broken::Over) => {}
+                    _ => stumble = Some(next),
+                },
+            }
+        }
+        Ok(stumble.map_or(Ok(work), Err))
+    }
+
+    fn member(
+        &self,
+        end: End,
+        line: &StartLine,
+        account: &CpuAccount,
+    ) -> Result<(Tally, End), Stumble> {
+        let _counted = enlist(account, self.affinity);
+        let Self { order, cookie, patience, .. } = *self;
+        let outcome = match &end {
+            End::Stream(socket) if order.kind == Kind::TcpStream => {
+                bulk::pour(socket, order, patience, line)
+            }
+            End::Stream(socket) => rr::ask(socket, order, patience, line),
+            End::Short(ends) => crr::ask(ends, order, patience, line),
+            End::Datagrams(socket, _) if order.kind == Kind::UdpStream => {
+                udp_bulk::pour(socket, cookie, order, patience, line)
+            }
+            End::Datagrams(socket, _) => {
+                udp_rr::ask(socket, cookie, order, self.loss_timeout, patience, line)
+            }
+        };
+        match outcome {
+            Ok(tally) => Ok((tally, end)),
+            Err(broken) => {
+                patience.call_off();
+                Err(Stumble { broken, port: end.port() })
+            }
+        }
+    }
+}
+
+impl End {
+    fn port(&self) -> Option<u16> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Short(ends) => Some(ends.remote.port()),
+            Self::Datagrams(_, port) => Some(*port),
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! The request/response tests against our own server in this process, and against whatever else may
+//! answer.
+
+use perf::PerfError;
+use perf::control::{Control, Cookie, Message, Parameters, State};
+use perf::event::{self, Stop};
+use perf::options::{Limits, ServerOptions};
+use perf::rounds::wire::{Ask, Offer, Order, Ready, Refusal, Report};
+use perf::rounds::{self, Confidence, Event, Kind, Repeats, RoundsOptions, RoundsOutcome, Size};
+use perf::server::Server;
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use units::{Bytes, Rate, Span};
+
+/// A server of ours until the test ends.
+struct Served {
+    port: u16,
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Deaf;
+
+impl event::Audience for Deaf {
+    fn event(&mut self, _: &event::Event<'_>) {}
+}
+
+impl rounds::Audience for Deaf {
+    fn event(&mut self, _: &Event<'_>) {}
+}
+
+impl Served {
+    fn start() -> Self {
+        Self::with(Limits::default(), Ipv4Addr::LOCALHOST.into())
+    }
+
+    fn with(limits: Limits, bind: IpAddr) -> Self {
+        let limits = Limits { patience: Duration::from_secs(5), ..limits };
+        let options = ServerOptions { port: 0, bind: Some(bind), limits, ..Default::default() };
+        let server = Server::bind(&options).unwrap();
+        let (port, stop) = (server.address().port(), Stop::default());
+        let heard = stop.clone();
+        let thread = thread::spawn(move || {
+            server.run(&heard, |_| Box::new(Deaf)).unwrap();
+        });
+        Self { port, stop, thread: Some(thread) }
+    }
+
+    fn options(&self, kind: Kind) -> RoundsOptions {
+        RoundsOptions {
+            port: self.port,
+            time: Span::from_millis(60),
+            ..RoundsOptions::new("127.0.0.1", kind)
+        }
+    }
+
+    /// A client that says whatever the test wants.
+    fn control(&self) -> (Control, Cookie) {
+        let socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let patience = Duration::from_secs(10);
+        let mut control =
+            Control::new(socket, "server".to_owned(), patience, Stop::default()).unwrap();
+        let cookie = Cookie::random();
+        control.send_cookie(&cookie).unwrap();
+        assert_eq!(control.receive_state("").unwrap(), State::ExchangeParameters);
+        (control, cookie)
+    }
+
+    /// One that was offered these tests.
+    fn offered(&self, kind: Kind) -> (Control, Cookie) {
+        let (mut control, cookie) = self.control();
+        let weir = Some(Ask { kind }.to_weir());
+        control.send_json(&Parameters { tcp: true, weir, ..Parameters::default() }).unwrap();
+        assert_eq!(control.receive_state("").unwrap(), State::WeirOffer);
+        let _: Offer = control.receive_json(10_000, "").unwrap();
+        (control, cookie)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.call();
+        // A panic of the server's is the test's failure, unless that is failing already.
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(thread::panicking() || matches!(ended, Some(Ok(()))));
+    }
+}
+
+fn size(text: &str) -> Size {
+    text.parse().unwrap()
+}
+
+fn measure(options: &RoundsOptions) -> Vec<RoundsOutcome> {
+    rounds::run(options, &Stop::default(), &mut Deaf).unwrap()
+}
+
+fn order(kind: Kind) -> Order {
+    Order {
+        kind,
+        request: 1,
+        response: 1,
+        connections: 1,
+        depth: 1,
+        seconds: 60.0,
+        server_affinity: None,
+        port: None,
+    }
+}
+
+#[test]
+fn every_request_has_its_response_and_both_ends_count_the_same() {
+    let server = Served::start();
+    for kind in [Kind::Rr, Kind::Crr, Kind::UdpRr] {
+        let options = RoundsOptions {
+            sizes: ["1", "1/20000", "20000/1", "37", "1000/1000"].map(size).to_vec(),
+            connections: 2,
+            ..server.options(kind)
+        };
+        for outcome in measure(&options) {
+            let (run, latency) = (&outcome.runs[0], outcome.latency.unwrap());
+            assert!(run.count > 0 && run.rate > 0.0, "{kind} {}", outcome.size);
+            assert_eq!(latency.samples, run.count);
+            assert!(latency.min <= latency.p50 && latency.p999 <= latency.max);
+            assert_eq!((run.late, outcome.lost()), (0, 0), "loopback loses nothing");
+            // The first transaction of each connection is not counted here.
+            let first = if kind == Kind::UdpRr { 0 } else { 2 };
+            let served = (run.count + first) * outcome.size.request.count();
+            assert_eq!(run.bytes_received, served, "{kind} {}", outcome.size);
+            assert!(run.client.threads() > Span::ZERO && run.server.threads() > Span::ZERO);
+            assert!(outcome.confidence.is_none() && outcome.is_sure());
+        }
+    }
+}
+
+#[test]
+fn requests_go_out_before_their_responses_are_back() {
+    let server = Served::start();
+    // More than the sockets hold: either end would wait for the other for ever if it only sent.
+    for text in ["1", "1000000/1000000", "100000/1", "1/100000"] {
+        let options =
+            RoundsOptions { sizes: vec![size(text)], depth: 16, ..server.options(Kind::Rr) };
+        let outcome = &measure(&options)[0];
+        assert!(outcome.runs[0].count >= 16, "{text}");
+        assert_eq!(outcome.depth, 16);
+    }
+}
+
+#[test]
+fn streams_count_what_came() {
+    let server = Served::start();
+    for (kind, most) in [(Kind::TcpStream, "65536"), (Kind::UdpStream, "65507")] {
+        let options = RoundsOptions {
+            sizes: ["1", "37", "1024", most].map(size).to_vec(),
+            connections: 2,
+            ..server.options(kind)
+        };
+        for outcome in measure(&options) {
+            let run = &outcome.runs[0];
+            assert!(run.bytes_received > 0, "{kind} {}", outcome.size);
+            assert_eq!(run.bytes_sent, run.count * outcome.size.request.count());
+            assert_eq!(outcome.latency, None);
+            let mean = run.bytes_received as f64 * 8.0 / run.elapsed.secs_f64();
+            assert!((run.rate - mean).abs() <= 1e-3 * mean);
+            match outcome.loss() {
+                None => assert_eq!(kind, Kind::TcpStream),
+                Some(loss) => {
+                    let came = run.bytes_received / outcome.size.request.count();
+                    assert_eq!(run.lost, run.count - came);
+                    assert!(loss.fraction() < 1.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn repeats_end_with_confidence_and_tell_when_it_was_not_met() {
+    let server = Served::start();
+    let asked = |text: &str| Some(text.parse::<Confidence>().unwrap());
+    let loose = RoundsOptions {
+        confidence: asked("50,100"),
+        repeats: Repeats { least: 3, most: 50 },
+        ..server.options(Kind::Rr)
+    };
+    let outcome = &measure(&loose)[0];
+    assert!(outcome.confidence.unwrap().met && outcome.is_sure());
+    assert!(outcome.runs.len() >= 3 && outcome.runs.len() < 50);
+    assert_eq!(outcome.rate.count, outcome.runs.len());
+    // All repeats are in the percentiles.
+    let count: u64 = outcome.runs.iter().map(|run| run.count).sum();
+    assert_eq!(outcome.latency.unwrap().samples, count);
+
+    let strict = RoundsOptions {
+        confidence: asked("99.99,0.0001"),
+        repeats: Repeats { least: 2, most: 3 },
+        ..server.options(Kind::Rr)
+    };
+    let outcome = &measure(&strict)[0];
+    assert!(!outcome.confidence.unwrap().met && !outcome.is_sure());
+    assert_eq!(outcome.runs.len(), 3);
+}
+
+#[test]
+fn over_ipv6_pinned_and_from_ports_that_were_asked_for() {
+    let Ok(probe) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        return eprintln!("SKIPPED: no IPv6 on loopback");
+    };
+    let port = probe.local_addr().unwrap().port();
+    drop(probe);
+    let server = Served::with(Limits::default(), Ipv6Addr::LOCALHOST.into());
+    let cpu = probe::cpu::affinity().unwrap()[0];
+    for kind in [Kind::Rr, Kind::Crr, Kind::UdpRr] {
+        let options = RoundsOptions {
+            host: "::1".to_owned(),
+            affinity: Some(cpu),
+            server_affinity: Some(cpu),
+            server_port: (kind != Kind::Crr).then_some(port),
+            ..server.options(kind)
+        };
+        assert!(measure(&options)[0].runs[0].count > 0, "{kind}");
+    }
+}
+
+#[test]
+fn several_clients_at_once() {
+    let server = Served::start();
+    thread::scope(|scope| {
+        let clients: Vec<_> = [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream]
+            .into_iter()
+            .map(|kind| {
+                let options = server.options(kind);
+                scope.spawn(move || measure(&options)[0].runs[0].count)
+            })
+            .collect();
+        for client in clients {
+            assert!(client.join().unwrap() > 0);
+        }
+    });
+}
+
+#[test]
+fn a_lost_datagram_is_counted_and_the_next_one_sent() {
+    // A server that answers every other request, and that some time later.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = thread::spawn(move || {
+        let socket = listener.accept().unwrap().0;
+        let mut cookie = [0; Cookie::LENGTH];
+        (&socket).read_exact(&mut cookie).unwrap();
+        let patience = Duration::from_secs(20);
+        let mut control =
+            Control::new(socket, "client".to_owned(), patience, Stop::default()).unwrap();
+        control.send_state(State::ExchangeParameters).unwrap();
+        let asked: Parameters = control.receive_json(10_000, "").unwrap();
+        assert_eq!(Ask::within(&asked.weir.unwrap()), Some(Ask { kind: Kind::UdpRr }));
+        control.send_state(State::WeirOffer).unwrap();
+        control.send_json(&Offer::default()).unwrap();
+        assert_eq!(control.receive_state("").unwrap(), State::TestStart);
+        let _: Order = control.receive_json(10_000, "").unwrap();
+        let data = UdpSocket::bind("127.0.0.1:0").unwrap();
+        data.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        control.send_state(State::CreateStreams).unwrap();
+        let ports = vec![data.local_addr().unwrap().port()];
+        control.send_json(&Ready { ports }).unwrap();
+        control.send_state(State::TestRunning).unwrap();
+        let (mut requests, mut held) = (0_u64, None);
+        while control.try_state("").unwrap().is_none() {
+            let mut bytes = [0; 100];
+            let Ok((length, from)) = data.recv_from(&mut bytes) else { continue };
+            if bytes[..length] == cookie {
+                data.send_to(&cookie, from).unwrap();
+                continue;
+            }
+            requests += 1;
+            if requests.is_multiple_of(2) {
+                held = Some(bytes);
+            } else {
+                // The response to the request before comes when nobody waits for it any more.
+                if let Some(late) = held.take() {
+                    data.send_to(&late[..length], from).unwrap();
+                }
+                data.send_to(&bytes[..length], from).unwrap();
+            }
+        }
+        control.send_state(State::ExchangeResults).unwrap();
+        control
+            .send_json(&Report { count: requests, bytes: requests, ..Report::default() })
+            .unwrap();
+        assert_eq!(control.receive_state("").unwrap(), State::Done);
+        requests
+    });
+    let options = RoundsOptions {
+        port,
+        loss_timeout: Duration::from_millis(5),
+        time: Span::from_millis(200),
+        ..RoundsOptions::new("127.0.0.1", Kind::UdpRr)
+    };
+    let outcome = &measure(&options)[0];
+    let run = &outcome.runs[0];
+    assert_eq!(server.join().unwrap(), run.count + run.lost);
+    assert!(run.count > 0 && run.lost > 0 && run.late > 0, "{run:?}");
+    assert!(run.lost.abs_diff(run.count) <= 1, "every other one was lost: {run:?}");
+    assert_eq!(outcome.latency.unwrap().samples, run.count);
+}
+
+struct Iperf3(Child);
+
+impl Drop for Iperf3 {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_stock_server_is_told_apart_and_let_go() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let spawned = Command::new("iperf3")
+        .args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(child) = spawned else {
+        return eprintln!("SKIPPED: no iperf3 to ask");
+    };
+    let mut iperf3 = Iperf3(child);
+    let options = RoundsOptions { port, ..RoundsOptions::new("127.0.0.1", Kind::Rr) };
+    // It may still be about to listen, and takes a while to end one test before the next.
+    let mut ask = || loop {
+        let error = rounds::run(&options, &Stop::default(), &mut Deaf).unwrap_err();
+        let is_between_tests = matches!(
+            error,
+            PerfError::Refused { .. } | PerfError::Gone { .. } | PerfError::Busy { .. }
+        );
+        if !is_between_tests || iperf3.0.try_wait().unwrap().is_some() {
+            return error;
+        }
+        thread::yield_now();
+    };
+    let error = ask();
+    assert!(matches!(&error, PerfError::NeedsWeir { wanted, .. } if wanted == "rr"), "{error}");
+    assert!(error.to_string().contains("weir perf server"));
+    // It has been let go: the next one is answered the same.
+    let again = ask();
+    assert!(matches!(again, PerfError::NeedsWeir { .. }), "{again}");
+}
+
+#[test]
+fn what_is_out_of_bounds_is_refused_and_the_session_goes_on() {
+    let server = Served::start();
+    let (mut control, cookie) = server.offered(Kind::Rr);
+    let wrong = [
+        Order { request: u64::MAX, ..order(Kind::Rr) },
+        Order { response: 1 << 40, ..order(Kind::Rr) },
+        Order { request: 0, ..order(Kind::Rr) },
+        Order { connections: 1_000_000, ..order(Kind::Rr) },
+        Order { connections: 0, ..order(Kind::Rr) },
+        Order { seconds: 1e18, ..order(Kind::Rr) },
+        Order { seconds: -1.0, ..order(Kind::Rr) },
+        Order { server_affinity: Some(1 << 60), ..order(Kind::Rr) },
+        order(Kind::Crr),
+    ];
+    for order in wrong {
+        control.send_state(State::TestStart).unwrap();
+        control.send_json(&order).unwrap();
+        assert_eq!(control.receive_state("").unwrap(), State::AccessDenied, "{order:?}");
+        let refusal: Refusal = control.receive_json(10_000, "").unwrap();
+        assert!(!refusal.reason.is_empty());
+    }
+    control.send_state(State::TestStart).unwrap();
+    control.send_json(&order(Kind::Rr)).unwrap();
+    assert_eq!(control.receive_state("").unwrap(), State::CreateStreams);
+    let _: Ready = control.receive_json(10_000, "").unwrap();
+    let mut data = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+    data.write_all(cookie.as_bytes()).unwrap();
+    assert_eq!(control.receive_state("").unwrap(), State::TestRunning);
+    data.write_all(b"x").unwrap();
+    data.read_exact(&mut [0]).unwrap();
+    drop(data);
+    control.send_state(State::TestEnd).unwrap();
+    assert_eq!(control.receive_state("").unwrap(), State::ExchangeResults);
+    let report: Report = control.receive_json(100_000, "").unwrap();
+    assert_eq!((report.count, report.bytes), (1, 1));
+    control.send_state(State::Done).unwrap();
+}
+
+#[test]
+fn limits_are_told_to_the_client() {
+    let limits = Limits { streams: 2, duration: Some(Span::from_secs(1)), ..Limits::default() };
+    let server = Served::with(limits, Ipv4Addr::LOCALHOST.into());
+    let refused = |change: fn(&mut RoundsOptions)| {
+        let mut options = server.options(Kind::Rr);
+        change(&mut options);
+        let error = rounds::run(&options, &Stop::default(), &mut Deaf).unwrap_err();
+        assert!(matches!(error, PerfError::Denied { .. }), "{error}");
+        error.to_string()
+    };
+    assert!(refused(|o| o.connections = 3).contains("3 connections: 1 to 2"));
+    assert!(refused(|o| o.time = Span::from_secs(2)).contains("2 seconds: up to 1"));
+    assert!(refused(|o| o.server_affinity = Some(999)).contains("CPU 999"));
+    assert_eq!(measure(&server.options(Kind::Rr)).len(), 1);
+
+    let limits = Limits { rate: Some(Rate::from_mbit(10)), ..Limits::default() };
+    let server = Served::with(limits, Ipv4Addr::LOCALHOST.into());
+    let error = rounds::run(&server.options(Kind::Rr), &Stop::default(), &mut Deaf).unwrap_err();
+    assert!(error.to_string().contains("10mbit"), "{error}");
+}
+
+/// A client that dies or talks nonsense at each step ends its own session only.
+#[test]
+fn clients_that_die_in_any_state_leave_the_server_serving() {
+    let server = Served::start();
+    for kind in [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream] {
+        drop(server.offered(kind));
+        let (mut control, _) = server.offered(kind);
+        control.send_state(State::TestStart).unwrap();
+        drop(control);
+        let (mut control, _) = server.offered(kind);
+        control.send_state(State::TestRunning).unwrap();
+        drop(control);
+        let (mut control, _) = server.offered(kind);
+        control.send_state(State::TestStart).unwrap();
+        (&mut &*control.socket()).write_all(&[0x7f, 0xff, 0xff, 0xff, b'{']).unwrap();
+        assert!(control.receive_state("").is_err() || control.receive_state("").is_err());
+        let (mut control, _) = server.offered(kind);
+        control.send_state(State::TestStart).unwrap();
+        let nonsense: Value = serde_json::json!({"kind": 7, "request": -1, "seconds": "x"});
+        let bytes = Message::encode(&nonsense).unwrap();
+        (&mut &*control.socket()).write_all(&bytes).unwrap();
+        drop(control);
+        // In the middle of a measurement.
+        let (mut control, cookie) = server.offered(kind);
+        control.send_state(State::TestStart).unwrap();
+        control.send_json(&order(kind)).unwrap();
+        assert_eq!(control.receive_state("").unwrap(), State::CreateStreams);
+        let ready: Ready = control.receive_json(10_000, "").unwrap();
+        let mut data = None;
+        if matches!(kind, Kind::Rr | Kind::TcpStream) {
+            let mut socket = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
+            socket.write_all(cookie.as_bytes()).unwrap();
+            data = Some(socket);
+        }
+        assert_eq!(control.receive_state("").unwrap(), State::TestRunning);
+        if kind == Kind::Crr {
+            // Says nothing, and keeps a thread waiting.
+            data = Some(TcpStream::connect(("127.0.0.1", ready.ports[0])).unwrap());
+        }
+        drop(control);
+        drop(data);
+    }
+    for kind in [Kind::Rr, Kind::UdpRr] {
+        assert!(measure(&server.options(kind))[0].runs[0].count > 0);
+    }
+}
+
+#[test]
+fn strangers_are_not_answered() {
+    let server = Served::start();
+    let (mut control, cookie) = server.offered(Kind::UdpRr);
+    control.send_state(State::TestStart).unwrap();
+    control.send_json(&order(Kind::UdpRr)).unwrap();
+    assert_eq!(control.receive_state("").unwrap(), State::CreateStreams);
+    let ready: Ready = control.receive_json(10_000, "").unwrap();
+    assert_eq!(control.receive_state("").unwrap(), State::TestRunning);
+    let address = ("127.0.0.1", ready.ports[0]);
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for bytes in [&b"x"[..], &[0; 1000], &Cookie::random().as_bytes()[..]] {
+        stranger.send_to(bytes, address).unwrap();
+    }
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    client.send_to(cookie.as_bytes(), address).unwrap();
+    let mut bytes = [0; 100];
+    assert_eq!(client.recv(&mut bytes).unwrap(), Cookie::LENGTH);
+    client.send_to(b"7", address).unwrap();
+    assert_eq!(client.recv(&mut bytes).unwrap(), 1);
+    assert_eq!(bytes[0], b'7');
+    // Everything before it was taken from the socket's queue, in order.
+    stranger.set_nonblocking(true).unwrap();
+    assert!(stranger.recv(&mut bytes).is_err());
+}
+
+#[test]
+fn a_server_that_dies_is_said_to_have() {
+    let server = Served::start();
+    let options = RoundsOptions { time: Span::from_secs(600), ..server.options(Kind::Rr) };
+    let stop = server.stop.clone();
+    struct Killer(Stop);
+    impl rounds::Audience for Killer {
+        fn event(&mut self, event: &Event<'_>) {
+            if matches!(event, Event::Connected { .. }) {
+                self.0.call();
+            }
+        }
+    }
+    let error = rounds::run(&options, &Stop::default(), &mut Killer(stop)).unwrap_err();
+    let expected = matches!(
+        error,
+        PerfError::EndedByPeer { .. } | PerfError::Gone { .. } | PerfError::PeerFailed { .. }
+    );
+    assert!(expected, "{error}");
+}
+
+#[test]
+fn a_call_to_stop_is_heard_at_once() {
+    let server = Served::start();
+    for kind in [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream] {
+        let options = RoundsOptions { time: Span::from_secs(600), ..server.options(kind) };
+        let stop = Stop::default();
+        let caller = stop.clone();
+        let call = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(150));
+            caller.call();
+        });
+        let error = rounds::run(&options, &stop, &mut Deaf).unwrap_err();
+        assert!(matches!(error, PerfError::Interrupted), "{kind}: {error}");
+        call.join().unwrap();
+    }
+}
+
+#[test]
+fn sizes_of_a_sweep_come_in_their_order() {
+    let server = Served::start();
+    let sizes: Vec<_> = [1, 64, 1024].map(|count| Size::both(Bytes::new(count))).to_vec();
+    let options = RoundsOptions { sizes: sizes.clone(), ..server.options(Kind::Rr) };
+    let measured: Vec<_> = measure(&options).iter().map(|outcome| outcome.size).collect();
+    assert_eq!(measured, sizes);
+}
