@@ -35,6 +35,11 @@ impl Occupancy {
         Span::from_nanos(self.held.weight)
     }
 
+    /// What was observed after `earlier`, a state of this same queue.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self { held: self.held.since(&earlier.held), now: self.now, since: self.since }
+    }
+
     /// The queue holds `bytes` from `at` on.
     #[inline]
     pub(crate) fn becomes(&mut self, at: Time, bytes: Bytes) {
@@ -68,6 +73,11 @@ impl Sojourns {
 
     pub fn max(&self) -> Span {
         Span::from_nanos(self.0.max)
+    }
+
+    /// Those of the packets that left after `earlier`, a state of this same queue.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self(self.0.since(&earlier.0))
     }
 
     /// How many packets left the queue.
@@ -109,6 +119,21 @@ impl Histogram {
             }
         }
         self.max
+    }
+
+    /// The largest value is that of the highest bucket with anything new in it, as near as buckets tell.
+    fn since(&self, earlier: &Self) -> Self {
+        let mut buckets = self.buckets.clone();
+        for (bucket, before) in buckets.iter_mut().zip(&earlier.buckets) {
+            *bucket -= before;
+        }
+        let highest = buckets.iter().rposition(|weight| *weight > 0);
+        Self {
+            max: highest.map_or(0, |index| middle(index).min(self.max)),
+            weight: self.weight - earlier.weight,
+            sum: self.sum - earlier.sum,
+            buckets,
+        }
     }
 
     fn mean(&self) -> f64 {
@@ -155,6 +180,19 @@ mod tests {
             let error = middle(index).abs_diff(value) as f64;
             prop_assert!(error <= value as f64 / 63.0, "{value} in {index}: {error}");
         }
+    }
+
+    #[test]
+    fn a_difference_is_what_came_later() {
+        let mut sojourns = Sojourns::default();
+        (0..1000).for_each(|_| sojourns.add(Span::from_micros(700)));
+        let before = sojourns.clone();
+        (0..10).for_each(|_| sojourns.add(Span::from_micros(20)));
+        let later = sojourns.since(&before);
+        assert_eq!(later.packets(), 10);
+        assert_eq!(later.mean(), Span::from_micros(20));
+        assert!(later.max() <= Span::from_nanos(20_400));
+        assert!(later.quantile(Share::new(0.5).unwrap()) >= Span::from_nanos(19_600));
     }
 
     #[test]

@@ -1,0 +1,58 @@
+//! Events a second on one core, and how that grows with flows. An event is what the world's queue
+//! hands out and something is done about: a delivery of a link, a timer, a write.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use cc::Algorithm;
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use link::LinkConfig;
+use sim::{Dumbbell, FlowSpec, World, WorldConfig};
+use std::hint::black_box;
+use units::{Rate, Span, Time};
+
+/// `flows` over a bottleneck that gives each 10 Mbit/s (a single one 1 Gbit/s), 20 ms apart.
+fn world(flows: usize, until: Span) -> World {
+    let rate = if flows == 1 { 1000 } else { 10 * flows as u64 };
+    let bottleneck = LinkConfig {
+        rate: link::Capacity::Fixed(Rate::from_mbit(rate)),
+        queue: format!("droptail:{}p", (rate * 2).max(100)).parse().unwrap(),
+        ..LinkConfig::default()
+    };
+    let access = LinkConfig { delay: Span::from_millis(5), ..LinkConfig::default() };
+    let shape = Dumbbell::new(&[access], &bottleneck, &LinkConfig::default());
+    let specs = (0..flows)
+        .map(|index| {
+            let start = Time::ZERO + Span::from_micros(index as u64 * 200_000 / flows as u64);
+            let flow = FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Reno);
+            flow.starting(start)
+        })
+        .collect();
+    let config = WorldConfig { until: Time::ZERO + until, ..WorldConfig::default() };
+    World::new(&shape.topology, specs, config).unwrap()
+}
+
+fn events(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("events");
+    group.sample_size(10);
+    for (flows, until) in
+        [(1, Span::from_secs(5)), (100, Span::from_secs(5)), (10_000, Span::from_millis(600))]
+    {
+        let outcome = world(flows, until).run();
+        println!(
+            "{flows} flows: {} events, {} packets over links, {} dropped",
+            outcome.events, outcome.hops, outcome.packets.dropped
+        );
+        group.throughput(Throughput::Elements(outcome.events));
+        group.bench_function(BenchmarkId::from_parameter(flows), |bencher| {
+            bencher.iter_batched(
+                || world(flows, until),
+                |world| black_box(world.run().events),
+                criterion::BatchSize::PerIteration,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, events);
+criterion_main!(benches);

@@ -1,0 +1,136 @@
+use crate::SimError;
+use units::{Bytes, Span};
+
+/// How the two hosts of a connection behave. The default is Linux's behaviour with buffers that do
+/// not bind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// The payload of a full segment: 1448 with timestamps on an MTU of 1500.
+    pub mss: Bytes,
+    /// What a frame is larger than its payload, from the MAC addresses on.
+    pub headers: Bytes,
+    /// In segments (RFC 6928).
+    pub initial_window: u32,
+    pub opening: Opening,
+    pub rto_min: Span,
+    /// Before there is a round-trip time (RFC 6298, 2.1).
+    pub rto_initial: Span,
+    pub rto_max: Span,
+    /// The longest an acknowledgement waits for a second segment; none: each segment is acknowledged.
+    pub delayed_ack: Option<Span>,
+    /// This many segments of a connection are acknowledged one by one (Linux's quick acks).
+    pub quick_acks: u32,
+    /// Receive coalescing: segments in order that arrive within this time of the first are
+    /// acknowledged together, up to 64 KiB.
+    pub coalesce: Option<Span>,
+    pub receive_window: ReceiveWindow,
+    /// What may be sent and not acknowledged.
+    pub send_buffer: Option<Bytes>,
+    pub ecn: Ecn,
+    /// Space out what algorithms without a rate of their own send: two windows a round trip in slow
+    /// start, else 1.2 (`tcp_update_pacing_rate`).
+    pub paces: bool,
+    /// A paced burst: what the rate carries in this time, but
+    pub burst_time: Span,
+    /// at least so many segments and
+    pub burst_segments: u32,
+    /// at most so many bytes.
+    pub burst_max: Bytes,
+    /// Begin anew from the initial window after an idle timeout (RFC 5681, 4.1).
+    pub slow_start_after_idle: bool,
+    pub tail_loss_probe: bool,
+}
+
+/// How a connection begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opening {
+    /// The sender connects and sends: an upload.
+    BySender,
+    /// The receiver connects and asks: a download.
+    ByReceiver,
+    /// It was there before, and the round-trip time is not known.
+    Established,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveWindow {
+    Fixed(Bytes),
+    /// Grows with what arrives in a round trip (Linux's `tcp_rcv_space_adjust`).
+    Auto {
+        initial: Bytes,
+        max: Bytes,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ecn {
+    Off,
+    /// Where the algorithm asks for it, with an echo for each mark (RFC 8257).
+    ByAlgorithm,
+    /// RFC 3168: a mark counts as a loss, once in a round trip.
+    Classic,
+}
+
+impl TcpConfig {
+    pub(crate) fn validate(&self) -> Result<(), SimError> {
+        let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
+        if !(1..=65_000).contains(&self.mss.count()) {
+            return refuse("mss", "it lies between 1 and 65000 bytes; 1448 is usual");
+        }
+        if self.headers.count() > 1000 {
+            return refuse("headers", "they are 66 bytes on Ethernet with timestamps");
+        }
+        if self.initial_window == 0 {
+            return refuse("initial_window", "give at least one segment; 10 is usual");
+        }
+        if self.rto_min == Span::ZERO || self.rto_initial == Span::ZERO {
+            return refuse("rto_min", "a timeout of nothing never ends; 200ms is usual");
+        }
+        if self.rto_max < self.rto_min {
+            return refuse("rto_max", "it must not be below rto_min");
+        }
+        let window = match self.receive_window {
+            ReceiveWindow::Fixed(bytes) => bytes,
+            ReceiveWindow::Auto { initial, max } => initial.min(max),
+        };
+        if window < self.mss || window.count() > u64::from(u32::MAX) {
+            return refuse("receive_window", "it must hold a segment and be at most 4 GiB");
+        }
+        if self.send_buffer.is_some_and(|buffer| buffer < self.mss) {
+            return refuse("send_buffer", "it must hold a segment");
+        }
+        if self.burst_segments == 0 || self.burst_max < self.mss {
+            return refuse("burst_segments", "a burst must hold a segment");
+        }
+        Ok(())
+    }
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            mss: Bytes::new(1448),
+            headers: Bytes::new(66),
+            initial_window: 10,
+            opening: Opening::BySender,
+            rto_min: Span::from_millis(200),
+            rto_initial: Span::from_secs(1),
+            rto_max: Span::from_secs(120),
+            delayed_ack: Some(Span::from_millis(40)),
+            quick_acks: 16,
+            coalesce: None,
+            receive_window: ReceiveWindow::Auto {
+                initial: Bytes::kib(64),
+                max: Bytes::kib(256 * 1024),
+            },
+            send_buffer: None,
+            ecn: Ecn::ByAlgorithm,
+            paces: false,
+            burst_time: Span::from_millis(1),
+            burst_segments: 2,
+            burst_max: Bytes::kib(64),
+            slow_start_after_idle: true,
+            tail_loss_probe: true,
+        }
+    }
+}

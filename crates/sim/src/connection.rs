@@ -1,0 +1,136 @@
+use crate::outcome::{FlowOutcome, FlowPoint, LinkOutcome, QueuePoint};
+use crate::source::Source;
+use crate::tcp::{Counts, Receiver, Sender};
+use crate::trace::Trace;
+use crate::{FlowSpec, LinkId};
+use link::LinkStats;
+use units::{Bytes, Rate, Span, Time};
+
+/// Both ends of a TCP flow while it lasts.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    pub(crate) source: Source,
+    /// When each timer's event is in the wheel: the sender's, the pacer's, the receiver's.
+    pub(crate) armed: [Time; 3],
+}
+
+/// What is kept of a flow, also when it is over.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub(crate) received: u64,
+    measured_from: u64,
+    pub(crate) completed: Option<Time>,
+    pub(crate) connected: Option<Time>,
+    pub(crate) counts: Counts,
+    min_rtt: Option<Span>,
+    smoothed_rtt: Option<Span>,
+    pub(crate) datagrams: Option<Box<Source>>,
+    trace: Option<Box<Trace<FlowPoint>>>,
+}
+
+impl Connection {
+    pub(crate) fn new(sender: Sender, receiver: Receiver, source: Source) -> Self {
+        Self { sender, receiver, source, armed: [Time::NEVER; 3] }
+    }
+
+    /// When each timer should go off.
+    #[inline]
+    pub(crate) fn wanted(&self, now: Time) -> [Time; 3] {
+        [self.sender.timer(), self.sender.pace_timer(now), self.receiver.timer()]
+    }
+}
+
+impl Record {
+    pub(crate) fn new(traced: bool, limit: usize) -> Self {
+        Self { trace: traced.then(|| Box::new(Trace::new(limit))), ..Self::default() }
+    }
+
+    pub(crate) fn take(&mut self, connection: &Connection) {
+        self.received = connection.receiver.received();
+        self.counts = connection.sender.counts();
+        self.min_rtt = connection.sender.min_rtt();
+        self.smoothed_rtt = connection.sender.smoothed_rtt();
+    }
+
+    pub(crate) fn measure_from(&mut self, connection: Option<&Connection>) {
+        self.measured_from = connection.map_or(self.received, |c| c.receiver.received());
+    }
+
+    pub(crate) fn sample(&mut self, now: Time, connection: Option<&Connection>) {
+        let (Some(trace), Some(Connection { sender, receiver, .. })) =
+            (&mut self.trace, connection)
+        else {
+            return;
+        };
+        trace.offer(|| FlowPoint {
+            at: now,
+            window: Bytes::new(sender.window()),
+            inflight: Bytes::new(sender.inflight()),
+            rate: sender.rate(),
+            rtt: sender.latest_rtt(),
+            received: Bytes::new(receiver.received()),
+        });
+    }
+
+    pub(crate) fn outcome(self, spec: &FlowSpec, measured_from: Time, end: Time) -> FlowOutcome {
+        let from = measured_from.max(spec.start);
+        let until = self.completed.unwrap_or(end);
+        let counts = self.counts;
+        let completed = self.completed.filter(|_| spec.finishes());
+        FlowOutcome {
+            from: spec.from,
+            to: spec.to,
+            goodput: rate_of(self.received - self.measured_from, until.since(from)),
+            received: Bytes::new(self.received),
+            completion: completed.map(|at| at.since(spec.start)),
+            connected: self.connected.map(|at| at.since(spec.start)),
+            packets_sent: counts.sent,
+            sent: Bytes::new(counts.sent_bytes),
+            retransmitted: Bytes::new(counts.repeated_bytes),
+            timeouts: counts.timeouts,
+            recoveries: counts.recoveries,
+            undone: counts.undone,
+            probes: counts.probes,
+            min_rtt: self.min_rtt,
+            smoothed_rtt: self.smoothed_rtt,
+            trace: self.trace.map(|trace| *trace),
+        }
+    }
+}
+
+pub(crate) fn link_outcome(
+    id: LinkId,
+    name: &str,
+    (stats, before): (&LinkStats, Option<&LinkStats>),
+    measured: Span,
+    trace: Option<Trace<QueuePoint>>,
+) -> LinkOutcome {
+    let delivered_before = before.map_or(0, |before| before.delivered.bytes.count());
+    let dropped_before = before.map_or(0, |before| before.dropped.total().packets);
+    LinkOutcome {
+        id,
+        name: name.to_owned(),
+        delivered: stats.delivered,
+        dropped: stats.dropped,
+        marked: stats.marked,
+        throughput: rate_of(stats.delivered.bytes.count() - delivered_before, measured),
+        occupancy: before.map_or_else(
+            || stats.occupancy.clone(),
+            |before| stats.occupancy.since(&before.occupancy),
+        ),
+        sojourns: before.map_or_else(
+            || stats.sojourns.clone(),
+            |before| stats.sojourns.since(&before.sojourns),
+        ),
+        dropped_measured: stats.dropped.total().packets - dropped_before,
+        trace,
+    }
+}
+
+fn rate_of(bytes: u64, time: Span) -> Rate {
+    let bits = u128::from(bytes) * 8 * 1_000_000_000;
+    let per_second = bits.checked_div(u128::from(time.nanos())).unwrap_or(0);
+    Rate::from_bits_per_second(per_second.min(u128::from(u64::MAX)) as u64)
+}

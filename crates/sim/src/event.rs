@@ -1,0 +1,63 @@
+/// What happens, to whom: in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event(u64);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Occasion {
+    /// A link may have something to deliver.
+    Delivery,
+    Start,
+    Stop,
+    /// The application writes.
+    Write,
+    /// A sender's timers: retransmission, probe, reordering.
+    Sender,
+    Pace,
+    Receiver,
+    /// Traces take their samples.
+    Sample,
+    /// From here on it counts.
+    Measure,
+}
+
+impl Event {
+    #[inline]
+    pub(crate) fn new(occasion: Occasion, whose: usize) -> Self {
+        Self((occasion as u64) << 32 | whose as u64)
+    }
+
+    #[inline]
+    pub(crate) fn whose(self) -> usize {
+        (self.0 & u64::from(u32::MAX)) as usize
+    }
+
+    #[inline]
+    pub(crate) fn occasion(self) -> Occasion {
+        OCCASIONS[(self.0 >> 32) as usize]
+    }
+}
+
+const OCCASIONS: [Occasion; 9] = [
+    Occasion::Delivery,
+    Occasion::Start,
+    Occasion::Stop,
+    Occasion::Write,
+    Occasion::Sender,
+    Occasion::Pace,
+    Occasion::Receiver,
+    Occasion::Sample,
+    Occasion::Measure,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comes_back_as_it_was() {
+        for occasion in OCCASIONS {
+            let event = Event::new(occasion, 123_456);
+            assert_eq!((event.occasion(), event.whose()), (occasion, 123_456));
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A packet-level network simulator in virtual time.
+//!
+//! A [`World`] is a [`Topology`] of [`link::Link`]s, the same model that the emulator runs, and the
+//! [flows](FlowSpec) over it, whose ends are TCP as Linux speaks it with the algorithms of [`cc`].
+//! It is one thread without a clock and without I/O; many worlds may run side by side. Time counts in
+//! whole nanoseconds, every random stream has a name and comes from one seed: the same world comes to
+//! the same [`Outcome`], always.
+//!
+//! ```
+//! use link::LinkConfig;
+//! use sim::{Dumbbell, End, FlowSpec, World, WorldConfig};
+//!
+//! let access = LinkConfig { delay: "5ms".parse()?, ..LinkConfig::default() };
+//! let bottleneck = LinkConfig {
+//!     rate: "10mbit".parse()?,
+//!     queue: "droptail:50KB".parse()?,
+//!     ..LinkConfig::default()
+//! };
+//! let shape = Dumbbell::new(&[access], &bottleneck, &LinkConfig::default());
+//! let flow = FlowSpec::bulk(shape.senders[0], shape.receivers[0], cc::Algorithm::Reno);
+//! let outcome = World::new(&shape.topology, vec![flow], WorldConfig::default())?.run();
+//! assert_eq!(outcome.end, End::TimeUp);
+//! assert!(outcome.flows[0].goodput > "9mbit".parse()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod connection;
+mod error;
+mod event;
+mod flow;
+mod line;
+mod outcome;
+mod packet;
+mod random;
+mod routes;
+mod shapes;
+mod source;
+mod tcp;
+mod topology;
+mod trace;
+mod wheel;
+mod world;
+
+pub use config::{Ecn, Opening, ReceiveWindow, TcpConfig};
+pub use error::SimError;
+pub use flow::{Demand, FlowSpec, Spacing, Traffic};
+pub use outcome::{
+    End, FlowOutcome, FlowPoint, LinkOutcome, Outcome, PacketBalance, QueuePoint, jain,
+};
+pub use shapes::{Dumbbell, FatTree, Incast, ParkingLot};
+pub use topology::{LinkId, Node, Topology};
+pub use trace::Trace;
+pub use world::{World, WorldConfig};

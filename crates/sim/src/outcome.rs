@@ -1,0 +1,178 @@
+use crate::trace::Trace;
+use crate::{LinkId, Node};
+use link::{Count, Drops, Occupancy, Sojourns};
+use units::{Bytes, Rate, Span, Time};
+
+/// What a world came to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub end: End,
+    /// When it ended.
+    pub at: Time,
+    /// Events taken from the queue and acted on.
+    pub events: u64,
+    /// Packets delivered by links: one for each link a packet crosses.
+    pub hops: u64,
+    /// In the order in which they were given.
+    pub flows: Vec<FlowOutcome>,
+    /// Every link that is more than a wire.
+    pub links: Vec<LinkOutcome>,
+    pub packets: PacketBalance,
+}
+
+/// Why a world ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Every flow was done and nothing was on its way any more.
+    Finished,
+    /// The time set for it was over, and no flow had to be done by then.
+    TimeUp,
+    /// The time set for it was over, and so many flows should have been done.
+    Unfinished { flows: usize },
+    /// More events than allowed.
+    EventBudget,
+    /// Nothing would ever happen again, and so many flows were not done.
+    Stalled { flows: usize },
+}
+
+/// Every packet accounted for, across all links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PacketBalance {
+    pub sent: u64,
+    /// Made by links.
+    pub duplicated: u64,
+    /// Came to the end of their way.
+    pub arrived: u64,
+    pub dropped: u64,
+    pub inside: u64,
+    /// Of those that arrived, damaged ones.
+    pub corrupt: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct FlowOutcome {
+    pub from: Node,
+    pub to: Node,
+    /// What reached the application in the measured time, by that time.
+    pub goodput: Rate,
+    /// What reached the application, in all.
+    pub received: Bytes,
+    /// From the start to the last byte's arrival; none if it is not there, or the flow has no end.
+    pub completion: Option<Span>,
+    /// From the start until data could be sent.
+    pub connected: Option<Span>,
+    pub packets_sent: u64,
+    /// Payload, retransmissions included.
+    pub sent: Bytes,
+    pub retransmitted: Bytes,
+    pub timeouts: u32,
+    /// Loss events that were not timeouts.
+    pub recoveries: u32,
+    /// Events that proved needless.
+    pub undone: u32,
+    pub probes: u32,
+    pub min_rtt: Option<Span>,
+    pub smoothed_rtt: Option<Span>,
+    pub trace: Option<Trace<FlowPoint>>,
+}
+
+/// A sender at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowPoint {
+    pub at: Time,
+    pub window: Bytes,
+    pub inflight: Bytes,
+    pub rate: Option<Rate>,
+    pub rtt: Option<Span>,
+    pub received: Bytes,
+}
+
+#[derive(Debug, Clone)]
+pub struct LinkOutcome {
+    pub id: LinkId,
+    pub name: String,
+    /// From the beginning.
+    pub delivered: Count,
+    pub dropped: Drops,
+    pub marked: Count,
+    /// In the measured time: what was carried, and the queue.
+    pub throughput: Rate,
+    pub occupancy: Occupancy,
+    pub sojourns: Sojourns,
+    /// Drops in the measured time.
+    pub dropped_measured: u64,
+    pub trace: Option<Trace<QueuePoint>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueuePoint {
+    pub at: Time,
+    pub queued: Bytes,
+}
+
+impl PacketBalance {
+    pub fn holds(&self) -> bool {
+        self.sent + self.duplicated == self.arrived + self.dropped + self.inside
+    }
+}
+
+impl Outcome {
+    /// Jain's index of the flows' goodput: 1 where all have the same, 1/n where one has all.
+    pub fn jain(&self) -> f64 {
+        let rates: Vec<f64> = self.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
+        jain(&rates)
+    }
+
+    pub fn link(&self, id: LinkId) -> Option<&LinkOutcome> {
+        self.links.iter().find(|link| link.id == id)
+    }
+
+    /// One number for all that happened: equal for equal worlds, on whatever thread they ran.
+    pub fn hash(&self) -> u64 {
+        let mut hash = Hash(0x5851_f42d_4c95_7f2d);
+        hash.take(self.at.nanos());
+        hash.take(self.events);
+        hash.take(self.hops);
+        let balance = &self.packets;
+        for count in [balance.sent, balance.duplicated, balance.arrived, balance.dropped] {
+            hash.take(count);
+        }
+        for flow in &self.flows {
+            hash.take(flow.received.count());
+            hash.take(flow.goodput.bits_per_second());
+            hash.take(flow.completion.map_or(u64::MAX, Span::nanos));
+            hash.take(flow.sent.count());
+            hash.take(flow.retransmitted.count());
+            hash.take(u64::from(flow.timeouts) << 32 | u64::from(flow.recoveries));
+            hash.take(flow.smoothed_rtt.map_or(u64::MAX, Span::nanos));
+            for point in flow.trace.iter().flat_map(Trace::points) {
+                hash.take(point.at.nanos());
+                hash.take(point.window.count());
+                hash.take(point.inflight.count());
+            }
+        }
+        for link in &self.links {
+            hash.take(link.delivered.bytes.count());
+            hash.take(link.dropped.total().packets);
+            hash.take(link.marked.packets);
+            hash.take(link.sojourns.mean().nanos());
+            hash.take(link.occupancy.max().count());
+        }
+        hash.0
+    }
+}
+
+/// (Σx)² / (n Σx²) (Jain, Chiu, Hawe 1984); 1 where there is nothing to share.
+pub fn jain(rates: &[f64]) -> f64 {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (rates.len() as f64 * squares) }
+}
+
+struct Hash(u64);
+
+impl Hash {
+    fn take(&mut self, word: u64) {
+        self.0 = link::mix(self.0.rotate_left(5) ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    }
+}

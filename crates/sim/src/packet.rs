@@ -1,0 +1,126 @@
+use units::{Bytes, Time};
+
+/// What travels: one frame of a flow, in one cache line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) flow: u32,
+    /// Where in the table of routes its next hop stands.
+    pub(crate) route: u32,
+    /// The frame from the MAC addresses on.
+    pub(crate) size: u32,
+    /// Of data, the payload; of an acknowledgement, the window offered.
+    pub(crate) length: u32,
+    /// Of data, its first byte; of an acknowledgement, the byte expected next.
+    pub(crate) sequence: u64,
+    /// Of data, when it was sent; of an acknowledgement, the time it echoes (RFC 7323).
+    pub(crate) stamp: Time,
+    pub(crate) sacks: Sacks,
+    pub(crate) kind: Kind,
+    pub(crate) flags: Flags,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Syn,
+    SynAck,
+    Data,
+    Ack,
+    Datagram,
+}
+
+/// ECN's field and TCP's flags (RFC 3168), and what the link did to the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    /// ECN-capable transport.
+    pub(crate) const CAPABLE: u8 = 1;
+    /// Congestion experienced.
+    pub(crate) const MARKED: u8 = 2;
+    /// ECE: the receiver saw a mark.
+    pub(crate) const ECHO: u8 = 4;
+    /// CWR: the sender has reduced its window.
+    pub(crate) const REDUCED: u8 = 8;
+    /// FIN: nothing follows.
+    pub(crate) const LAST: u8 = 16;
+    pub(crate) const CORRUPT: u8 = 32;
+    /// From the end that sends data to the one that receives it.
+    pub(crate) const FORWARD: u8 = 64;
+
+    pub(crate) const fn of(bits: u8) -> Self {
+        Self(bits)
+    }
+
+    #[inline]
+    pub(crate) fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, flag: u8) {
+        self.0 |= flag;
+    }
+}
+
+/// Up to three blocks (what fits beside a timestamp, RFC 2018), each kept relative to the
+/// acknowledged sequence: a DSACK block (RFC 2883) lies before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Sacks {
+    blocks: [(i32, u32); 3],
+    count: u8,
+}
+
+impl Sacks {
+    pub(crate) const ROOM: usize = 3;
+
+    pub(crate) fn push(&mut self, acknowledged: u64, start: u64, end: u64) {
+        let offset = start.wrapping_sub(acknowledged) as i64;
+        if self.len() < Self::ROOM && i64::from(offset as i32) == offset {
+            self.blocks[self.len()] = (offset as i32, (end - start) as u32);
+            self.count += 1;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// Start and end of each.
+    #[inline]
+    pub(crate) fn blocks(&self, acknowledged: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.blocks[..self.len()].iter().map(move |(offset, length)| {
+            let start = acknowledged.saturating_add_signed(i64::from(*offset));
+            (start, start + u64::from(*length))
+        })
+    }
+}
+
+impl link::Packet for Packet {
+    #[inline]
+    fn size(&self) -> Bytes {
+        Bytes::new(u64::from(self.size))
+    }
+
+    #[inline]
+    fn flow(&self) -> u64 {
+        // The two directions of a flow are two flows to a queue.
+        let direction = u64::from(self.flags.has(Flags::FORWARD));
+        link::mix(u64::from(self.flow) << 1 | direction | 1 << 40)
+    }
+
+    #[inline]
+    fn ecn_capable(&self) -> bool {
+        self.flags.has(Flags::CAPABLE)
+    }
+
+    #[inline]
+    fn mark_congestion(&mut self) {
+        self.flags.set(Flags::MARKED);
+    }
+
+    /// Whichever bit it was, the checksum tells.
+    fn corrupt(&mut self, _random: u64) {
+        self.flags.set(Flags::CORRUPT);
+    }
+}

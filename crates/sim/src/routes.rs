@@ -1,0 +1,93 @@
+use crate::topology::Joint;
+use crate::{Node, SimError};
+use std::collections::{HashMap, VecDeque};
+
+/// The ways of all flows, each once, in one table: a packet carries its place in it.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    hops: Vec<u32>,
+    known: HashMap<Vec<u32>, u32>,
+    /// For a destination, how many links each node is away.
+    distances: HashMap<u32, Vec<u32>>,
+    outgoing: Vec<Vec<u32>>,
+    incoming: Vec<Vec<u32>>,
+}
+
+impl Routes {
+    pub(crate) fn new(nodes: usize, joints: &[Joint]) -> Self {
+        let (mut outgoing, mut incoming) = (vec![Vec::new(); nodes], vec![Vec::new(); nodes]);
+        for (index, joint) in joints.iter().enumerate() {
+            outgoing[joint.from.0 as usize].push(index as u32);
+            incoming[joint.to.0 as usize].push(index as u32);
+        }
+        Self {
+            hops: Vec::new(),
+            known: HashMap::new(),
+            distances: HashMap::new(),
+            outgoing,
+            incoming,
+        }
+    }
+
+    /// The link at a place in the table; none where the way is at its end.
+    #[inline]
+    pub(crate) fn hop(&self, place: u32) -> Option<usize> {
+        let link = self.hops[place as usize];
+        (link != ARRIVED).then_some(link as usize)
+    }
+
+    /// Where the way of a flow begins in the table.
+    pub(crate) fn way(
+        &mut self,
+        joints: &[Joint],
+        from: Node,
+        to: Node,
+        flow: u64,
+    ) -> Result<u32, SimError> {
+        let Self { outgoing, incoming, .. } = self;
+        let distances =
+            self.distances.entry(to.0).or_insert_with(|| distances(joints, incoming, to));
+        if distances[from.0 as usize] == UNREACHABLE {
+            return Err(SimError::NoRoute { from: from.0, to: to.0 });
+        }
+        let mut way = Vec::new();
+        let mut at = from;
+        while at != to {
+            let left = distances[at.0 as usize];
+            let nearer = |link: &&u32| distances[joints[**link as usize].to.0 as usize] + 1 == left;
+            let choices: Vec<u32> =
+                outgoing[at.0 as usize].iter().filter(nearer).copied().collect();
+            let hash = link::mix(flow ^ link::mix(u64::from(at.0) + 1));
+            let link = choices[(hash % choices.len() as u64) as usize];
+            way.push(link);
+            at = joints[link as usize].to;
+        }
+        way.push(ARRIVED);
+        let next = self.hops.len() as u32;
+        let hops = &mut self.hops;
+        Ok(*self.known.entry(way).or_insert_with_key(|way| {
+            hops.extend_from_slice(way);
+            next
+        }))
+    }
+}
+
+fn distances(joints: &[Joint], incoming: &[Vec<u32>], to: Node) -> Vec<u32> {
+    let mut distances = vec![UNREACHABLE; incoming.len()];
+    distances[to.0 as usize] = 0;
+    let mut ahead = VecDeque::from([to.0]);
+    while let Some(node) = ahead.pop_front() {
+        for link in &incoming[node as usize] {
+            let before = joints[*link as usize].from.0;
+            if distances[before as usize] == UNREACHABLE {
+                distances[before as usize] = distances[node as usize] + 1;
+                ahead.push_back(before);
+            }
+        }
+    }
+    distances
+}
+
+const ARRIVED: u32 = u32::MAX;
+/// Less than the largest, for one is added.
+const UNREACHABLE: u32 = u32::MAX - 1;

@@ -1,0 +1,145 @@
+//! Networks that experiments ask for again and again.
+
+use crate::{LinkId, Node, Topology};
+use link::LinkConfig;
+
+/// Hosts on both sides of one bottleneck.
+#[derive(Debug, Clone)]
+pub struct Dumbbell {
+    pub topology: Topology,
+    pub senders: Vec<Node>,
+    pub receivers: Vec<Node>,
+    /// From the senders to the receivers, and back.
+    pub bottleneck: LinkId,
+    pub back: LinkId,
+}
+
+impl Dumbbell {
+    /// Host `i` of either side hangs on a cable like `access[i]`: its delay counts four times in the
+    /// round trip of a pair.
+    pub fn new(access: &[LinkConfig], bottleneck: &LinkConfig, back: &LinkConfig) -> Self {
+        let mut topology = Topology::new();
+        let (left, right) = (topology.node(), topology.node());
+        let there = topology.link("bottleneck", left, right, bottleneck);
+        let back = topology.link("back", right, left, back);
+        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        for (index, config) in access.iter().enumerate() {
+            let (sender, receiver) = (topology.node(), topology.node());
+            topology.cable(&format!("sender {index}"), sender, left, config);
+            topology.cable(&format!("receiver {index}"), right, receiver, config);
+            senders.push(sender);
+            receivers.push(receiver);
+        }
+        Self { topology, senders, receivers, bottleneck: there, back }
+    }
+}
+
+/// Bottlenecks in a row: one flow crosses all, others one each.
+#[derive(Debug, Clone)]
+pub struct ParkingLot {
+    pub topology: Topology,
+    /// The ends of the flow that crosses all.
+    pub first: Node,
+    pub last: Node,
+    /// The ends of the flow that crosses bottleneck `i` alone.
+    pub crossing: Vec<(Node, Node)>,
+    pub bottlenecks: Vec<LinkId>,
+}
+
+impl ParkingLot {
+    pub fn new(hops: usize, access: &LinkConfig, bottleneck: &LinkConfig) -> Self {
+        let mut topology = Topology::new();
+        let routers = topology.nodes(hops + 1);
+        let host = |topology: &mut Topology, name: String, router: Node| {
+            let host = topology.node();
+            topology.cable(&name, host, router, access);
+            host
+        };
+        let first = host(&mut topology, "first".into(), routers[0]);
+        let last = host(&mut topology, "last".into(), routers[hops]);
+        let (mut crossing, mut bottlenecks) = (Vec::new(), Vec::new());
+        for hop in 0..hops {
+            let name = format!("bottleneck {hop}");
+            let (there, _) = topology.cable(&name, routers[hop], routers[hop + 1], bottleneck);
+            bottlenecks.push(there);
+            crossing.push((
+                host(&mut topology, format!("sender {hop}"), routers[hop]),
+                host(&mut topology, format!("receiver {hop}"), routers[hop + 1]),
+            ));
+        }
+        Self { topology, first, last, crossing, bottlenecks }
+    }
+}
+
+/// Many senders, one receiver, one switch.
+#[derive(Debug, Clone)]
+pub struct Incast {
+    pub topology: Topology,
+    pub senders: Vec<Node>,
+    pub receiver: Node,
+    /// The switch's port to the receiver.
+    pub port: LinkId,
+}
+
+impl Incast {
+    /// `access` is what a host sends through, `port` what the switch sends through.
+    pub fn new(senders: usize, access: &LinkConfig, port: &LinkConfig) -> Self {
+        let mut topology = Topology::new();
+        let (switch, receiver) = (topology.node(), topology.node());
+        let to_receiver = topology.link("port", switch, receiver, port);
+        topology.link("receiver", receiver, switch, access);
+        let senders = (0..senders)
+            .map(|index| {
+                let sender = topology.node();
+                topology.link(format!("sender {index}"), sender, switch, access);
+                topology.link(format!("port {index}"), switch, sender, port);
+                sender
+            })
+            .collect();
+        Self { topology, senders, receiver, port: to_receiver }
+    }
+}
+
+/// A fat tree of switches with `k` ports (Al-Fares, Loukissas, Vahdat 2008): k pods of k/2 edge and
+/// k/2 aggregation switches, (k/2)² core switches, k³/4 hosts.
+#[derive(Debug, Clone)]
+pub struct FatTree {
+    pub topology: Topology,
+    /// In the order of pods and edge switches.
+    pub hosts: Vec<Node>,
+}
+
+impl FatTree {
+    /// `k` is rounded up to an even number. `access` is what a host sends through, `port` what a
+    /// switch sends through.
+    pub fn new(k: usize, access: &LinkConfig, port: &LinkConfig) -> Self {
+        let half = k.div_ceil(2).max(1);
+        let mut topology = Topology::new();
+        let core = topology.nodes(half * half);
+        let mut hosts = Vec::new();
+        for pod in 0..2 * half {
+            let aggregation = topology.nodes(half);
+            for (a, switch) in aggregation.iter().enumerate() {
+                for (c, above) in core[a * half..(a + 1) * half].iter().enumerate() {
+                    let name = format!("pod {pod} aggregation {a} core {c}");
+                    topology.cable(&name, *switch, *above, port);
+                }
+            }
+            for e in 0..half {
+                let edge = topology.node();
+                for (a, switch) in aggregation.iter().enumerate() {
+                    let name = format!("pod {pod} edge {e} aggregation {a}");
+                    topology.cable(&name, edge, *switch, port);
+                }
+                for h in 0..half {
+                    let host = topology.node();
+                    let name = format!("pod {pod} edge {e} host {h}");
+                    topology.link(format!("{name} >"), host, edge, access);
+                    topology.link(format!("{name} <"), edge, host, port);
+                    hosts.push(host);
+                }
+            }
+        }
+        Self { topology, hosts }
+    }
+}

@@ -1,0 +1,17 @@
+//! The two ends of a TCP connection, each a state machine without clock and network.
+
+mod pacer;
+mod probe;
+mod prr;
+mod rack;
+mod ranges;
+mod rate;
+mod receiver;
+mod recovery;
+mod rtt;
+mod scoreboard;
+mod sender;
+mod window;
+
+pub(crate) use receiver::Receiver;
+pub(crate) use sender::{Counts, Identity, Sender};

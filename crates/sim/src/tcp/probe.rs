@@ -1,0 +1,71 @@
+use super::rtt::RoundTrip;
+use crate::TcpConfig;
+use units::{Span, Time};
+
+/// Tail loss probe (RFC 8985, 7).
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Probe {
+    /// When one is due.
+    pub(crate) at: Option<Time>,
+    /// The probe in flight.
+    flying: Option<Flying>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Flying {
+    /// TLP.end_seq.
+    end: u64,
+    /// It repeated old data.
+    repeats: bool,
+}
+
+impl Probe {
+    /// 7.2: two round trips, and the receiver's delay if it may wait for a second segment; never
+    /// behind the retransmission timer.
+    pub(crate) fn schedule(
+        &mut self,
+        now: Time,
+        rtt: &RoundTrip,
+        alone: bool,
+        timeout_at: Time,
+        config: &TcpConfig,
+    ) {
+        self.at = None;
+        if self.flying.is_some() || !config.tail_loss_probe {
+            return;
+        }
+        let wait = match rtt.smoothed() {
+            Some(smoothed) if alone => smoothed * 2 + config.rto_min,
+            Some(smoothed) => smoothed * 2 + GRANULARITY,
+            None => config.rto_initial,
+        };
+        let at = now + wait;
+        if at < timeout_at {
+            self.at = Some(at);
+        }
+    }
+
+    pub(crate) fn sent(&mut self, end: u64, repeats: bool) {
+        self.at = None;
+        self.flying = Some(Flying { end, repeats });
+    }
+
+    pub(crate) fn cancel(&mut self) {
+        *self = Self::default();
+    }
+
+    /// 7.4.2: whether the acknowledgement shows that the probe repaired a loss.
+    pub(crate) fn repaired(&mut self, acknowledged: u64, needless: bool, news: bool) -> bool {
+        let Some(flying) = self.flying.filter(|flying| acknowledged >= flying.end) else {
+            return false;
+        };
+        let over = !flying.repeats || needless || acknowledged > flying.end || !news;
+        if over {
+            self.flying = None;
+        }
+        flying.repeats && !needless && acknowledged > flying.end
+    }
+}
+
+/// `TCP_TIMEOUT_MIN_US`.
+const GRANULARITY: Span = Span::from_millis(2);

@@ -1,0 +1,93 @@
+use super::rtt::RoundTrip;
+use super::scoreboard::{Arrival, Change, Scoreboard};
+use units::{Span, Time};
+
+/// Recent acknowledgement (RFC 8985, 6.2): what was sent a reordering window before something that
+/// arrived is lost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Rack {
+    latest: Option<Arrival>,
+    rtt: Span,
+    reordered: bool,
+    /// The window in quarters of the smallest round trip: grows where retransmissions prove needless.
+    quarters: u32,
+    /// Recoveries left until that is forgotten.
+    persists: u32,
+    /// A needless retransmission counts once a round trip: until this is acknowledged.
+    round_ends: u64,
+}
+
+impl Rack {
+    /// Steps 1 to 3.
+    pub(crate) fn on_ack(&mut self, now: Time, change: &Change, min_rtt: Option<Span>) {
+        self.reordered |= change.reordered;
+        let Some(arrival) = change.latest else { return };
+        let rtt = now.since(arrival.sent_at);
+        // Faster than the path: it was the first transmission that arrived, not this one.
+        if arrival.repeated && min_rtt.is_some_and(|min| rtt < min) {
+            return;
+        }
+        self.rtt = rtt;
+        if self.latest.is_none_or(|l| (arrival.sent_at, arrival.end) > (l.sent_at, l.end)) {
+            self.latest = Some(arrival);
+        }
+    }
+
+    /// Step 4, a DSACK.
+    pub(crate) fn on_needless(&mut self, una: u64, nxt: u64) {
+        if una >= self.round_ends {
+            self.round_ends = nxt;
+            self.quarters = (self.quarters + 1).min(WIDEST);
+            self.persists = RECOVERIES;
+        }
+    }
+
+    pub(crate) fn on_recovered(&mut self) {
+        self.persists = self.persists.saturating_sub(1);
+        if self.persists == 0 {
+            self.quarters = 0;
+        }
+    }
+
+    /// Step 5: the bytes newly lost, and when to look again.
+    pub(crate) fn detect(
+        &self,
+        now: Time,
+        board: &mut Scoreboard,
+        rtt: &RoundTrip,
+        repairing: bool,
+        mss: u64,
+    ) -> (u64, Option<Time>) {
+        let Some(latest) = self.latest else { return (0, None) };
+        let patience = self.rtt + self.window(board, rtt, repairing, mss);
+        let until = Time::from_nanos(now.nanos().saturating_sub(patience.nanos()));
+        if now.nanos() < patience.nanos() {
+            return (0, Some(latest.sent_at + patience));
+        }
+        let (bytes, awaited) = board.lose_before(latest, until);
+        (bytes, awaited.then(|| (latest.sent_at + patience).max(now + TICK)))
+    }
+
+    /// What is so old that a timeout means it (RFC 8985, 6.3).
+    pub(crate) fn overdue(&self, now: Time, board: &Scoreboard, rtt: &RoundTrip, mss: u64) -> Time {
+        let patience = self.rtt + self.window(board, rtt, true, mss);
+        Time::from_nanos(now.nanos().saturating_sub(patience.nanos()))
+    }
+
+    fn window(&self, board: &Scoreboard, rtt: &RoundTrip, repairing: bool, mss: u64) -> Span {
+        if !self.reordered && (repairing || board.sacked() >= DUPLICATES * mss) {
+            return Span::ZERO;
+        }
+        let min = rtt.min().unwrap_or_default();
+        let window = min * u64::from(self.quarters + 1) / 4;
+        window.min(rtt.smoothed().unwrap_or_default())
+    }
+}
+
+/// DupThresh.
+const DUPLICATES: u64 = 3;
+const RECOVERIES: u32 = 16;
+/// Linux's bound is 255; the smoothed round trip bounds the window anyway.
+const WIDEST: u32 = 255;
+/// A timer never fires at the time that set it.
+const TICK: Span = Span::from_nanos(1);

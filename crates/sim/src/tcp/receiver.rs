@@ -1,0 +1,268 @@
+use super::ranges::Ranges;
+use super::window::Window;
+use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::{Ecn, Opening, ReceiveWindow, TcpConfig};
+use std::sync::Arc;
+use units::Time;
+
+/// The receiving end of a connection: puts the stream together, and acknowledges.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    config: Arc<TcpConfig>,
+    flow: u32,
+    route: u32,
+    /// RCV.NXT: everything below is the application's.
+    next: u64,
+    /// What the last acknowledgement said.
+    acknowledged: u64,
+    beyond: Ranges,
+    /// Where ranges changed most recently, newest first (RFC 2018, section 4).
+    recent: [u64; Sacks::ROOM],
+    needless: Option<(u64, u64)>,
+    /// TS.Recent (RFC 7323, 4.3).
+    echo: Time,
+    window: Window,
+    quick_acks: u32,
+    /// When an acknowledgement that waits must go.
+    due: Time,
+    /// A SYN is on its way since.
+    knocked: Option<(Time, u32)>,
+    mark: Mark,
+    last: Option<u64>,
+}
+
+/// What the receiver owes the sender about congestion marks.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    /// DCTCP.CE: whether the latest segment was marked (RFC 8257, 3.2); classic: ECE is being sent
+    /// until CWR comes (RFC 3168, 6.1.3).
+    seen: bool,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: Arc<TcpConfig>, flow: u32, route: u32) -> Self {
+        Self {
+            flow,
+            route,
+            next: 0,
+            acknowledged: 0,
+            beyond: Ranges::default(),
+            recent: [u64::MAX; Sacks::ROOM],
+            needless: None,
+            echo: Time::ZERO,
+            window: Window::new(&config),
+            quick_acks: config.quick_acks,
+            due: Time::NEVER,
+            knocked: None,
+            mark: Mark::default(),
+            last: None,
+            config,
+        }
+    }
+
+    pub(crate) fn open(&mut self, now: Time, out: &mut Vec<Packet>) {
+        if self.config.opening == Opening::ByReceiver {
+            self.knock(now, 0, out);
+        }
+    }
+
+    pub(crate) fn on_packet(&mut self, now: Time, packet: &Packet, out: &mut Vec<Packet>) {
+        match packet.kind {
+            Kind::Syn => {
+                self.window.handshake(now, None);
+                out.push(Packet { kind: Kind::SynAck, ..self.packet(0, packet.stamp) });
+            }
+            Kind::SynAck => {
+                if let Some((since, _)) = self.knocked.take() {
+                    self.window.handshake(now, Some(now.since(since)));
+                    self.due = Time::NEVER;
+                }
+                out.push(self.packet(self.next, packet.stamp));
+            }
+            Kind::Data => self.on_data(now, packet, out),
+            Kind::Ack | Kind::Datagram => {}
+        }
+    }
+
+    #[inline]
+    pub(crate) fn timer(&self) -> Time {
+        self.due
+    }
+
+    pub(crate) fn on_timer(&mut self, now: Time, out: &mut Vec<Packet>) {
+        if self.due > now {
+            return;
+        }
+        if let Some((_, tries)) = self.knocked {
+            self.knock(now, tries + 1, out);
+            return;
+        }
+        self.acknowledge(out);
+    }
+
+    /// In order, for the application.
+    #[inline]
+    pub(crate) fn received(&self) -> u64 {
+        self.next
+    }
+
+    #[inline]
+    pub(crate) fn is_complete(&self) -> bool {
+        self.last == Some(self.next)
+    }
+
+    fn on_data(&mut self, now: Time, packet: &Packet, out: &mut Vec<Packet>) {
+        let (start, end) = (packet.sequence, packet.sequence + u64::from(packet.length));
+        if self.knocked.take().is_some() {
+            self.due = Time::NEVER;
+        }
+        if end > self.acknowledged + u64::from(self.window.offered()) {
+            self.acknowledge(out);
+            return;
+        }
+        if packet.flags.has(Flags::LAST) {
+            self.last = Some(end);
+        }
+        self.take_mark(packet, out);
+        if start <= self.acknowledged {
+            self.echo = self.echo.max(packet.stamp);
+        }
+        let mut at_once = true;
+        if end <= self.next {
+            self.needless = Some((start, end));
+        } else if start <= self.next {
+            let before = self.next;
+            self.next = end;
+            if self.beyond.is_empty() {
+                at_once = false;
+            } else {
+                while let Some(end) = self.beyond.take_reaching(self.next) {
+                    self.next = self.next.max(end);
+                }
+            }
+            self.window.arrived(now, packet.stamp, self.next - before);
+        } else {
+            let mut new = false;
+            self.beyond.add(start, end, |_, _| new = true);
+            if !new {
+                self.needless = Some((start, end));
+            }
+            self.note_recent(start);
+        }
+        if at_once || self.is_complete() {
+            self.acknowledge(out);
+        } else {
+            self.consider(now, out);
+        }
+    }
+
+    /// Now, or together with what comes next (RFC 1122, 4.2.3.2; `__tcp_ack_snd_check`)?
+    #[inline]
+    fn consider(&mut self, now: Time, out: &mut Vec<Packet>) {
+        let waiting = self.next - self.acknowledged;
+        let mss = self.config.mss.count();
+        if self.quick_acks > 0 {
+            self.quick_acks -= 1;
+            return self.acknowledge(out);
+        }
+        let Some(delay) = self.config.delayed_ack else { return self.acknowledge(out) };
+        match self.config.coalesce {
+            Some(_) if waiting >= COALESCED => self.acknowledge(out),
+            Some(span) if waiting > mss => self.due = self.due.min(now + span),
+            None if waiting > mss => self.acknowledge(out),
+            _ if self.due == Time::NEVER => self.due = now + delay,
+            _ => {}
+        }
+    }
+
+    fn take_mark(&mut self, packet: &Packet, out: &mut Vec<Packet>) {
+        let marked = packet.flags.has(Flags::MARKED);
+        match self.config.ecn {
+            Ecn::Off => {}
+            Ecn::Classic => {
+                if packet.flags.has(Flags::REDUCED) {
+                    self.mark.seen = false;
+                }
+                self.mark.seen |= marked;
+            }
+            Ecn::ByAlgorithm => {
+                if marked != self.mark.seen {
+                    // What waits was of the other kind, and is told so first.
+                    if self.next > self.acknowledged {
+                        self.acknowledge(out);
+                    }
+                    self.mark.seen = marked;
+                }
+            }
+        }
+    }
+
+    fn note_recent(&mut self, start: u64) {
+        let Some((first, end)) = self.beyond.containing(start) else { return };
+        let mut moved = first;
+        for place in &mut self.recent {
+            std::mem::swap(place, &mut moved);
+            // The range was in the list already, perhaps as one that has grown into it.
+            if (first..end).contains(&moved) {
+                break;
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, out: &mut Vec<Packet>) {
+        let mut packet = self.packet(self.next, self.echo);
+        if let Some((start, end)) = self.needless.take() {
+            packet.sacks.push(self.next, start, end);
+        }
+        if !self.beyond.is_empty() {
+            let mut told = [u64::MAX; Sacks::ROOM];
+            for (index, recent) in self.recent.into_iter().enumerate() {
+                if let Some((start, end)) =
+                    self.beyond.containing(recent).filter(|_| recent != u64::MAX)
+                    && !told.contains(&start)
+                {
+                    packet.sacks.push(self.next, start, end);
+                    told[index] = start;
+                }
+            }
+        }
+        if self.mark.seen {
+            packet.flags.set(Flags::ECHO);
+        }
+        self.acknowledged = self.next;
+        self.due = Time::NEVER;
+        out.push(packet);
+    }
+
+    fn knock(&mut self, now: Time, tries: u32, out: &mut Vec<Packet>) {
+        self.knocked = Some((now, tries));
+        let wait = self.config.rto_initial * (1u64 << tries.min(32));
+        self.due = now + wait.min(self.config.rto_max);
+        out.push(Packet { kind: Kind::Syn, ..self.packet(0, now) });
+    }
+
+    fn packet(&self, sequence: u64, stamp: Time) -> Packet {
+        Packet {
+            flow: self.flow,
+            route: self.route,
+            size: self.config.headers.count() as u32,
+            length: self.window.offered(),
+            sequence,
+            stamp,
+            sacks: Sacks::default(),
+            kind: Kind::Ack,
+            flags: Flags::default(),
+        }
+    }
+}
+
+pub(super) fn initial_window(config: &TcpConfig) -> u32 {
+    let bytes = match config.receive_window {
+        ReceiveWindow::Fixed(bytes) => bytes,
+        ReceiveWindow::Auto { initial, max } => initial.min(max),
+    };
+    bytes.count().min(u64::from(u32::MAX)) as u32
+}
+
+/// What GRO joins at most.
+const COALESCED: u64 = 65_536;

@@ -1,0 +1,337 @@
+//! What follows from losses: the states of congestion (Open, CWR, Recovery, Loss), the reductions,
+//! and taking them back.
+
+use super::prr::Reduction as Prr;
+use super::scoreboard::Change;
+use super::sender::Sender;
+use crate::Ecn;
+use crate::packet::{Flags, Packet};
+use cc::{Ack, Loss, Reduction};
+use units::{Bytes, Time};
+
+/// Where a sender stands between noticing a loss and its repair.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Recovery {
+    state: State,
+    /// What was sent when it began; the repair is over when this is acknowledged.
+    point: u64,
+    /// Bytes allowed now, while the host reduces the window.
+    reduction: Option<Prr>,
+    undo: Option<Undo>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Open,
+    /// Reduced for a congestion mark; nothing was lost.
+    Marked,
+    Repairing,
+    /// After a timeout.
+    TimedOut,
+}
+
+/// What would prove the reduction needless.
+#[derive(Debug, Clone, Copy)]
+struct Undo {
+    from: u64,
+    /// The first retransmission: an echo of something older is an answer to the first transmission
+    /// (Eifel, RFC 3522).
+    repeated_at: Option<Time>,
+    /// Retransmissions that no DSACK has called needless.
+    unproven: u32,
+}
+
+impl Recovery {
+    pub(super) fn is_repairing(&self) -> bool {
+        matches!(self.state, State::Repairing | State::TimedOut)
+    }
+
+    #[inline]
+    pub(super) fn window(&self) -> Option<u64> {
+        self.reduction.map(|reduction| reduction.window)
+    }
+
+    #[inline]
+    pub(super) fn on_sent(&mut self, bytes: u64) {
+        if let Some(reduction) = &mut self.reduction {
+            reduction.on_sent(bytes);
+        }
+    }
+
+    pub(super) fn on_repeated(&mut self, now: Time) {
+        if let Some(undo) = &mut self.undo {
+            undo.repeated_at.get_or_insert(now);
+            undo.unproven += 1;
+        }
+    }
+
+    /// Between on_loss and on_recovered.
+    fn is_reducing(&self) -> bool {
+        matches!(self.state, State::Marked | State::Repairing)
+    }
+
+    fn begin(&mut self, state: State, point: u64, una: u64) {
+        self.state = state;
+        self.point = point;
+        self.undo = Some(Undo { from: una, repeated_at: None, unproven: 0 });
+    }
+
+    fn proves_needless(&self, echo: Time, advanced: bool) -> bool {
+        let Some(undo) = &self.undo else { return false };
+        self.is_repairing() && advanced && undo.repeated_at.is_some_and(|at| echo < at)
+    }
+}
+
+impl Sender {
+    pub(super) fn on_ack(&mut self, now: Time, packet: &Packet) {
+        let (una, flight) = (self.board.una(), self.board.pipe());
+        if packet.sequence > self.board.nxt() {
+            return;
+        }
+        let mut change = Change::default();
+        let needless = self.take_sacks(now, packet, &mut change);
+        self.board.acknowledge(now, packet.sequence, &mut change);
+        let advanced = self.board.una() > una;
+        self.take_rtt(&change);
+        self.rack.on_ack(now, &change, self.rtt.min());
+        let mut undone = needless && self.needless_all();
+        if self.recovery.proves_needless(packet.stamp, advanced) {
+            undone = true;
+        }
+        if undone {
+            self.undo(now);
+        }
+        let acked = change.sample.acked;
+        let news = acked > 0 || advanced;
+        let repaired = self.probe.repaired(packet.sequence, needless, news);
+        let lost = if self.board.nxt() > self.board.una() { self.detect(now) } else { 0 };
+        if self.recovery.state != State::Open && packet.sequence >= self.recovery.point {
+            self.leave(now);
+        }
+        if repaired && self.recovery.state == State::Open {
+            // The probe repaired it, but it was a loss all the same.
+            self.reduce(now, State::Marked, 0, flight);
+            self.leave(now);
+        }
+        if lost > 0 {
+            self.on_lost(now, lost, flight);
+        }
+        let marked = self.take_echo(now, packet, acked, flight);
+        self.report(now, &change, marked);
+        let mss = self.mss();
+        let pipe = self.board.pipe();
+        if let Some(reduction) = &mut self.recovery.reduction {
+            reduction.on_ack(acked, pipe, advanced && lost == 0, mss);
+        }
+        if advanced {
+            self.rtt.backoff = 0;
+        }
+        if advanced || self.timeout_at == Time::NEVER {
+            self.rearm(now);
+        }
+        if news {
+            self.schedule_probe(now);
+        }
+    }
+
+    /// RACK's timer: what was sent a reordering window ago did not come.
+    pub(super) fn on_reordering_timer(&mut self, now: Time) {
+        let flight = self.board.pipe();
+        self.reordering_at = None;
+        let lost = self.detect(now);
+        if lost > 0 {
+            self.on_lost(now, lost, flight);
+            let (pipe, mss) = (self.board.pipe(), self.mss());
+            if let Some(reduction) = &mut self.recovery.reduction {
+                reduction.on_ack(0, pipe, false, mss);
+            }
+        }
+    }
+
+    /// RFC 6298, 5.4 to 5.6; RFC 8985, 6.3.
+    pub(super) fn on_timeout(&mut self, now: Time, out: &mut Vec<Packet>) {
+        let Some(head) = self.board.head().copied() else {
+            self.timeout_at = Time::NEVER;
+            return;
+        };
+        self.counts.timeouts += 1;
+        let overdue = self.rack.overdue(now, &self.board, &self.rtt, self.mss());
+        let lost = self.board.lose_all(overdue);
+        self.delivery.lost += lost;
+        self.unreported += lost;
+        let repeated = self.recovery.is_repairing();
+        if !repeated {
+            self.recovery.undo = None;
+        }
+        let undo = self.recovery.undo;
+        self.recovery.begin(State::TimedOut, self.board.nxt(), self.board.una());
+        if repeated && undo.is_some() {
+            self.recovery.undo = undo;
+        }
+        self.recovery.reduction = None;
+        self.reordering_at = None;
+        self.probe.cancel();
+        self.rtt.backoff += 1;
+        let loss = Loss {
+            now,
+            lost: Bytes::new(lost),
+            inflight: Bytes::new(self.board.nxt() - self.board.una()),
+            repeated,
+        };
+        if let Some(algorithm) = &mut self.algorithm {
+            algorithm.on_timeout(&loss);
+        }
+        // The first segment leaves whatever the window says.
+        self.repeat(now, head.sequence, head.length, out);
+        self.rearm(now);
+    }
+
+    /// Whether a DSACK came (RFC 2883).
+    fn take_sacks(&mut self, now: Time, packet: &Packet, change: &mut Change) -> bool {
+        if packet.sacks.len() == 0 {
+            return false;
+        }
+        let mut blocks = packet.sacks.blocks(packet.sequence).peekable();
+        let mut needless = None;
+        if let Some(first) = blocks.next() {
+            let inside = blocks.peek().is_some_and(|next| next.0 <= first.0 && first.1 <= next.1);
+            if first.0 < packet.sequence || inside {
+                needless = Some(first);
+            } else {
+                self.board.sack(now, first.0, first.1, change);
+            }
+        }
+        for (start, end) in blocks {
+            self.board.sack(now, start, end, change);
+        }
+        let Some((start, end)) = needless else { return false };
+        self.rack.on_needless(packet.sequence, self.board.nxt());
+        let segments = (end - start).div_ceil(self.mss()).max(1) as u32;
+        if let Some(undo) = self.recovery.undo.as_mut().filter(|undo| start >= undo.from) {
+            undo.unproven = undo.unproven.saturating_sub(segments);
+        }
+        true
+    }
+
+    /// Every retransmission of the event proved needless.
+    fn needless_all(&self) -> bool {
+        self.recovery.undo.is_some_and(|u| u.repeated_at.is_some() && u.unproven == 0)
+            && self.board.repeated() == 0
+    }
+
+    fn take_rtt(&mut self, change: &Change) {
+        if let Some(rtt) = change.sample.oldest_rtt {
+            self.rtt.sample(rtt);
+        }
+        if let Some(rtt) = change.sample.rtt {
+            self.rtt.lower(rtt);
+        }
+    }
+
+    fn detect(&mut self, now: Time) -> u64 {
+        let (repairing, mss) = (self.recovery.is_repairing(), self.mss());
+        let (lost, look_again) = self.rack.detect(now, &mut self.board, &self.rtt, repairing, mss);
+        self.reordering_at = look_again;
+        self.delivery.lost += lost;
+        self.unreported += lost;
+        lost
+    }
+
+    fn on_lost(&mut self, now: Time, lost: u64, flight: u64) {
+        match self.recovery.state {
+            State::Open => self.reduce(now, State::Repairing, lost, flight),
+            // Reduced already; what is sent from now on is a repair.
+            State::Marked => {
+                self.recovery.state = State::Repairing;
+                self.recovery.point = self.board.nxt();
+            }
+            State::Repairing | State::TimedOut => {}
+        }
+        self.probe.at = None;
+    }
+
+    fn reduce(&mut self, now: Time, state: State, lost: u64, flight: u64) {
+        self.recovery.begin(state, self.board.nxt(), self.board.una());
+        self.counts.recoveries += 1;
+        let outstanding = self.board.nxt() - self.board.una();
+        let Some(algorithm) = &mut self.algorithm else { return };
+        let (lost, inflight) = (Bytes::new(lost), Bytes::new(flight));
+        algorithm.on_loss(&Loss { now, lost, inflight, repeated: false });
+        if algorithm.reduction() == Reduction::Proportional {
+            let threshold = algorithm.ssthresh().count();
+            self.recovery.reduction = Some(Prr::begin(outstanding, threshold));
+        }
+    }
+
+    /// Everything sent before the event is acknowledged.
+    fn leave(&mut self, now: Time) {
+        let reduced = self.recovery.is_reducing();
+        self.recovery.state = State::Open;
+        self.recovery.reduction = None;
+        self.rack.on_recovered();
+        let Some(algorithm) = &mut self.algorithm else { return };
+        if reduced {
+            algorithm.on_recovered(now);
+        } else {
+            algorithm.on_timeout_repaired(now);
+        }
+    }
+
+    fn undo(&mut self, now: Time) {
+        self.counts.undone += 1;
+        self.recovery.undo = None;
+        self.recovery.state = State::Open;
+        self.recovery.reduction = None;
+        self.board.lose_nothing();
+        if let Some(algorithm) = &mut self.algorithm {
+            algorithm.on_undo(now);
+        }
+    }
+
+    /// The bytes that came with a mark.
+    fn take_echo(&mut self, now: Time, packet: &Packet, acked: u64, flight: u64) -> u64 {
+        if !packet.flags.has(Flags::ECHO) {
+            return 0;
+        }
+        match self.ecn() {
+            Ecn::Off => 0,
+            Ecn::ByAlgorithm => acked,
+            Ecn::Classic => {
+                if self.recovery.state == State::Open {
+                    self.reduce(now, State::Marked, 0, flight);
+                    self.tells_reduced = true;
+                }
+                0
+            }
+        }
+    }
+
+    fn report(&mut self, now: Time, change: &Change, marked: u64) {
+        let acked = change.sample.acked;
+        let min_rtt = self.rtt.min();
+        let sample = self.delivery.finish(now, &change.sample, min_rtt);
+        if acked == 0 && self.unreported == 0 {
+            return;
+        }
+        let window_limited = self.window_limited();
+        let Some(algorithm) = &mut self.algorithm else { return };
+        algorithm.on_ack(&Ack {
+            now,
+            rtt: change.sample.rtt,
+            min_rtt,
+            acked: Bytes::new(acked),
+            lost: Bytes::new(std::mem::take(&mut self.unreported)),
+            marked: Bytes::new(marked),
+            inflight: Bytes::new(self.board.pipe()),
+            delivered: Bytes::new(self.delivery.delivered),
+            prior_delivered: Bytes::new(sample.prior_delivered),
+            sent_inflight: Bytes::new(sample.sent_inflight),
+            lost_since: Bytes::new(sample.lost_since),
+            interval: sample.interval,
+            app_limited: sample.app_limited,
+            window_limited,
+            in_recovery: self.recovery.is_reducing(),
+        });
+    }
+}

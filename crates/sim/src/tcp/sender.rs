@@ -1,0 +1,505 @@
+use super::pacer::Pacer;
+use super::probe::Probe;
+use super::rack::Rack;
+use super::rate::Delivery;
+use super::recovery::Recovery;
+use super::rtt::RoundTrip;
+use super::scoreboard::Scoreboard;
+use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::{Ecn, Opening, TcpConfig};
+use cc::{Algorithm, CongestionControl};
+use std::sync::Arc;
+use units::{Bytes, Rate, Span, Time};
+
+/// The sending end of a connection. Without a clock and without a network: it is told what arrives
+/// and what the time is, and hands out packets and the time at which it wants to be called again.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(super) config: Arc<TcpConfig>,
+    pub(super) algorithm: Option<Box<dyn CongestionControl>>,
+    pub(super) board: Scoreboard,
+    pub(super) rtt: RoundTrip,
+    pub(super) rack: Rack,
+    pub(super) delivery: Delivery,
+    pub(super) recovery: Recovery,
+    pub(super) probe: Probe,
+    pacer: Pacer,
+    identity: Identity,
+    phase: Phase,
+    /// What the application has written.
+    written: u64,
+    /// Nothing will be written any more.
+    closed: bool,
+    /// The first byte beyond the window that the receiver offers.
+    edge: u64,
+    pub(super) usage: WindowUsage,
+    /// RTO, or the handshake's.
+    pub(super) timeout_at: Time,
+    /// RACK's reordering timer.
+    pub(super) reordering_at: Option<Time>,
+    last_sent: Time,
+    /// Losses that no acknowledgement has reported to the algorithm.
+    pub(super) unreported: u64,
+    /// Reduced for a congestion mark: the next new segment says so (RFC 3168, 6.1.2).
+    pub(super) tells_reduced: bool,
+    pub(super) counts: Counts,
+}
+
+/// What makes a sender this one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity {
+    pub(crate) flow: u32,
+    pub(crate) route: u32,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) repeated_bytes: u64,
+    pub(crate) timeouts: u32,
+    pub(crate) recoveries: u32,
+    pub(crate) undone: u32,
+    pub(crate) probes: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// A SYN (or the answer to one) is on its way since `since`.
+    Opening {
+        since: Time,
+        tries: u32,
+    },
+    Listening,
+    Open,
+}
+
+/// Whether the window was the bound (`tcp_cwnd_validate`).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WindowUsage {
+    limited: bool,
+    most: u64,
+    until: u64,
+}
+
+impl Sender {
+    pub(crate) fn new(config: Arc<TcpConfig>, identity: Identity) -> Self {
+        Self {
+            algorithm: None,
+            board: Scoreboard::default(),
+            rtt: RoundTrip::default(),
+            rack: Rack::default(),
+            delivery: Delivery::default(),
+            recovery: Recovery::default(),
+            probe: Probe::default(),
+            pacer: Pacer::default(),
+            identity,
+            phase: Phase::Listening,
+            written: 0,
+            closed: false,
+            edge: 0,
+            usage: WindowUsage::default(),
+            timeout_at: Time::NEVER,
+            reordering_at: None,
+            last_sent: Time::ZERO,
+            unreported: 0,
+            tells_reduced: false,
+            counts: Counts::default(),
+            config,
+        }
+    }
+
+    /// The connection begins, if it is for this end to begin it.
+    pub(crate) fn open(&mut self, now: Time, out: &mut Vec<Packet>) {
+        match self.config.opening {
+            Opening::BySender => self.knock(now, now, 0, Kind::Syn, out),
+            Opening::ByReceiver => {}
+            Opening::Established => {
+                self.edge = u64::from(super::receiver::initial_window(&self.config));
+                self.establish(now, None, out);
+            }
+        }
+    }
+
+    /// The application writes.
+    pub(crate) fn write(&mut self, now: Time, bytes: u64, out: &mut Vec<Packet>) {
+        self.written = self.written.saturating_add(bytes);
+        self.wake(now, out);
+    }
+
+    /// The application has written all.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Takes back what was written and not sent.
+    pub(crate) fn cut_short(&mut self) {
+        self.written = self.board.nxt();
+        self.closed = true;
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.closed && self.is_open() && self.board.una() >= self.written
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    pub(crate) fn on_packet(&mut self, now: Time, packet: &Packet, out: &mut Vec<Packet>) {
+        match (packet.kind, self.phase) {
+            (Kind::Ack, Phase::Open) => {
+                self.edge = self.edge.max(packet.sequence + u64::from(packet.length));
+                self.on_ack(now, packet);
+                self.transmit(now, out);
+            }
+            (Kind::SynAck, Phase::Opening { since, tries }) => {
+                self.edge = u64::from(packet.length);
+                // Karn: after a repeated SYN nobody knows which one is answered; the echo does.
+                let rtt = if tries == 0 { now.since(since) } else { now.since(packet.stamp) };
+                self.establish(now, Some(rtt), out);
+            }
+            (Kind::Syn, Phase::Listening) => {
+                self.edge = u64::from(packet.length);
+                self.knock(now, now, 0, Kind::SynAck, out);
+            }
+            (Kind::Ack, Phase::Opening { .. }) => {
+                self.edge = self.edge.max(u64::from(packet.length));
+                self.establish(now, Some(now.since(packet.stamp)), out);
+            }
+            // A repeated SYN: the answer was lost, or is on its way.
+            _ => {}
+        }
+    }
+
+    /// When it wants [`on_timer`](Self::on_timer).
+    #[inline]
+    pub(crate) fn timer(&self) -> Time {
+        let first = self.reordering_at.or(self.probe.at).unwrap_or(Time::NEVER);
+        first.min(self.timeout_at)
+    }
+
+    pub(crate) fn on_timer(&mut self, now: Time, out: &mut Vec<Packet>) {
+        if let Phase::Opening { since, tries } = self.phase {
+            if now >= self.timeout_at {
+                let kind = match self.config.opening {
+                    Opening::ByReceiver => Kind::SynAck,
+                    _ => Kind::Syn,
+                };
+                self.knock(now, since, tries + 1, kind, out);
+            }
+            return;
+        }
+        if self.reordering_at.is_some_and(|at| at <= now) {
+            self.on_reordering_timer(now);
+        } else if self.probe.at.is_some_and(|at| at <= now) {
+            self.send_probe(now, out);
+        } else if self.timeout_at <= now {
+            self.on_timeout(now, out);
+        }
+        self.transmit(now, out);
+    }
+
+    /// When the pacer lets the next burst go; never if nothing waits for that.
+    #[inline]
+    pub(crate) fn pace_timer(&self, now: Time) -> Time {
+        if self.pacer.next > now && self.is_open() && self.could_send() {
+            self.pacer.next
+        } else {
+            Time::NEVER
+        }
+    }
+
+    pub(crate) fn on_pace(&mut self, now: Time, out: &mut Vec<Packet>) {
+        self.transmit(now, out);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn smoothed_rtt(&self) -> Option<Span> {
+        self.rtt.smoothed()
+    }
+
+    pub(crate) fn latest_rtt(&self) -> Option<Span> {
+        self.rtt.latest()
+    }
+
+    pub(crate) fn min_rtt(&self) -> Option<Span> {
+        self.rtt.min()
+    }
+
+    pub(crate) fn inflight(&self) -> u64 {
+        self.board.pipe()
+    }
+
+    /// The window in force: the algorithm's, or that of a reduction under way.
+    pub(crate) fn window(&self) -> u64 {
+        let Some(algorithm) = &self.algorithm else { return 0 };
+        self.recovery.window().unwrap_or_else(|| algorithm.cwnd().count())
+    }
+
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        let algorithm = self.algorithm.as_deref()?;
+        if let Some(rate) = algorithm.pacing_rate() {
+            return Some(rate);
+        }
+        let smoothed = self.rtt.smoothed().filter(|_| self.config.paces)?;
+        // tcp_update_pacing_rate: half of ssthresh is where slow start slows down.
+        let cwnd = algorithm.cwnd().count();
+        let ratio = if cwnd < algorithm.ssthresh().count() / 2 { 200 } else { 120 };
+        let window = u128::from(cwnd.max(self.board.pipe()));
+        let bits = window * 8 * ratio * 10_000_000 / u128::from(smoothed.nanos().max(1));
+        Some(Rate::from_bits_per_second(bits.min(u128::from(u64::MAX)) as u64))
+    }
+
+    pub(super) fn mss(&self) -> u64 {
+        self.config.mss.count()
+    }
+
+    pub(super) fn rearm(&mut self, now: Time) {
+        self.timeout_at = if self.board.nxt() == self.board.una() {
+            Time::NEVER
+        } else {
+            now + self.rtt.timeout(&self.config)
+        };
+    }
+
+    /// Nothing is on the board but what is under repair: a probe would tell nothing.
+    pub(super) fn schedule_probe(&mut self, now: Time) {
+        let pipe = self.board.pipe();
+        if pipe == 0 || self.board.has_sacked() || self.recovery.is_repairing() {
+            self.probe.at = None;
+            return;
+        }
+        let alone = self.board.nxt() - self.board.una() <= self.mss();
+        self.probe.schedule(now, &self.rtt, alone, self.timeout_at, &self.config);
+    }
+
+    pub(super) fn window_limited(&self) -> bool {
+        let Some(algorithm) = &self.algorithm else { return false };
+        if algorithm.in_slow_start() {
+            return algorithm.cwnd().count() < 2 * self.usage.most;
+        }
+        self.usage.limited
+    }
+
+    pub(super) fn ecn(&self) -> Ecn {
+        match (self.config.ecn, &self.algorithm) {
+            (Ecn::ByAlgorithm, Some(algorithm)) if !algorithm.wants_ecn() => Ecn::Off,
+            (ecn, _) => ecn,
+        }
+    }
+
+    /// Sends the SYN, or the answer to one.
+    fn knock(&mut self, now: Time, since: Time, tries: u32, kind: Kind, out: &mut Vec<Packet>) {
+        self.phase = Phase::Opening { since, tries };
+        let wait = self.config.rto_initial * (1u64 << tries.min(32));
+        self.timeout_at = now + wait.min(self.config.rto_max);
+        out.push(Packet { kind, ..self.packet(now, 0, 0) });
+    }
+
+    fn establish(&mut self, now: Time, handshake: Option<Span>, out: &mut Vec<Packet>) {
+        self.phase = Phase::Open;
+        self.timeout_at = Time::NEVER;
+        if let Some(rtt) = handshake {
+            self.rtt.sample(rtt);
+        }
+        let path = cc::Path {
+            mss: self.config.mss,
+            initial_window: Bytes::new(self.mss() * u64::from(self.config.initial_window)),
+            handshake_rtt: handshake,
+            now,
+            seed: self.identity.seed,
+        };
+        self.algorithm = Some(self.identity.algorithm.start(&path));
+        self.last_sent = now;
+        self.transmit(now, out);
+    }
+
+    /// There is something to send again, perhaps after a pause.
+    fn wake(&mut self, now: Time, out: &mut Vec<Packet>) {
+        if !self.is_open() {
+            return;
+        }
+        let idle = now.since(self.last_sent);
+        let timeout = self.rtt.timeout(&self.config);
+        if self.board.nxt() == self.board.una()
+            && idle >= timeout
+            && self.config.slow_start_after_idle
+            && let Some(algorithm) = &mut self.algorithm
+        {
+            algorithm.on_idle(now, idle);
+        }
+        self.transmit(now, out);
+    }
+
+    /// The next new segment that may leave as far as the two ends are concerned.
+    #[inline]
+    fn next_new(&self) -> Option<u16> {
+        let nxt = self.board.nxt();
+        let mut end = self.written;
+        if let Some(buffer) = self.config.send_buffer {
+            end = end.min(self.board.una() + buffer.count());
+        }
+        let length = end.saturating_sub(nxt).min(self.mss());
+        // Silly window avoidance (RFC 1122, 4.2.3.4): no part of a segment for want of window.
+        (length > 0 && nxt + length <= self.edge).then_some(length as u16)
+    }
+
+    #[inline]
+    fn could_send(&self) -> bool {
+        let pipe = self.board.pipe();
+        let room = self.window().saturating_sub(pipe);
+        let fits = |length: u64| length <= room || pipe == 0;
+        self.board.owes() && fits(self.mss()) || self.next_new().is_some_and(|l| fits(l.into()))
+    }
+
+    /// Sends what the window, the pacer and the receiver allow: lost segments first.
+    pub(super) fn transmit(&mut self, now: Time, out: &mut Vec<Packet>) {
+        let rate = self.rate();
+        let mut limited = false;
+        loop {
+            let burst = match rate {
+                Some(_) if self.pacer.next > now => break,
+                Some(rate) => Pacer::burst(rate, self.rtt.min(), self.mss(), &self.config),
+                None => u64::MAX,
+            };
+            let mut sent = 0;
+            while sent < burst {
+                let pipe = self.board.pipe();
+                let room = self.window().saturating_sub(pipe);
+                let length = if self.board.owes()
+                    && let Some(segment) = self.board.next_lost()
+                {
+                    if u64::from(segment.length) > room && pipe > 0 {
+                        limited = true;
+                        break;
+                    }
+                    self.repeat(now, segment.sequence, segment.length, out);
+                    segment.length
+                } else if let Some(length) = self.next_new() {
+                    // A window of less than a segment must not stop the flow for ever.
+                    if u64::from(length) > room && pipe > 0 {
+                        limited = true;
+                        break;
+                    }
+                    self.send_new(now, length, out);
+                    length
+                } else {
+                    break;
+                };
+                sent += u64::from(length);
+            }
+            if sent == 0 {
+                break;
+            }
+            match rate {
+                Some(rate) => self.pacer.sent(now, sent, rate),
+                None => break,
+            }
+        }
+        self.note_usage(limited);
+    }
+
+    fn note_usage(&mut self, limited: bool) {
+        let out = self.board.nxt() - self.board.una();
+        let pipe = self.board.pipe();
+        // A window that is full counts as limiting though nothing waited just now.
+        let limited = limited || pipe + self.mss() > self.window();
+        let usage = &mut self.usage;
+        if self.board.una() >= usage.until || limited || !usage.limited && out > usage.most {
+            *usage = WindowUsage { limited, most: out, until: self.board.nxt() };
+        }
+        let waiting = self.written.min(self.bound_by_buffer()).saturating_sub(self.board.nxt());
+        if waiting < self.mss() && !limited && !self.board.owes() {
+            self.delivery.app_limited(pipe);
+        }
+    }
+
+    fn bound_by_buffer(&self) -> u64 {
+        self.config.send_buffer.map_or(u64::MAX, |buffer| self.board.una() + buffer.count())
+    }
+
+    pub(super) fn send_new(&mut self, now: Time, length: u16, out: &mut Vec<Packet>) {
+        let sequence = self.board.nxt();
+        let alone = sequence == self.board.una();
+        let pipe = self.board.pipe() + u64::from(length);
+        let departure = self.delivery.on_send(now, alone, pipe);
+        let limited = self.delivery.is_app_limited();
+        self.board.send(now, length, departure, limited);
+        let mut packet = self.packet(now, sequence, length);
+        if std::mem::take(&mut self.tells_reduced) {
+            packet.flags.set(Flags::REDUCED);
+        }
+        self.sent(now, length, packet, out);
+        if alone {
+            self.rearm(now);
+        }
+        self.schedule_probe(now);
+    }
+
+    pub(super) fn repeat(&mut self, now: Time, sequence: u64, length: u16, out: &mut Vec<Packet>) {
+        let pipe = self.board.pipe() + u64::from(length);
+        let departure = self.delivery.on_send(now, false, pipe);
+        let limited = self.delivery.is_app_limited();
+        self.board.repeat(now, sequence, departure, limited);
+        self.recovery.on_repeated(now);
+        self.counts.repeated_bytes += u64::from(length);
+        let packet = self.packet(now, sequence, length);
+        self.sent(now, length, packet, out);
+        if self.timeout_at == Time::NEVER {
+            self.rearm(now);
+        }
+    }
+
+    fn sent(&mut self, now: Time, length: u16, packet: Packet, out: &mut Vec<Packet>) {
+        self.counts.sent += 1;
+        self.counts.sent_bytes += u64::from(length);
+        self.recovery.on_sent(u64::from(length));
+        self.last_sent = now;
+        out.push(packet);
+    }
+
+    fn packet(&self, now: Time, sequence: u64, length: u16) -> Packet {
+        let mut flags = Flags::of(Flags::FORWARD);
+        if length > 0 && self.ecn() != Ecn::Off {
+            flags.set(Flags::CAPABLE);
+        }
+        if length > 0 && self.closed && sequence + u64::from(length) == self.written {
+            flags.set(Flags::LAST);
+        }
+        Packet {
+            flow: self.identity.flow,
+            route: self.identity.route,
+            size: self.config.headers.count() as u32 + u32::from(length),
+            length: u32::from(length),
+            sequence,
+            stamp: now,
+            sacks: Sacks::default(),
+            kind: Kind::Data,
+            flags,
+        }
+    }
+
+    /// A probe: new data if there is any, else the last segment again (RFC 8985, 7.3).
+    fn send_probe(&mut self, now: Time, out: &mut Vec<Packet>) {
+        self.counts.probes += 1;
+        if let Some(length) = self.next_new() {
+            self.send_new(now, length, out);
+            self.probe.sent(self.board.nxt(), false);
+        } else if let Some(last) = self.board.last() {
+            self.repeat(now, last.sequence, last.length, out);
+            self.probe.sent(self.board.nxt(), true);
+        }
+        self.probe.at = None;
+        self.rearm(now);
+    }
+}

@@ -1,0 +1,79 @@
+use super::receiver::initial_window;
+use crate::{ReceiveWindow, TcpConfig};
+use units::{Span, Time};
+
+/// The window a receiver offers: fixed, or twice what arrives in a round trip and more while that
+/// grows (`tcp_rcv_space_adjust`).
+#[derive(Debug, Clone)]
+pub(super) struct Window {
+    offered: u32,
+    max: u32,
+    mss: u32,
+    /// What arrived in the round trip before.
+    space: u64,
+    arrived: u64,
+    since: Time,
+    /// The handshake's round trip, and the shortest way here since.
+    base: Option<Span>,
+    shortest: Span,
+}
+
+impl Window {
+    pub(super) fn new(config: &TcpConfig) -> Self {
+        let offered = initial_window(config);
+        let max = match config.receive_window {
+            ReceiveWindow::Fixed(_) => offered,
+            ReceiveWindow::Auto { max, .. } => max.count().min(u64::from(u32::MAX)) as u32,
+        };
+        Self {
+            offered,
+            max,
+            mss: config.mss.count() as u32,
+            space: u64::from(offered) / 2,
+            arrived: 0,
+            since: Time::ZERO,
+            base: None,
+            shortest: Span::MAX,
+        }
+    }
+
+    #[inline]
+    pub(super) fn offered(&self) -> u32 {
+        self.offered
+    }
+
+    pub(super) fn handshake(&mut self, now: Time, rtt: Option<Span>) {
+        self.since = now;
+        self.base = rtt;
+    }
+
+    /// `bytes` reached the application; the segment had left at `sent_at`.
+    #[inline]
+    pub(super) fn arrived(&mut self, now: Time, sent_at: Time, bytes: u64) {
+        if self.offered == self.max {
+            return;
+        }
+        self.arrived += bytes;
+        let way = now.since(sent_at);
+        if way < self.shortest {
+            self.shortest = way;
+        }
+        // The handshake's time and what queues have added on the way here since. A receiver knows
+        // the latter from timestamps; those of acknowledgements travel the other way.
+        let rtt = self.base.unwrap_or(self.shortest * 2) + (way - self.shortest);
+        if now.since(self.since) < rtt {
+            return;
+        }
+        if self.arrived > self.space {
+            let grown = self.arrived - self.space;
+            let wanted = 2 * self.arrived + 16 * u64::from(self.mss);
+            let ahead =
+                (u128::from(wanted) * u128::from(grown) / u128::from(self.space.max(1))) as u64;
+            let wanted = wanted.saturating_add(ahead.saturating_mul(2)).min(u64::from(self.max));
+            self.offered = self.offered.max(wanted as u32);
+            self.space = self.arrived;
+        }
+        self.arrived = 0;
+        self.since = now;
+    }
+}

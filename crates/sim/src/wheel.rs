@@ -1,0 +1,158 @@
+//! The queue of events: a hierarchical timing wheel (Varghese and Lauck 1987) to the nanosecond.
+//!
+//! Each level has 64 slots, each slot of a level spans a whole level below. What is due at the same
+//! time comes out in the order it went in: a slot is a queue, and it is emptied into the level below
+//! before anything can go there directly. So no sequence number is needed.
+
+use units::Time;
+
+#[derive(Debug)]
+pub(crate) struct Wheel<E> {
+    now: u64,
+    len: usize,
+    /// For each level, which slots hold something.
+    occupied: [u64; LEVELS],
+    slots: Box<[Vec<Entry<E>>]>,
+    /// What is due at `now`, and how much of it was taken.
+    due: Vec<Entry<E>>,
+    taken: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry<E> {
+    at: u64,
+    event: E,
+}
+
+impl<E: Copy> Wheel<E> {
+    pub(crate) fn new() -> Self {
+        Self {
+            now: 0,
+            len: 0,
+            occupied: [0; LEVELS],
+            slots: (0..LEVELS * SLOTS).map(|_| Vec::new()).collect(),
+            due: Vec::new(),
+            taken: 0,
+        }
+    }
+
+    /// A time that has passed counts as now.
+    #[inline]
+    pub(crate) fn push(&mut self, at: Time, event: E) {
+        let at = at.nanos().max(self.now);
+        self.len += 1;
+        self.place(Entry { at, event });
+    }
+
+    /// The earliest, and of those the first pushed.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<(Time, E)> {
+        if self.taken == self.due.len() && !self.refill() {
+            return None;
+        }
+        let entry = self.due[self.taken];
+        self.taken += 1;
+        self.len -= 1;
+        Some((Time::from_nanos(entry.at), entry.event))
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline]
+    fn place(&mut self, entry: Entry<E>) {
+        let differs = entry.at ^ self.now;
+        if differs == 0 {
+            self.due.push(entry);
+            return;
+        }
+        let level = (63 - differs.leading_zeros()) as usize / BITS;
+        let slot = (entry.at >> (level * BITS)) as usize & (SLOTS - 1);
+        self.occupied[level] |= 1 << slot;
+        self.slots[level * SLOTS + slot].push(entry);
+    }
+
+    /// Moves on to the next time at which anything is due.
+    fn refill(&mut self) -> bool {
+        self.due.clear();
+        self.taken = 0;
+        if self.len == 0 {
+            return false;
+        }
+        while self.due.is_empty() {
+            let Some(level) = self.occupied.iter().position(|slots| *slots != 0) else {
+                return false;
+            };
+            let slot = self.occupied[level].trailing_zeros() as usize;
+            self.occupied[level] &= !(1 << slot);
+            let index = level * SLOTS + slot;
+            if level == 0 {
+                self.now = self.now & !(SLOTS as u64 - 1) | slot as u64;
+                std::mem::swap(&mut self.due, &mut self.slots[index]);
+                return true;
+            }
+            let mut entries = std::mem::take(&mut self.slots[index]);
+            // One alone is the next event: the levels below it are empty.
+            // Otherwise the clock moves to the earliest, so that few levels are left to go.
+            self.now = entries.iter().map(|entry| entry.at).min().unwrap_or(self.now);
+            for entry in entries.drain(..) {
+                self.place(entry);
+            }
+            self.slots[index] = entries;
+        }
+        true
+    }
+}
+
+const BITS: usize = 6;
+const SLOTS: usize = 1 << BITS;
+const LEVELS: usize = 64usize.div_ceil(BITS);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    proptest! {
+        /// Against a heap of (time, sequence).
+        #[test]
+        fn comes_out_in_order(
+            steps in prop::collection::vec((0u8..4, any::<u64>(), 0u32..64), 1..400),
+        ) {
+            let mut wheel = Wheel::new();
+            let mut heap = BinaryHeap::new();
+            let mut now = 0u64;
+            for (sequence, (pops, delta, shift)) in steps.into_iter().enumerate() {
+                let at = now.saturating_add(delta >> shift);
+                wheel.push(Time::from_nanos(at), sequence);
+                heap.push(Reverse((at, sequence)));
+                for _ in 0..pops / 2 {
+                    let expected = heap.pop().map(|Reverse((at, s))| (Time::from_nanos(at), s));
+                    let found = wheel.pop();
+                    prop_assert_eq!(found, expected);
+                    now = found.map_or(now, |(at, _)| at.nanos());
+                }
+                prop_assert_eq!(wheel.len(), heap.len());
+            }
+            while let Some(Reverse((at, sequence))) = heap.pop() {
+                prop_assert_eq!(wheel.pop(), Some((Time::from_nanos(at), sequence)));
+            }
+            prop_assert_eq!(wheel.pop(), None);
+        }
+    }
+
+    #[test]
+    fn the_past_is_now() {
+        let mut wheel = Wheel::new();
+        wheel.push(Time::from_nanos(100), 'a');
+        assert_eq!(wheel.pop(), Some((Time::from_nanos(100), 'a')));
+        wheel.push(Time::from_nanos(7), 'b');
+        wheel.push(Time::NEVER, 'c');
+        assert_eq!(wheel.pop(), Some((Time::from_nanos(100), 'b')));
+        assert_eq!(wheel.pop(), Some((Time::NEVER, 'c')));
+    }
+}

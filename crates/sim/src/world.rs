@@ -1,0 +1,510 @@
+use crate::connection::{Connection, Record};
+use crate::event::{Event, Occasion};
+use crate::line::Line;
+use crate::outcome::{PacketBalance, QueuePoint};
+use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::routes::Routes;
+use crate::source::Source;
+use crate::tcp::{Identity, Receiver, Sender};
+use crate::trace::Trace;
+use crate::wheel::Wheel;
+use crate::{Demand, End, FlowSpec, LinkId, Outcome, SimError, Topology, Traffic};
+use link::LinkStats;
+use units::{Bytes, Span, Time};
+
+/// What a world is besides its network and its flows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorldConfig {
+    /// Every random stream in it comes from this.
+    pub seed: u64,
+    /// It ends here at the latest.
+    pub until: Time,
+    /// What happens before is not measured.
+    pub measure_from: Time,
+    /// It ends after so many events at the latest.
+    pub max_events: u64,
+    /// How often traces take a point, and how many they keep.
+    pub sample_every: Span,
+    pub sample_limit: usize,
+    /// Links whose queue is traced.
+    pub traced: Vec<LinkId>,
+}
+
+impl Default for WorldConfig {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            until: Time::ZERO + Span::from_secs(10),
+            measure_from: Time::ZERO,
+            max_events: u64::MAX,
+            sample_every: Span::from_millis(10),
+            sample_limit: 4096,
+            traced: Vec::new(),
+        }
+    }
+}
+
+/// A network in virtual time. Events happen in the order of their times and, at the same time, in
+/// the order in which they were caused, so that a world depends on nothing but what it was made of.
+#[derive(Debug)]
+pub struct World {
+    config: WorldConfig,
+    topology: Topology,
+    specs: Vec<FlowSpec>,
+    now: Time,
+    events: u64,
+    wheel: Wheel<Event>,
+    routes: Routes,
+    /// Where each flow's ways begin, there and back.
+    ways: Vec<(u32, u32)>,
+    lines: Vec<Line>,
+    /// When each line's next event is in the wheel.
+    awaited: Vec<Time>,
+    connections: Vec<Option<Box<Connection>>>,
+    records: Vec<Record>,
+    /// Flows that must finish by themselves and did not.
+    unfinished: usize,
+    /// Flows that have not stopped.
+    active: usize,
+    out: Vec<Packet>,
+    balance: PacketBalance,
+    queues: Vec<(LinkId, Trace<QueuePoint>)>,
+    /// The links' statistics when the measurement began.
+    before: Vec<Option<LinkStats>>,
+}
+
+impl World {
+    pub fn new(
+        topology: &Topology,
+        flows: Vec<FlowSpec>,
+        config: WorldConfig,
+    ) -> Result<Self, SimError> {
+        check_size("flows", flows.len())?;
+        check_size("links", topology.joints().len())?;
+        let joints = topology.joints();
+        let mut lines = Vec::with_capacity(joints.len());
+        for (index, joint) in joints.iter().enumerate() {
+            let seed = link::mix(config.seed ^ link::mix(index as u64 + 1));
+            let line = Line::new(&joint.config, seed)
+                .map_err(|source| SimError::Link { name: joint.name.clone(), source })?;
+            lines.push(line);
+        }
+        let mut routes = Routes::new(topology.len(), joints);
+        let mut ways = Vec::with_capacity(flows.len());
+        let mut wheel = Wheel::new();
+        for (index, flow) in flows.iter().enumerate() {
+            check_flow(topology, index, flow)?;
+            let hash = link::mix(config.seed ^ link::mix(index as u64 + 1).rotate_left(17));
+            let there = routes.way(joints, flow.from, flow.to, hash)?;
+            let back = routes.way(joints, flow.to, flow.from, !hash)?;
+            ways.push((there, back));
+            wheel.push(flow.start, Event::new(Occasion::Start, index));
+            if let Some(stop) = flow.stop {
+                wheel.push(stop, Event::new(Occasion::Stop, index));
+            }
+        }
+        wheel.push(config.measure_from, Event::new(Occasion::Measure, 0));
+        let queues: Vec<_> =
+            config.traced.iter().map(|id| (*id, Trace::new(config.sample_limit))).collect();
+        if config.sample_every > Span::ZERO
+            && (!queues.is_empty() || flows.iter().any(|f| f.traced))
+        {
+            wheel.push(Time::ZERO, Event::new(Occasion::Sample, 0));
+        }
+        let records =
+            flows.iter().map(|flow| Record::new(flow.traced, config.sample_limit)).collect();
+        Ok(Self {
+            topology: topology.clone(),
+            now: Time::ZERO,
+            events: 0,
+            wheel,
+            routes,
+            ways,
+            awaited: vec![Time::NEVER; lines.len()],
+            before: Vec::new(),
+            lines,
+            connections: (0..flows.len()).map(|_| None).collect(),
+            records,
+            unfinished: flows.iter().filter(|flow| flow.finishes()).count(),
+            active: flows.len(),
+            out: Vec::new(),
+            balance: PacketBalance::default(),
+            queues,
+            specs: flows,
+            config,
+        })
+    }
+
+    /// Lets everything happen.
+    pub fn run(mut self) -> Outcome {
+        let end = self.advance();
+        self.now = match end {
+            End::TimeUp | End::Unfinished { .. } => self.config.until,
+            _ => self.now,
+        };
+        self.outcome(end)
+    }
+
+    fn advance(&mut self) -> End {
+        while let Some((at, event)) = self.wheel.pop() {
+            if at > self.config.until {
+                return match self.unfinished {
+                    0 if self.active == 0 => End::Finished,
+                    0 => End::TimeUp,
+                    flows => End::Unfinished { flows },
+                };
+            }
+            if self.events >= self.config.max_events {
+                return End::EventBudget;
+            }
+            self.now = at;
+            self.happen(event);
+        }
+        match self.unfinished {
+            0 => End::Finished,
+            flows => End::Stalled { flows },
+        }
+    }
+
+    #[inline]
+    fn happen(&mut self, event: Event) {
+        let whose = event.whose();
+        match event.occasion() {
+            Occasion::Delivery => {
+                if self.awaited[whose] == self.now {
+                    self.events += 1;
+                    self.deliver(whose);
+                }
+            }
+            Occasion::Start => self.start(whose),
+            Occasion::Stop => self.stop(whose),
+            Occasion::Write => self.write(whose),
+            Occasion::Sender => self.timer(whose, SENDER),
+            Occasion::Pace => self.timer(whose, PACE),
+            Occasion::Receiver => self.timer(whose, RECEIVER),
+            Occasion::Sample => self.sample(),
+            Occasion::Measure => self.measure(),
+        }
+    }
+
+    fn deliver(&mut self, index: usize) {
+        while let Some(mut packet) = self.lines[index].deliver(self.now) {
+            match self.routes.hop(packet.route) {
+                Some(next) => {
+                    packet.route += 1;
+                    self.enter(next, packet);
+                }
+                None => self.receive(&packet),
+            }
+        }
+        self.awaited[index] = Time::NEVER;
+        self.await_line(index);
+    }
+
+    /// A packet comes to the beginning of a link.
+    #[inline]
+    fn enter(&mut self, index: usize, packet: Packet) {
+        self.lines[index].arrive(self.now, packet);
+        self.await_line(index);
+    }
+
+    #[inline]
+    fn await_line(&mut self, index: usize) {
+        if let Some(due) = self.lines[index].due()
+            && due < self.awaited[index]
+        {
+            self.awaited[index] = due;
+            self.wheel.push(due, Event::new(Occasion::Delivery, index));
+        }
+    }
+
+    /// A packet has come to the end of its way.
+    fn receive(&mut self, packet: &Packet) {
+        self.balance.arrived += 1;
+        if packet.flags.has(Flags::CORRUPT) {
+            self.balance.corrupt += 1;
+            return;
+        }
+        let flow = packet.flow as usize;
+        if packet.kind == Kind::Datagram {
+            self.records[flow].received += u64::from(packet.length);
+            return;
+        }
+        // What comes after the end is for nobody.
+        let Some(connection) = &mut self.connections[flow] else { return };
+        if packet.flags.has(Flags::FORWARD) {
+            connection.receiver.on_packet(self.now, packet, &mut self.out);
+        } else {
+            connection.sender.on_packet(self.now, packet, &mut self.out);
+        }
+        self.settle(flow);
+    }
+
+    /// A flow did something: its packets leave, its timers are set.
+    #[inline]
+    fn settle(&mut self, flow: usize) {
+        if let Some(connection) = &mut self.connections[flow] {
+            let wanted = connection.wanted(self.now);
+            for (which, at) in wanted.into_iter().enumerate() {
+                if at < connection.armed[which] {
+                    connection.armed[which] = at;
+                    self.wheel.push(at, Event::new(TIMERS[which], flow));
+                }
+            }
+            let record = &mut self.records[flow];
+            if record.completed.is_none() && connection.receiver.is_complete() {
+                record.completed = Some(self.now);
+            }
+            if record.connected.is_none() && connection.sender.is_open() {
+                record.connected = Some(self.now);
+            }
+            if connection.sender.is_done() {
+                self.finish(flow);
+            }
+        }
+        let mut out = std::mem::take(&mut self.out);
+        for packet in out.drain(..) {
+            self.send(packet);
+        }
+        self.out = out;
+    }
+
+    fn send(&mut self, mut packet: Packet) {
+        self.balance.sent += 1;
+        if let Some(first) = self.routes.hop(packet.route) {
+            packet.route += 1;
+            self.enter(first, packet);
+        }
+    }
+
+    fn finish(&mut self, flow: usize) {
+        if let Some(connection) = self.connections[flow].take() {
+            let record = &mut self.records[flow];
+            record.take(&connection);
+            record.completed.get_or_insert(self.now);
+            self.active -= 1;
+            self.unfinished -= usize::from(self.specs[flow].finishes());
+        }
+    }
+
+    fn timer(&mut self, flow: usize, which: usize) {
+        let Some(connection) = &mut self.connections[flow] else { return };
+        // One that was replaced by an earlier one.
+        if connection.armed[which] != self.now {
+            return;
+        }
+        connection.armed[which] = Time::NEVER;
+        if connection.wanted(self.now)[which] <= self.now || which == PACE {
+            self.events += 1;
+            match which {
+                SENDER => connection.sender.on_timer(self.now, &mut self.out),
+                PACE => connection.sender.on_pace(self.now, &mut self.out),
+                _ => connection.receiver.on_timer(self.now, &mut self.out),
+            }
+        }
+        self.settle(flow);
+    }
+
+    fn start(&mut self, flow: usize) {
+        self.events += 1;
+        let spec = &self.specs[flow];
+        let (there, back) = self.ways[flow];
+        let seed = link::mix(self.config.seed ^ link::mix(flow as u64 + 1).rotate_left(31));
+        match &spec.traffic {
+            Traffic::Tcp { algorithm, demand, config } => {
+                let identity =
+                    Identity { flow: flow as u32, route: there, algorithm: *algorithm, seed };
+                let mut source = Source::of_demand(*demand, config.mss, seed);
+                let mut sender = Sender::new(config.clone(), identity);
+                let mut receiver = Receiver::new(config.clone(), flow as u32, back);
+                let piece = source.first(self.now, Some(*demand));
+                if piece.last {
+                    sender.close();
+                }
+                sender.write(self.now, piece.bytes, &mut self.out);
+                sender.open(self.now, &mut self.out);
+                receiver.open(self.now, &mut self.out);
+                self.connections[flow] = Some(Box::new(Connection::new(sender, receiver, source)));
+                self.plan_write(flow, piece.next);
+                self.settle(flow);
+            }
+            Traffic::Datagrams { rate, size, spacing } => {
+                let mut source = Source::of_datagrams(*rate, *size, *spacing, seed);
+                let piece = source.first(self.now, None);
+                self.records[flow].datagrams = Some(Box::new(source));
+                self.send_datagram(flow, piece.bytes);
+                self.plan_write(flow, piece.next);
+            }
+        }
+    }
+
+    fn stop(&mut self, flow: usize) {
+        self.events += 1;
+        if self.records[flow].datagrams.take().is_some() {
+            self.active -= 1;
+        }
+        if let Some(connection) = &mut self.connections[flow] {
+            connection.sender.cut_short();
+            self.settle(flow);
+        }
+    }
+
+    fn write(&mut self, flow: usize) {
+        self.events += 1;
+        let now = self.now;
+        if let Some(source) = &mut self.records[flow].datagrams {
+            let piece = source.next(now);
+            self.send_datagram(flow, piece.bytes);
+            self.plan_write(flow, piece.next);
+        } else if let Some(connection) = &mut self.connections[flow]
+            && !connection.sender.is_closed()
+        {
+            let piece = connection.source.next(now);
+            connection.sender.write(now, piece.bytes, &mut self.out);
+            self.plan_write(flow, piece.next);
+            self.settle(flow);
+        }
+    }
+
+    fn plan_write(&mut self, flow: usize, at: Option<Time>) {
+        if let Some(at) = at {
+            // An application may not write without end at one time.
+            let at = at.max(self.now + Span::from_nanos(1));
+            self.wheel.push(at, Event::new(Occasion::Write, flow));
+        }
+    }
+
+    fn send_datagram(&mut self, flow: usize, size: u64) {
+        if size == 0 {
+            return;
+        }
+        let record = &mut self.records[flow];
+        record.counts.sent += 1;
+        record.counts.sent_bytes += size;
+        self.send(Packet {
+            flow: flow as u32,
+            route: self.ways[flow].0,
+            size: size as u32,
+            length: size as u32,
+            sequence: 0,
+            stamp: self.now,
+            sacks: Sacks::default(),
+            kind: Kind::Datagram,
+            flags: Flags::of(Flags::FORWARD),
+        });
+    }
+
+    fn sample(&mut self) {
+        let now = self.now;
+        for (record, connection) in self.records.iter_mut().zip(&self.connections) {
+            record.sample(now, connection.as_deref());
+        }
+        for (id, trace) in &mut self.queues {
+            let Some(line) = self.lines.get(id.0 as usize) else { continue };
+            trace.offer(|| QueuePoint { at: now, queued: line.queued() });
+        }
+        if self.active > 0 {
+            let next = now + self.config.sample_every;
+            self.wheel.push(next, Event::new(Occasion::Sample, 0));
+        }
+    }
+
+    fn measure(&mut self) {
+        self.catch_up();
+        self.before = self.lines.iter().map(|line| line.stats().cloned()).collect();
+        for (record, connection) in self.records.iter_mut().zip(&self.connections) {
+            record.measure_from(connection.as_deref());
+        }
+    }
+
+    /// Lets the links' own clocks come to now.
+    fn catch_up(&mut self) {
+        for index in 0..self.lines.len() {
+            if matches!(self.lines[index], Line::Modelled(_)) {
+                self.deliver(index);
+            }
+        }
+    }
+
+    fn outcome(mut self, end: End) -> Outcome {
+        self.catch_up();
+        if self.before.is_empty() {
+            self.before = self.lines.iter().map(|_| None).collect();
+        }
+        let (at, from) = (self.now, self.config.measure_from);
+        let measured = at.since(from);
+        let mut links = Vec::new();
+        for (index, line) in self.lines.iter().enumerate() {
+            self.balance.inside += line.inside();
+            let Some(stats) = line.stats() else { continue };
+            self.balance.dropped += stats.dropped.total().packets;
+            self.balance.duplicated += stats.duplicated.packets;
+            let trace = self.queues.iter().find(|(id, _)| id.0 as usize == index);
+            links.push(crate::connection::link_outcome(
+                LinkId(index as u32),
+                &self.topology.joints()[index].name,
+                (stats, self.before[index].as_ref()),
+                measured,
+                trace.map(|(_, trace)| trace.clone()),
+            ));
+        }
+        let hops = self.lines.iter().map(Line::delivered).sum();
+        let mut flows = Vec::with_capacity(self.specs.len());
+        for (flow, mut record) in self.records.into_iter().enumerate() {
+            if let Some(connection) = &self.connections[flow] {
+                record.take(connection);
+            }
+            flows.push(record.outcome(&self.specs[flow], from, at));
+        }
+        Outcome { end, at, events: self.events, hops, flows, links, packets: self.balance }
+    }
+}
+
+fn check_size(what: &'static str, count: usize) -> Result<(), SimError> {
+    if count > MOST { Err(SimError::TooMany { what, limit: MOST }) } else { Ok(()) }
+}
+
+fn check_flow(topology: &Topology, index: usize, flow: &FlowSpec) -> Result<(), SimError> {
+    let nodes = topology.len() as u32;
+    for node in [flow.from.0, flow.to.0] {
+        if node >= nodes {
+            return Err(SimError::NoNode { node, nodes });
+        }
+    }
+    if flow.from == flow.to {
+        return Err(SimError::SameNode { flow: index, node: flow.from.0 });
+    }
+    let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
+    match &flow.traffic {
+        Traffic::Tcp { demand, config, .. } => {
+            match demand {
+                Demand::Size(Bytes::ZERO) => {
+                    return refuse("size", "a flow of nothing never ends: give at least 1 byte");
+                }
+                Demand::Pieces { size, every } if *size == Bytes::ZERO || *every == Span::ZERO => {
+                    return refuse("pieces", "give a size and a time above 0");
+                }
+                Demand::OnOff { rate, on, .. }
+                    if rate.bits_per_second() == 0 || *on == Span::ZERO =>
+                {
+                    return refuse("on-off", "give a rate and a time to be on above 0");
+                }
+                _ => {}
+            }
+            config.validate()
+        }
+        Traffic::Datagrams { rate, size, .. } => {
+            if rate.bits_per_second() == 0 || !(1..=65_535).contains(&size.count()) {
+                return refuse("datagrams", "give a rate above 0 and frames of 1 to 65535 bytes");
+            }
+            Ok(())
+        }
+    }
+}
+
+pub(crate) const SENDER: usize = 0;
+pub(crate) const PACE: usize = 1;
+pub(crate) const RECEIVER: usize = 2;
+const TIMERS: [Occasion; 3] = [Occasion::Sender, Occasion::Pace, Occasion::Receiver];
+/// A flow's number and an event's owner are 32 bits wide; a way's place in the table too.
+const MOST: usize = 1 << 27;
