@@ -82,7 +82,8 @@ impl<'a> Client<'a> {
         let opened = opener.open_all(&self.control)?;
         let mut session =
             Session::open(self.setup(&agreed.test), opened, observer, self.stop.clone())?;
-        expect(&mut self.control, State::TestStart, STARTING)?;
+        expect(&mut self.control, State::TestStart, STARTING)
+            .map_err(|error| beyond_limit(error, &agreed.test))?;
         audience.event(&Event::Started(&self.started(&agreed, offer.as_ref(), &session)?));
         if let Some(latency) = &idle {
             audience.event(&Event::Idle(latency));
@@ -204,6 +205,18 @@ impl<'a> Client<'a> {
             options: agreed.test.clone(),
             streams: session.streams(),
         })
+    }
+}
+
+/// iperf3 of Debian 12 closes without a word when more is asked than its limit allows.
+fn beyond_limit(error: PerfError, test: &TestOptions) -> PerfError {
+    match error {
+        PerfError::Gone { peer, .. } if test.rate.is_some() => {
+            let reason = "it closed the connection before the test, as a server does whose rate limit is \
+                          exceeded: ask for less with --bitrate";
+            PerfError::PeerFailed { peer, reason: reason.to_owned() }
+        }
+        other => other,
     }
 }
 
