@@ -66,6 +66,7 @@ pub fn run(
         }
         Contest::Systems { lab, base, change, at, slice } => {
             let (a, b) = (tcp_system(lab, base)?, tcp_system(lab, change)?);
+            same_traffic(lab, base, change)?;
             let axes = place(lab, at)?;
             let cpus = CpuPlan::for_lab(lab);
             let failed = |failure: Failure| not_measured(&failure);
@@ -131,6 +132,18 @@ fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a str, LabError> {
         _ => Err(LabError::Usage(format!(
             "`{name}` is not the kernel's TCP: short transfers compare only `kind = \"tcp\"`; \
              use --base-command and --change-command for others"
+        ))),
+    }
+}
+
+/// Short transfers are made by the lab itself: who would make the traffic cannot be what differs.
+fn same_traffic(lab: &LabFile, base: &str, change: &str) -> Result<(), LabError> {
+    let maker = |name: &str| lab.systems().find(|s| s.name() == name).map(SystemSpec::traffic);
+    match maker(base) == maker(change) {
+        true => Ok(()),
+        false => Err(LabError::Usage(format!(
+            "`{base}` and `{change}` differ in who makes the traffic, and the short transfers of \
+             `weir lab ab` are made by neither: compare them with `weir lab run`"
         ))),
     }
 }

@@ -27,6 +27,10 @@ pub(crate) fn describe(
     }
     facts.insert("emulator_cpu".to_owned(), Value::from(cpus.emulator));
     facts.insert("workload_cpus".to_owned(), Value::from(cpus.workload.as_slice()));
+    if cpus.is_apart() {
+        facts.insert("from_cpus".to_owned(), Value::from(cpus.from.as_slice()));
+        facts.insert("to_cpus".to_owned(), Value::from(cpus.to.as_slice()));
+    }
     let rights = match privilege {
         Privilege::Root => "root",
         Privilege::UserNamespace => "user namespace",

@@ -1,11 +1,11 @@
 //! Runs a lab: every turn of the plan, each written down before the next begins.
 
-use crate::file::{LabFile, SystemKind, SystemSpec};
+use crate::file::{LabFile, Pinning, SystemSpec, Traffic};
 use crate::outcome::{Outcome, Verdict};
 use crate::plan::{Plan, PlannedCell, seed_of};
 use crate::run_directory::RunDirectory;
 use crate::testbed::CpuPlan;
-use crate::workload::{Turn, is_installed, missing_programs};
+use crate::workload::{IPERF3, Turn, is_installed, missing_programs};
 use crate::{Cancel, LabError, date, environment, runs, summary};
 use host::Privilege;
 use report::{Form, Results};
@@ -25,6 +25,8 @@ pub struct Request {
     /// How a person would ask for the same again.
     pub command: String,
     pub privilege: Privilege,
+    /// Where `weir` itself is: it makes the traffic.
+    pub weir: PathBuf,
 }
 
 /// Where a run is written.
@@ -59,11 +61,16 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<Finished, LabError> {
     let lab = &request.lab;
-    let (systems, notes) = runnable(&request)?;
+    let (systems, mut notes) = runnable(&request)?;
+    let cpus = CpuPlan::for_lab(lab);
+    if lab.workload.get_ref().pin == Pinning::Apart && !cpus.is_apart() {
+        let note =
+            "both ends share the one CPU there is for them, though `pin = \"apart\"` was asked for";
+        notes.push(note.to_owned());
+    }
     notes.iter().for_each(|note| progress.note(note));
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
-    let cpus = CpuPlan::for_lab(lab);
     let mut facts = environment::describe(lab, &cpus, request.privilege);
     let begun = Instant::now();
     let started = date::now();
@@ -101,6 +108,7 @@ pub fn run(
             omit: plan.omit,
             seed: seed_of(lab, cell, turn.block),
             cpus: &cpus,
+            weir: &request.weir,
             programs: directory.programs(),
             cancel,
         });
@@ -178,8 +186,14 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
         if !request.systems.is_empty() && !asked {
             continue;
         }
-        let missing = missing_programs(system);
-        if missing.is_empty() || !system.optional || asked {
+        let mut missing = missing_programs(system);
+        // Labs that compare with it are of use without it too.
+        let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
+        if without_peer {
+            missing.push(IPERF3.to_owned());
+        }
+        let optional = system.optional || without_peer;
+        if missing.is_empty() || !optional || asked {
             systems.push(system.clone());
         } else {
             let are = if missing.len() == 1 { "is" } else { "are" };
@@ -189,11 +203,6 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
     }
     if systems.is_empty() {
         return Err(LabError::NothingToRun { reasons: notes.join("; ") });
-    }
-    let uses_iperf3 = systems.iter().any(|system| system.kind != SystemKind::Link);
-    if uses_iperf3 && !is_installed("iperf3") {
-        let text = "the workload needs iperf3, which is not installed: apt-get install iperf3, or scripts/setup";
-        return Err(LabError::Usage(text.to_owned()));
     }
     Ok((systems, notes))
 }

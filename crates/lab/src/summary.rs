@@ -1,6 +1,6 @@
 //! From finished turns to `results.json`: medians and intervals per cell, ratios between systems.
 
-use crate::file::LabFile;
+use crate::file::{CompareSpec, LabFile};
 use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::plan::{Plan, PlannedCell};
 use crate::stats::{self, Direction};
@@ -200,14 +200,26 @@ fn counted<'a>(
 }
 
 fn comparisons(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Comparison> {
-    let Some(compare) = &lab.compare else { return Vec::new() };
+    lab.compare.iter().flat_map(|compare| compared_by(compare, lab, plan, outcomes)).collect()
+}
+
+fn compared_by(
+    compare: &CompareSpec,
+    lab: &LabFile,
+    plan: &Plan,
+    outcomes: &[Outcome],
+) -> Vec<Comparison> {
     let baseline = compare.baseline.get_ref();
     let threshold =
         compare.threshold.as_ref().map_or_else(stats::default_threshold, |share| *share.get_ref());
+    let wanted = |system: &String| match compare.systems.as_slice() {
+        [] => system != baseline,
+        named => named.iter().any(|one| one.get_ref() == system),
+    };
     let mut comparisons = Vec::new();
     for metric in compare.metrics.iter().map(Spanned::get_ref) {
         let Some(direction) = direction(metric) else { continue };
-        for cell in plan.cells.iter().filter(|cell| cell.system != *baseline) {
+        for cell in plan.cells.iter().filter(|cell| wanted(&cell.system)) {
             let value = |system: &str, block: u32| {
                 outcomes
                     .iter()

@@ -2,7 +2,7 @@
 //! a plain cable.
 
 use crate::Failure;
-use crate::file::{LabFile, LinkSettings, Medium, WorkloadKind};
+use crate::file::{LabFile, LinkSettings, Medium, Pinning, WorkloadKind};
 use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
@@ -17,6 +17,9 @@ pub(crate) struct CpuPlan {
     /// to share.
     pub emulator: Option<usize>,
     pub workload: Vec<usize>,
+    /// Of these, for the programs in the host that the data comes from, and where it goes to.
+    pub from: Vec<usize>,
+    pub to: Vec<usize>,
     /// Whether the kernel grants the emulator real-time scheduling.
     pub real_time: bool,
 }
@@ -44,12 +47,23 @@ impl CpuPlan {
     /// the first.
     pub(crate) fn for_lab(lab: &LabFile) -> Self {
         let mut cpus = host::online_cpus();
-        if !lab.is_emulated() {
-            return Self { emulator: None, workload: cpus, real_time: false };
+        let (mut emulator, mut real_time) = (None, false);
+        if lab.is_emulated() {
+            emulator = if cpus.len() > 1 { cpus.pop() } else { None };
+            let tried = std::thread::scope(|scope| scope.spawn(host::real_time).join());
+            real_time = matches!(tried, Ok(Ok(())));
         }
-        let emulator = if cpus.len() > 1 { cpus.pop() } else { None };
-        let tried = std::thread::scope(|scope| scope.spawn(host::real_time).join());
-        Self { emulator, workload: cpus, real_time: matches!(tried, Ok(Ok(()))) }
+        let (from, to) = match (lab.workload.get_ref().pin, cpus.as_slice()) {
+            // On most machines the first two are one core's threads or share a cache, the last is far.
+            (Pinning::Apart, [first, .., last]) => (vec![*first], vec![*last]),
+            _ => (cpus.clone(), cpus.clone()),
+        };
+        Self { emulator, workload: cpus, from, to, real_time }
+    }
+
+    /// Whether each end has a CPU of its own.
+    pub(crate) fn is_apart(&self) -> bool {
+        self.from != self.to
     }
 }
 

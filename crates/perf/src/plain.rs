@@ -132,7 +132,7 @@ impl PlainResult {
             let elapsed = all().map(|one| one.elapsed).max().unwrap_or(Span::ZERO);
             Counted { bytes, elapsed }.to_json()
         };
-        let streams: Vec<_> = self.streams.iter().map(PlainStream::to_json).collect();
+        let streams: Vec<_> = self.streams.iter().copied().map(PlainStream::to_json).collect();
         serde_json::json!({
             "end": {
                 "streams": streams,
@@ -194,7 +194,7 @@ fn is_of_one_client(error: &io::Error) -> bool {
 }
 
 impl PlainStream {
-    fn to_json(&self) -> serde_json::Value {
+    fn to_json(self) -> serde_json::Value {
         serde_json::json!({ "sender": self.sent.to_json(), "receiver": self.received.to_json() })
     }
 }

@@ -41,6 +41,8 @@ repeats = 20
 duration = "1s"
 "#;
 
+const CLIENT: &[&str] = &["perf", "client"];
+
 #[derive(Debug, Clone, Copy)]
 enum Moment {
     /// While the first network is built.
@@ -67,17 +69,11 @@ fn ended_at(world: &World, moment: Moment, run: &str, signals: &[&str]) -> suppo
         // The first transfer's, or that through the programs.
         Moment::InMidTransfer => {
             world.await_process("sleep");
-            await_some("a transfer", || {
-                world.marked().iter().filter(|(_, name)| name == "iperf3").nth(1).map(|_| ())
-            });
+            await_some("a transfer", || (!world.running(CLIENT).is_empty()).then_some(()));
         }
         Moment::TearDown => {
-            await_some("a transfer", || {
-                world.marked().iter().filter(|(_, name)| name == "iperf3").nth(1).map(|_| ())
-            });
-            await_some("its end", || {
-                world.marked().iter().all(|(_, name)| name != "iperf3").then_some(())
-            });
+            await_some("a transfer", || (!world.running(CLIENT).is_empty()).then_some(()));
+            await_some("its end", || world.running(CLIENT).is_empty().then_some(()));
         }
         Moment::After(time) => std::thread::sleep(time),
     }

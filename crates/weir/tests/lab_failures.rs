@@ -168,20 +168,15 @@ fn a_link_that_carries_nothing_is_a_failed_cell() {
 #[test]
 fn a_workload_killed_in_mid_run_is_a_failed_cell() {
     let Some(world) = World::new() else { return };
-    for (run, which) in [("client", "--client"), ("server", "--server")] {
+    for role in ["client", "server"] {
         world.write("failures.toml", lab(LINK, 30, CUBIC));
-        let running = world.start(&["lab", "run", "failures.toml", "--out", run]);
-        let iperf3 = |word: &str| {
-            world.marked().into_iter().map(|(pid, _)| pid).find(|pid| {
-                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
-            })
-        };
-        await_some("a client", || iperf3("--client"));
-        support::signal(await_some("a program", || iperf3(which)), "KILL");
+        let running = world.start(&["lab", "run", "failures.toml", "--out", role]);
+        let program = |role| world.running(&["perf", role]).first().copied();
+        await_some("a client", || program("client"));
+        support::signal(await_some("a program", || program(role)), "KILL");
         let said = running.end();
         assert_eq!(said.status.code(), Some(1), "{said:?}");
-        assert_failed(&world.results(run), "cubic", &["iperf3"]);
+        assert_failed(&world.results(role), "cubic", &["weir perf"]);
         assert_eq!(world.leftovers(), [""; 0]);
     }
 }

@@ -147,6 +147,29 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "name = \"loopback\"\nbetween = [\"client\", \"server\"]",
     ),
     ("a cable with a rate", "rate = \"10mbit\"", "direct = true\nrate = \"10mbit\""),
+    ("unknown makers of traffic", "congestion =", "traffic = \"iperf\"\ncongestion ="),
+    (
+        "makers of traffic of a link",
+        "kind = \"bulk\"\nfrom = \"client\"\nto = \"server\"\n[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"",
+        "kind = \"link-accuracy\"\nfrom = \"client\"\nto = \"server\"\n[[system]]\nname = \"emu\"\nkind = \"link\"\ntraffic = \"perf\"",
+    ),
+    ("an unknown pinning", "to = \"server\"", "to = \"server\"\npin = \"appart\""),
+    (
+        "a comparison of a stranger",
+        "[form.full]",
+        "[compare]\nbaseline = \"cubic\"\nsystems = [\"bbr\"]\nmetrics = []\n[form.full]",
+    ),
+    (
+        "a comparison with itself",
+        "[form.full]",
+        "[[compare]]\nbaseline = \"cubic\"\nmetrics = []\n[[compare]]\nbaseline = \"cubic\"\nsystems = [\"cubic\"]\nmetrics = []\n[form.full]",
+    ),
+    (
+        "a key of the second compare",
+        "[form.full]",
+        "[[compare]]\nbaseline = \"cubic\"\nmetrics = []\n[[compare]]\nbasline = \"cubic\"\nmetrics = []\n[form.full]",
+    ),
+    ("a comparison that is none", "[axes]", "compare = 3\n[axes]"),
     ("streams that are no number", "to = \"server\"", "to = \"server\"\nstreams = \"{loss}\""),
     ("streams of nothing", "to = \"server\"", "to = \"server\"\nstreams = 0"),
     (

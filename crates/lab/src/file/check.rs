@@ -237,6 +237,10 @@ impl LabFile {
                 return self.refuse(congestion.span(), message);
             }
         }
+        if let Some(traffic) = system.traffic.as_ref().filter(|_| judged) {
+            let message = "`traffic` is for `bulk` workloads: this one makes its own";
+            return self.refuse(traffic.span(), message);
+        }
         match system.kind {
             SystemKind::Tcp if system.congestion.is_none() => self.refuse(
                 place,
@@ -350,8 +354,15 @@ impl LabFile {
     fn check_mentions(&self) -> Result<(), FileError> {
         let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
-        if let Some(compare) = &self.compare {
+        for compare in &self.compare {
             self.known("system", &compare.baseline, &systems)?;
+            for system in &compare.systems {
+                self.known("system", system, &systems)?;
+                if system.get_ref() == compare.baseline.get_ref() {
+                    let message = format!("`{}` compared with itself", system.get_ref());
+                    return self.refuse(system.span(), message);
+                }
+            }
             compare.metrics.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
         }
         if let Some(view) = &self.view {
@@ -427,7 +438,7 @@ impl LabFile {
 
 /// As many places as a person may ask for without knowing: each is seconds, for every system.
 const MOST_PLACES: usize = 10_000;
-/// iperf3 takes no longer ones (MAX_TIME and MAX_OMIT_TIME of its iperf.h).
+/// iperf3 takes no longer ones, and perf agrees (MAX_TIME and MAX_OMIT_TIME of its iperf.h).
 const LONGEST_TURN: Span = Span::from_secs(86_400);
 const LONGEST_OMISSION: Span = Span::from_secs(600);
 /// What the workloads of a lab measure.

@@ -17,6 +17,7 @@ pub use locate::FileError;
 pub(crate) use locate::nearest;
 pub(crate) use placeholders::fill;
 pub use schema::{
-    CellFilter, FormSpec, LabFile, ReferenceSpec, SystemKind, SystemSpec, WorkloadKind,
+    CellFilter, CompareSpec, FormSpec, LabFile, Pinning, ReferenceSpec, SystemKind, SystemSpec,
+    Traffic, WorkloadKind,
 };
 pub use workload::WorkloadSettings;

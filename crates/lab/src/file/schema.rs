@@ -1,6 +1,7 @@
 use super::locate::{FileError, Source};
 use indexmap::IndexMap;
-use serde::de::{Unexpected, Visitor};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt::Formatter;
 use std::io::Read;
@@ -31,8 +32,9 @@ pub struct LabFile {
     pub sysctl: IndexMap<Spanned<String>, String>,
     #[serde(default)]
     pub form: IndexMap<Spanned<String>, FormSpec>,
-    #[serde(default)]
-    pub compare: Option<CompareSpec>,
+    /// One `[compare]`, or several `[[compare]]`.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub compare: Vec<CompareSpec>,
     #[serde(default)]
     pub view: Option<ViewSpec>,
     #[serde(default)]
@@ -109,8 +111,36 @@ pub struct WorkloadSpec {
     /// A link's name, or `loopback`.
     pub via: Option<Spanned<String>>,
     pub streams: Option<Spanned<NumberOrText>>,
+    #[serde(default)]
+    pub pin: Pinning,
     /// Left out of every figure: start-up is not what is asked.
     pub omit: Option<Spanned<Span>>,
+}
+
+/// Which CPUs the programs of the two ends get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pinning {
+    /// Both ends all of the workload's.
+    #[default]
+    Free,
+    /// Each end one of its own.
+    Apart,
+}
+
+/// Which programs make the traffic of a `bulk` workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Traffic {
+    /// `weir perf`.
+    #[default]
+    Perf,
+    /// The same without what it reads beside the streams.
+    PerfBare,
+    /// The stock iperf3, where it is installed.
+    Iperf3,
+    /// `weir perf plain-client`: a loop around a socket.
+    Sockets,
 }
 
 /// A number, or a text in which an axis stands for it.
@@ -138,6 +168,8 @@ pub struct SystemSpec {
     pub kind: SystemKind,
     /// For `tcp` the algorithm of the measured connection; for `external` that of the workload's own.
     pub congestion: Option<Spanned<String>>,
+    /// Who makes the traffic; `perf` if nobody is named.
+    pub traffic: Option<Spanned<Traffic>>,
     /// Command lines; `{client}` and `{server}` stand for the hosts' addresses, `{port}` for the
     /// workload's port.
     pub server: Option<Spanned<String>>,
@@ -170,6 +202,9 @@ pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
 #[serde(deny_unknown_fields)]
 pub struct CompareSpec {
     pub baseline: Spanned<String>,
+    /// What is held against it; every other system if none is named.
+    #[serde(default)]
+    pub systems: Vec<Spanned<String>>,
     pub metrics: Vec<Spanned<String>>,
     /// Differences smaller than this do not matter in practice.
     pub threshold: Option<Spanned<Share>>,
@@ -250,6 +285,10 @@ impl SystemSpec {
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
+
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.as_ref().map(|traffic| *traffic.get_ref()).unwrap_or_default()
+    }
 }
 
 impl<'de> Deserialize<'de> for NumberOrText {
@@ -280,6 +319,33 @@ impl Visitor<'_> for NumberOrTextVisitor {
 
 fn one() -> Spanned<u32> {
     Spanned::new(0..0, 1)
+}
+
+/// A table by itself or an array of tables, each with its own messages: an untagged enum would tell
+/// only that none of its kinds fits.
+fn one_or_more<'de, D>(deserializer: D) -> Result<Vec<CompareSpec>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct Tables;
+
+    impl<'de> Visitor<'de> for Tables {
+        type Value = Vec<CompareSpec>;
+
+        fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a table")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<CompareSpec>, A::Error> {
+            CompareSpec::deserialize(MapAccessDeserializer::new(map)).map(|one| vec![one])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, tables: A) -> Result<Vec<CompareSpec>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(tables))
+        }
+    }
+
+    deserializer.deserialize_any(Tables)
 }
 
 /// An array type alone would take the first two of three.

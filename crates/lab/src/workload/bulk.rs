@@ -6,7 +6,8 @@ mod transfer;
 
 use super::external::{Pair, await_listener};
 use super::started::Started;
-use super::{PORT, Turn, Windowed, iperf3};
+use super::traffic::{Order, Programs};
+use super::{PORT, Turn, Windowed};
 use crate::Failure;
 use crate::file::SystemKind;
 use crate::testbed::Testbed;
@@ -23,26 +24,36 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), PORT),
         _ => direct,
     };
-    let mut server = Started::new(&server_host, iperf3::server_argv(everywhere), turn)?;
+    let programs = Programs { traffic: turn.system.traffic(), weir: turn.weir };
+    let cpus = turn.cpus;
+    let mut server = Started::new(&server_host, programs.server(everywhere), &cpus.to, turn)?;
     await_listener(&server_host, PORT, &mut server, turn)?;
     let mut pair = Pair::start(turn, testbed)?;
     let target = pair.as_ref().and_then(|pair| pair.connect).unwrap_or(direct);
     let congestion = turn.system.congestion.as_ref().map(|name| name.get_ref().as_str());
-    let client = iperf3::Client {
+    let order = Order {
         to: target,
         duration: turn.duration,
         omit: turn.omit,
         streams: turn.ends.streams,
         congestion,
     };
-    let program = Started::new(&client_host, client.argv(), turn)?;
+    let program = Started::new(&client_host, programs.client(&order), &cpus.from, turn)?;
     let emulator_tid = testbed.emulator_tid();
     let (client, server_side) = match &pair {
         Some(pair) => (pair.client.pid(), pair.server.pid()),
         None => (program.pid(), server.pid()),
     };
     let roles = Roles { client: vec![client], server: vec![server_side], emulator_tid };
-    let mut transfer =
-        Transfer { turn, program, server, pair: pair.as_mut(), target, roles, seen: Vec::new() };
+    let mut transfer = Transfer {
+        turn,
+        programs,
+        program,
+        server,
+        pair: pair.as_mut(),
+        target,
+        roles,
+        seen: Vec::new(),
+    };
     transfer.follow(&client_host, &server_host, testbed)
 }

@@ -59,12 +59,13 @@ impl Pair {
             })
             .map_err(Failure::Workload)
         };
-        let begin = |host: &str, command: &str| -> Result<Started, Failure> {
+        let begin = |host: &str, command: &str, cpus: &[usize]| -> Result<Started, Failure> {
             let argv = words(&fill(command)?);
-            Started::new(&testbed.namespace(host)?, argv, turn)
+            Started::new(&testbed.namespace(host)?, argv, cpus, turn)
         };
-        let server = begin(to, server.get_ref())?;
-        let mut pair = Self { server, client: begin(from, client.get_ref())?, connect: None };
+        let server = begin(to, server.get_ref(), &turn.cpus.to)?;
+        let client = begin(from, client.get_ref(), &turn.cpus.from)?;
+        let mut pair = Self { server, client, connect: None };
         if let Some(connect) = &turn.system.connect {
             let text = fill(connect.get_ref())?;
             let address: SocketAddr = text.parse().map_err(|_| {

@@ -2,15 +2,16 @@
 
 mod bulk;
 mod external;
-mod iperf3;
 mod link_accuracy;
 mod started;
 mod stream;
+mod traffic;
 mod udp;
 
 pub(crate) use external::words as command_words;
 pub(crate) use external::{is_installed, missing_programs, open_quote};
 pub(crate) use stream::Stream;
+pub(crate) use traffic::IPERF3;
 
 use crate::file::{LabFile, SystemSpec, WorkloadKind, WorkloadSettings};
 use crate::outcome::Measurement;
@@ -31,6 +32,8 @@ pub(crate) struct Turn<'a> {
     pub omit: Span,
     pub seed: u64,
     pub cpus: &'a CpuPlan,
+    /// Where `weir` itself is, which makes traffic too.
+    pub weir: &'a std::path::Path,
     /// For the programs' own temporary files.
     pub programs: &'a std::path::Path,
     pub cancel: &'a Cancel,

@@ -6,6 +6,7 @@ use host::{Confined, HostError, Namespace, Program};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct Started {
     process: Confined,
+    name: String,
     out: File,
     err: File,
 }
@@ -22,6 +24,7 @@ impl Started {
     pub(super) fn new(
         inside: &Namespace,
         argv: Vec<String>,
+        cpus: &[usize],
         turn: &Turn<'_>,
     ) -> Result<Self, Failure> {
         let create = || {
@@ -37,9 +40,9 @@ impl Started {
         // A program killed between making such a file and taking its name away would leave it.
         let room = turn.programs.display().to_string();
         let environment = vec![("TMPDIR".to_owned(), room)];
-        let cpus = turn.cpus.workload.clone();
+        let name = name_of(&argv, turn.weir);
         let program = Program { argv, environment, stdout, stderr, cpus: cpus.to_vec() };
-        Ok(Self { process: Confined::start(inside, program)?, out, err })
+        Ok(Self { process: Confined::start(inside, program)?, name, out, err })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -47,7 +50,7 @@ impl Started {
     }
 
     pub(super) fn name(&self) -> &str {
-        self.process.name()
+        &self.name
     }
 
     /// How it ended, if it did within `patience`.
@@ -79,6 +82,15 @@ impl Started {
         };
         let name = self.name();
         Failure::Workload(format!("{name} ended early ({status}){advice}: {words}"))
+    }
+}
+
+/// As the command line has it; of our own program, what it is asked to do rather than where it is.
+fn name_of(argv: &[String], weir: &Path) -> String {
+    match argv {
+        [program, verb, role, ..] if Path::new(program) == weir => format!("weir {verb} {role}"),
+        [program, ..] => program.clone(),
+        [] => String::new(),
     }
 }
 

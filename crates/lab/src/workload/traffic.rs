@@ -1,14 +1,22 @@
-//! The stock iperf3 as the maker of traffic: its command lines and what its JSON says.
+//! Who makes the traffic: command lines, and what their JSON says. All speak in iperf3's keys.
 
+use crate::file::Traffic;
 use serde::Deserialize;
 use std::net::SocketAddr;
+use std::path::Path;
 use units::Span;
 
-pub(super) const PROGRAM: &str = "iperf3";
+/// The programs of one turn.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Programs<'a> {
+    pub(super) traffic: Traffic,
+    /// Where `weir` itself is.
+    pub(super) weir: &'a Path,
+}
 
 /// One client run.
 #[derive(Debug)]
-pub(super) struct Client<'a> {
+pub(super) struct Order<'a> {
     pub(super) to: SocketAddr,
     pub(super) duration: Span,
     pub(super) omit: Span,
@@ -16,38 +24,108 @@ pub(super) struct Client<'a> {
     pub(super) congestion: Option<&'a str>,
 }
 
-impl Client<'_> {
-    pub(super) fn argv(&self) -> Vec<String> {
-        let mut argv: Vec<String> = [PROGRAM, "--json", "--interval", "1"].map(String::from).into();
-        let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
-        option("--client", self.to.ip().to_string());
-        option("--port", self.to.port().to_string());
-        option("--time", whole_seconds(self.duration).to_string());
-        option("--omit", whole_seconds(self.omit).to_string());
-        option("--parallel", self.streams.to_string());
-        option("--connect-timeout", "10000".to_owned());
-        if let Some(congestion) = self.congestion {
+impl Programs<'_> {
+    /// What messages call the client.
+    pub(super) fn name(&self) -> &'static str {
+        match self.traffic {
+            Traffic::Perf | Traffic::PerfBare => "weir perf",
+            Traffic::Iperf3 => IPERF3,
+            Traffic::Sockets => "weir perf plain-client",
+        }
+    }
+
+    /// How long a stretch that is to last `span` does last.
+    pub(super) fn lasting(&self, span: Span) -> Span {
+        match self.traffic {
+            Traffic::Iperf3 => Span::from_secs(whole_seconds(span)),
+            Traffic::Perf | Traffic::PerfBare | Traffic::Sockets => span,
+        }
+    }
+
+    /// Whether the server ends with its client.
+    pub(super) fn serves_once(&self) -> bool {
+        self.traffic != Traffic::Sockets
+    }
+
+    pub(super) fn server(&self, address: SocketAddr) -> Vec<String> {
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
+        let place = ["--bind", &ip, "--port", &port];
+        let words: &[&str] = match self.traffic {
+            Traffic::Perf => &["perf", "server", "--one-off"],
+            Traffic::PerfBare => &["perf", "server", "--one-off", "--no-probes"],
+            Traffic::Iperf3 => &["--server", "--one-off"],
+            Traffic::Sockets => &["perf", "plain-server"],
+        };
+        self.line(words.iter().chain(&place).map(|word| (*word).to_owned()))
+    }
+
+    pub(super) fn client(&self, order: &Order<'_>) -> Vec<String> {
+        let words: &[&str] = match self.traffic {
+            // The lab looks at the connections itself: the idle path beforehand is not asked for.
+            Traffic::Perf => &["perf", "client", "--json", "--idle-probe", "0s"],
+            Traffic::PerfBare => &["perf", "client", "--json", "--no-probes"],
+            Traffic::Iperf3 => &["--json", "--client"],
+            Traffic::Sockets => &["perf", "plain-client"],
+        };
+        let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        words.push(order.to.ip().to_string());
+        let mut option = |name: &str, value: String| words.extend([name.to_owned(), value]);
+        option("--port", order.to.port().to_string());
+        option("--parallel", order.streams.to_string());
+        match self.traffic {
+            Traffic::Perf | Traffic::PerfBare => {
+                option("--time", seconds(order.duration));
+                option("--omit", seconds(order.omit));
+            }
+            Traffic::Iperf3 => {
+                option("--time", whole_seconds(order.duration).to_string());
+                option("--omit", whole_seconds(order.omit).to_string());
+            }
+            Traffic::Sockets => option("--time", seconds(order.omit + order.duration)),
+        }
+        if self.traffic != Traffic::Sockets {
+            option("--interval", "1".to_owned());
+            option("--connect-timeout", "10000".to_owned());
+        }
+        if let Some(congestion) = order.congestion {
             option("--congestion", congestion.to_owned());
         }
-        argv
+        self.line(words)
+    }
+
+    fn line(&self, words: impl IntoIterator<Item = String>) -> Vec<String> {
+        let program = match self.traffic {
+            Traffic::Iperf3 => IPERF3.to_owned(),
+            _ => self.weir.display().to_string(),
+        };
+        [program].into_iter().chain(words).collect()
+    }
+
+    /// The client's JSON; `Err` holds what it said instead.
+    pub(super) fn output(&self, text: &str) -> Result<Output, String> {
+        let name = self.name();
+        let output: Output = serde_json::from_str(text)
+            .map_err(|error| format!("{name} printed no JSON that can be read: {error}"))?;
+        match output.error {
+            Some(error) => Err(format!("{name}: {error}")),
+            None => Ok(output),
+        }
     }
 }
 
-/// One run for one client, then the server ends.
-pub(super) fn server_argv(address: SocketAddr) -> Vec<String> {
-    let (ip, port) = (address.ip().to_string(), address.port().to_string());
-    [PROGRAM, "--server", "--one-off", "--bind", &ip, "--port", &port].map(String::from).into()
-}
-
 /// iperf3 counts in whole seconds.
-pub(super) fn whole_seconds(span: Span) -> u64 {
+fn whole_seconds(span: Span) -> u64 {
     span.nanos().div_ceil(1_000_000_000)
 }
 
-/// What the client prints with `--json`; only what is used here, and all of it may be missing.
+fn seconds(span: Span) -> String {
+    format!("{}s", span.secs_f64())
+}
+
+/// What the client prints; only what is used here, and all of it may be missing.
 #[derive(Debug, Deserialize)]
 pub(super) struct Output {
-    pub(super) error: Option<String>,
+    error: Option<String>,
     #[serde(default)]
     pub(super) end: End,
 }
@@ -72,37 +150,67 @@ pub(super) struct Sum {
     pub(super) seconds: f64,
 }
 
-impl Output {
-    /// The client's JSON; `Err` holds what it said instead.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let output: Self = serde_json::from_str(text)
-            .map_err(|error| format!("iperf3 printed no JSON that can be read: {error}"))?;
-        match output.error {
-            Some(error) => Err(format!("iperf3: {error}")),
-            None => Ok(output),
-        }
-    }
-}
+pub(crate) const IPERF3: &str = "iperf3";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn programs(traffic: Traffic) -> Programs<'static> {
+        Programs { traffic, weir: Path::new("/opt/weir") }
+    }
+
     #[test]
     fn an_error_is_an_error_and_figures_are_figures() {
         let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;
-        assert_eq!(Output::parse(refused).unwrap_err(), "iperf3: unable to connect");
-        assert!(Output::parse("").unwrap_err().contains("no JSON"));
+        let iperf3 = programs(Traffic::Iperf3);
+        assert_eq!(iperf3.output(refused).unwrap_err(), "iperf3: unable to connect");
+        let perf = programs(Traffic::Perf);
+        assert!(perf.output("").unwrap_err().starts_with("weir perf printed no JSON"));
         let fine = r#"{"end":{"streams":[],"sum_sent":{"seconds":2.0,"bits_per_second":5e8,"retransmits":7},
             "sum_received":{"seconds":2.0,"bits_per_second":4.9e8},"sender_tcp_congestion":"cubic"}}"#;
-        let end = Output::parse(fine).unwrap().end;
+        let end = perf.output(fine).unwrap().end;
         assert_eq!(end.sum_received.unwrap().bits_per_second, 4.9e8);
         assert_eq!(end.sum_sent.unwrap().seconds, 2.0);
     }
 
     #[test]
-    fn seconds_are_whole() {
-        assert_eq!(whole_seconds(Span::from_millis(2500)), 3);
-        assert_eq!(whole_seconds(Span::ZERO), 0);
+    fn only_iperf3_needs_whole_seconds() {
+        let lasting = |traffic, millis| programs(traffic).lasting(Span::from_millis(millis));
+        assert_eq!(lasting(Traffic::Iperf3, 2500), Span::from_secs(3));
+        assert_eq!(lasting(Traffic::Iperf3, 0), Span::ZERO);
+        assert_eq!(lasting(Traffic::Perf, 2500), Span::from_millis(2500));
+    }
+
+    #[test]
+    fn each_is_asked_in_its_own_words() {
+        let order = Order {
+            to: "10.0.0.2:5201".parse().unwrap(),
+            duration: Span::from_millis(1500),
+            omit: Span::from_millis(500),
+            streams: 2,
+            congestion: Some("cubic"),
+        };
+        let line = |traffic| programs(traffic).client(&order).join(" ");
+        let end = "--interval 1 --connect-timeout 10000 --congestion cubic";
+        assert_eq!(
+            line(Traffic::Iperf3),
+            format!(
+                "iperf3 --json --client 10.0.0.2 --port 5201 --parallel 2 --time 2 --omit 1 {end}"
+            )
+        );
+        assert_eq!(
+            line(Traffic::PerfBare),
+            format!(
+                "/opt/weir perf client --json --no-probes 10.0.0.2 --port 5201 --parallel 2 \
+                 --time 1.5s --omit 0.5s {end}"
+            )
+        );
+        assert_eq!(
+            line(Traffic::Sockets),
+            "/opt/weir perf plain-client 10.0.0.2 --port 5201 --parallel 2 --time 2s --congestion cubic"
+        );
+        let server = programs(Traffic::Perf).server("0.0.0.0:5201".parse().unwrap());
+        assert_eq!(server.join(" "), "/opt/weir perf server --one-off --bind 0.0.0.0 --port 5201");
     }
 }

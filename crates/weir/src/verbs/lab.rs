@@ -2,6 +2,7 @@ use crate::exit::Ending;
 use crate::output;
 use crate::progress::Bar;
 use crate::signals::cancel_on_signals;
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{Finished, LabError, LabFile, Place, Request, builtin, runs};
 use report::{Form, Results};
@@ -121,6 +122,7 @@ fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
         repeats: arguments.repeats,
         command: command_line(),
         privilege,
+        weir: std::env::current_exe().context("finding this program itself")?,
     };
     let outcome = lab::run(request, &cancel, &mut bar);
     bar.finish();

@@ -41,8 +41,8 @@ pub struct Running {
 impl World {
     /// `None`, and a word about it, where labs cannot run.
     pub fn new() -> Option<Self> {
-        if !["iperf3", "ip"].iter().all(|program| is_installed(program)) {
-            eprintln!("SKIPPED: iperf3 and ip are needed");
+        if !is_installed("ip") {
+            eprintln!("SKIPPED: ip is needed");
             return None;
         }
         let outer = match Namespace::create("outer") {
@@ -173,6 +173,18 @@ impl World {
             }
         }
         found
+    }
+
+    /// Of these, those whose command line holds these words in a row.
+    pub fn running(&self, words: &[&str]) -> Vec<u32> {
+        let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let has = |pid: &u32| {
+            let line = line(*pid);
+            let line: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+            let here = |some: &[&[u8]]| some.iter().zip(words).all(|(a, b)| *a == b.as_bytes());
+            line.windows(words.len()).any(here)
+        };
+        self.marked().into_iter().map(|(pid, _)| pid).filter(has).collect()
     }
 
     /// Waits until a process of this name runs.

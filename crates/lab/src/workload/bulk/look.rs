@@ -3,7 +3,7 @@ use crate::outcome::Measurement;
 use probe::tcp::TcpSocket;
 use report::{Axes, Line, Series, Shape};
 use std::ops::Range;
-use units::{Bytes, Time};
+use units::{Bytes, Span, Time};
 
 /// The measured connections at one moment.
 #[derive(Debug)]
@@ -54,20 +54,84 @@ pub(super) fn series(seen: &[Look], begun: Time, turn: &Turn<'_>) -> Vec<Series>
         pace.push(bytes.filter(|_| elapsed > 0.0).map(|b| b as f64 * 8e-6 / elapsed));
     }
     pace.truncate(times.len());
-    let series = |name: &str, line: &str, unit: &str, values| Series {
+    let series = |name: &str, shape, lines| Series {
         name: name.to_owned(),
         system: turn.system.name().to_owned(),
         axes: Axes::clone(turn.axes),
         repeat: 0,
         block: 0,
         valid: true,
-        shape: Shape::Lines,
+        shape,
         time_s: times.clone(),
-        lines: vec![Line { name: line.to_owned(), unit: unit.to_owned(), values }],
+        lines,
+    };
+    let one = |name: &str, line: &str, unit: &str, values| {
+        let line = Line { name: line.to_owned(), unit: unit.to_owned(), values };
+        series(name, Shape::Lines, vec![line])
     };
     vec![
-        series("throughput", "acknowledged", "Mbit/s", pace),
-        series("rtt", "smoothed", "ms", trip),
-        series("cwnd", "congestion window", "kB", window),
+        one("throughput", "acknowledged", "Mbit/s", pace),
+        one("rtt", "smoothed", "ms", trip),
+        one("cwnd", "congestion window", "kB", window),
+        series("limited_by", Shape::Stacked, limited_by(seen)),
     ]
+}
+
+/// What kept the senders from sending more, in percent of the time since the look before. The kernel
+/// counts the time with data to send, and within it the time stopped by the peer's window and by the own
+/// send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`); the rest of that time congestion control
+/// decided, and the rest of all the time there was nothing to send.
+fn limited_by(seen: &[Look]) -> Vec<Line> {
+    let total = |look: &Look| {
+        let all = look.sockets.iter().map(|socket| {
+            let info = socket.info.as_ref()?;
+            Some([info.busy_time?, info.rwnd_limited?, info.sndbuf_limited?].map(Span::secs_f64))
+        });
+        let all = all.collect::<Option<Vec<_>>>()?;
+        Some(all.iter().fold([0.0; 3], |sum, one| std::array::from_fn(|i| sum[i] + one[i])))
+    };
+    let mut lines = LIMITS.map(|name| Line {
+        name: name.to_owned(),
+        unit: "%".to_owned(),
+        values: Vec::with_capacity(seen.len()),
+    });
+    if !seen.is_empty() {
+        lines.iter_mut().for_each(|line| line.values.push(None));
+    }
+    for pair in seen.windows(2) {
+        let same = pair[0].sockets.len() == pair[1].sockets.len();
+        let spent = total(&pair[0])
+            .zip(total(&pair[1]))
+            .filter(|_| same)
+            .map(|(then, now)| std::array::from_fn(|i| f64::max(now[i] - then[i], 0.0)));
+        let elapsed = pair[1].at.since(pair[0].at).secs_f64() * pair[1].sockets.len() as f64;
+        let parts = spent.and_then(|spent| shares(spent, elapsed));
+        for (number, line) in lines.iter_mut().enumerate() {
+            line.values.push(parts.map(|parts| parts[number]));
+        }
+    }
+    lines.into()
+}
+
+/// In the order of [`LIMITS`], in percent.
+fn shares([busy, receiver, buffer]: [f64; 3], elapsed: f64) -> Option<[f64; 4]> {
+    // The kernel's clock and ours are read at different moments.
+    let all = elapsed.max(busy);
+    let percent = |time: f64| (time / all * 100.0).clamp(0.0, 100.0);
+    let parts = [busy - receiver - buffer, receiver, buffer, all - busy].map(percent);
+    (all > 0.0).then_some(parts)
+}
+
+const LIMITS: [&str; 4] = ["congestion control", "receiver's window", "send buffer", "application"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn busy_time_contains_the_limited_times() {
+        assert_eq!(shares([0.5, 0.25, 0.125], 1.0), Some([12.5, 25.0, 12.5, 50.0]));
+        assert_eq!(shares([1.5, 0.0, 0.0], 1.0), Some([100.0, 0.0, 0.0, 0.0]));
+        assert_eq!(shares([0.0; 3], 0.0), None);
+    }
 }

@@ -1,6 +1,7 @@
 use super::super::external::Pair;
 use super::super::started::Started;
-use super::super::{Turn, Windowed, iperf3};
+use super::super::traffic::{Output, Programs};
+use super::super::{Turn, Windowed};
 use super::arrived::Arrived;
 use super::look::{self, Look};
 use crate::Failure;
@@ -18,6 +19,7 @@ use units::{Bytes, Span, Time};
 /// A transfer under way, and all that can end it.
 pub(super) struct Transfer<'a> {
     pub(super) turn: &'a Turn<'a>,
+    pub(super) programs: Programs<'a>,
     pub(super) program: Started,
     pub(super) server: Started,
     pub(super) pair: Option<&'a mut Pair>,
@@ -35,8 +37,8 @@ impl Transfer<'_> {
     ) -> Result<Windowed, Failure> {
         let turn = self.turn;
         let begun = self.await_data(inside, testbed)?;
-        let opens = begun + Span::from_secs(iperf3::whole_seconds(turn.omit));
-        let closes = opens + Span::from_secs(iperf3::whole_seconds(turn.duration));
+        let opens = begun + self.programs.lasting(turn.omit);
+        let closes = opens + self.programs.lasting(turn.duration);
         if let Some(status) = self.look_until(opens, inside, testbed)? {
             return Err(self.early_end(status));
         }
@@ -95,7 +97,7 @@ impl Transfer<'_> {
         let sockets = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
         let carries = |socket: &TcpSocket| {
             let sent = socket.info.as_ref().and_then(|info| info.bytes_acked);
-            // iperf3's control connection has passed some hundred bytes by then.
+            // The control connection has passed some hundred bytes by then.
             sent.is_some_and(|sent| sent > CONTROL_AT_MOST)
         };
         let at = probe::clock::now();
@@ -115,7 +117,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// The machine's clocks at the last moment before `until` at which iperf3 was alive: afterwards
+    /// The machine's clocks at the last moment before `until` at which the client was alive: afterwards
     /// sockets and processes are gone. Its own time began up to a lost packet's timeout before its
     /// first data was seen, so it may end that much earlier than it seems to have to.
     fn watch_until(
@@ -144,7 +146,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// How iperf3 ended, if it did.
+    /// How the client ended, if it did.
     fn look_until(
         &mut self,
         until: Time,
@@ -173,8 +175,9 @@ impl Transfer<'_> {
             }
             self.check_alive(testbed)?;
             if probe::clock::now() > deadline {
-                let text = "iperf3 did not come to an end after its time was over";
-                return Err(Failure::Workload(text.to_owned()));
+                let name = self.programs.name();
+                let text = format!("{name} did not come to an end after its time was over");
+                return Err(Failure::Workload(text));
             }
         }
     }
@@ -203,12 +206,12 @@ impl Transfer<'_> {
         {
             return self.server.early_end(status);
         }
-        match self.output() {
-            Err(said) if said.starts_with("iperf3: ") => {
-                Failure::Workload(said + &self.algorithms())
-            }
-            _ => self.program.early_end(status),
-        }
+        let name = format!("{}: ", self.programs.name());
+        let said = match self.output() {
+            Err(said) if said.starts_with(&name) => said,
+            _ => self.program.early_end(status).to_string(),
+        };
+        Failure::Workload(said + &self.algorithms())
     }
 
     /// What could have been asked for, where the kernel refused what was.
@@ -225,9 +228,9 @@ impl Transfer<'_> {
         }
     }
 
-    fn output(&self) -> Result<iperf3::Output, String> {
+    fn output(&self) -> Result<Output, String> {
         let text = self.program.output().map_err(|error| error.to_string())?;
-        iperf3::Output::parse(&text)
+        self.programs.output(&text)
     }
 
     fn read_result(
@@ -237,13 +240,15 @@ impl Transfer<'_> {
     ) -> Result<(), Failure> {
         let end = self.output().map_err(Failure::Workload)?.end;
         let (Some(sent), Some(received)) = (&end.sum_sent, &end.sum_received) else {
-            return Err(Failure::Workload("iperf3 gave no totals".to_owned()));
+            let text = format!("{} gave no totals", self.programs.name());
+            return Err(Failure::Workload(text));
         };
         if let (Some(wanted), Some(had)) =
             (&self.turn.system.congestion, &end.sender_tcp_congestion)
             && wanted.get_ref() != had
         {
-            let text = format!("iperf3 ended with {had} though {} was asked for", wanted.get_ref());
+            let (name, wanted) = (self.programs.name(), wanted.get_ref());
+            let text = format!("{name} ended with {had} though {wanted} was asked for");
             return Err(Failure::Workload(text));
         }
         result.record("goodput_mbit_s", "Mbit/s", goodput);
@@ -256,15 +261,19 @@ impl Transfer<'_> {
                 .collect();
             result.record("jain", "", jain(&rates));
         }
-        let asked = iperf3::whole_seconds(self.turn.duration) as f64;
-        if (received.seconds - asked).abs() > 0.2 * asked {
+        let asked = self.programs.lasting(self.turn.duration).secs_f64();
+        // What counts without a control connection cannot leave the start out.
+        if self.programs.serves_once() && (received.seconds - asked).abs() > 0.2 * asked {
             result.warnings.push(format!(
-                "iperf3's receiver counted {:.1} s instead of {asked:.0} s",
+                "{}'s receiver counted {:.1} s instead of {asked:.1} s",
+                self.programs.name(),
                 received.seconds
             ));
         }
-        // The server has done its one run; give it the moment to say so before it is stopped.
-        let _ = self.server.wait(Duration::from_millis(200));
+        if self.programs.serves_once() {
+            // It has done its one run; give it the moment to say so before it is stopped.
+            let _ = self.server.wait(Duration::from_millis(200));
+        }
         Ok(())
     }
 }
