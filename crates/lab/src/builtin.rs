@@ -11,9 +11,10 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 2] = [
+pub const BUILTIN: [Builtin; 3] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
+    Builtin { name: "perf-overhead", text: include_str!("../../../labs/perf-overhead.toml") },
 ];
 
 /// A built-in lab by its name, or a file by its path.

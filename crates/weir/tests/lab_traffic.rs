@@ -1,0 +1,169 @@
+//! Who makes the traffic of a lab: weir perf, weir perf without its probes, iperf3, a plain loop.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use std::process::Command;
+use support::{World, is_installed};
+
+const MAKERS: [&str; 4] = ["perf", "perf-bare", "iperf3", "sockets"];
+
+/// A lab with one system for each of these makers of traffic.
+fn lab(makers: &[&str], link: &str, duration: &str) -> String {
+    let systems: String = makers
+        .iter()
+        .map(|maker| {
+            format!(
+                "[[system]]\nname = \"{maker}\"\nkind = \"tcp\"\ncongestion = \"cubic\"\ntraffic = \"{maker}\"\n"
+            )
+        })
+        .collect();
+    format!(
+        "name = \"traffic\"\nhosts = [\"near\", \"far\"]\n[[link]]\nbetween = [\"near\", \"far\"]\n{link}\n\
+         [workload]\nkind = \"bulk\"\nfrom = \"near\"\nto = \"far\"\npin = \"apart\"\n{systems}\
+         [form.full]\nduration = \"{duration}\"\n"
+    )
+}
+
+fn cell<'a>(results: &'a Value, system: &str) -> &'a Value {
+    let cells = results["cells"].as_array().unwrap();
+    cells.iter().find(|cell| cell["system"] == system).unwrap_or_else(|| panic!("no {system}"))
+}
+
+fn goodput(cell: &Value) -> f64 {
+    let goodput = &cell["metrics"]["goodput_mbit_s"]["median"];
+    goodput.as_f64().unwrap_or_else(|| panic!("no goodput: {cell}"))
+}
+
+#[test]
+fn perf_overhead_compares_all_four() {
+    let Some(world) = World::quiet() else { return };
+    let said = world.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let results = world.results("run");
+    let mut systems = vec!["weir-perf", "weir-perf-bare", "iperf3", "sockets"];
+    if !is_installed("iperf3") {
+        eprintln!("SKIPPED in part: iperf3 is not installed");
+        systems.retain(|system| *system != "iperf3");
+    }
+    let compared = |a: &str, b: &str, metric: &str| {
+        let all = results["comparisons"].as_array().unwrap();
+        all.iter().any(|one| one["a"] == a && one["b"] == b && one["metric"] == metric)
+    };
+    for system in &systems {
+        let cell = cell(&results, system);
+        assert!(goodput(cell) > 1_000.0, "{cell}");
+        for metric in
+            ["goodput_mbit_s", "cpu_seconds_per_gbit.client", "cpu_seconds_per_gbit.system"]
+        {
+            assert!(cell["metrics"][metric]["median"].as_f64().unwrap() > 0.0, "{metric}: {cell}");
+            if systems.contains(&"iperf3") && *system != "iperf3" {
+                assert!(compared(system, "iperf3", metric), "{system} by {metric}: {results}");
+            }
+        }
+        assert_eq!(results["environment"]["congestion_control_read_back"][system], "cubic");
+    }
+    assert!(compared("weir-perf", "weir-perf-bare", "goodput_mbit_s"), "{results}");
+    assert!(!compared("sockets", "weir-perf-bare", "goodput_mbit_s"), "{results}");
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        let cpus = |end: &str| results["environment"][end].as_array().unwrap().clone();
+        assert_eq!((cpus("from_cpus").len(), cpus("to_cpus").len()), (1, 1));
+        assert_ne!(cpus("from_cpus"), cpus("to_cpus"));
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// Over a link that is the bottleneck all carry the same: what differs is not how they are counted.
+#[test]
+fn all_four_fill_a_slow_link_alike() {
+    let Some(world) = World::quiet() else { return };
+    let link = "rate = \"20mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:4bdp\"";
+    world.write("traffic.toml", lab(&MAKERS, link, "2s"));
+    let said = world.weir(&["lab", "run", "traffic.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let results = world.results("run");
+    for system in MAKERS {
+        if system == "iperf3" && !is_installed("iperf3") {
+            eprintln!("SKIPPED in part: iperf3 is not installed");
+            continue;
+        }
+        let goodput = goodput(cell(&results, system));
+        assert!((16.0..20.0).contains(&goodput), "{system}: {goodput} Mbit/s of 20");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// Only iperf3 has to be given whole seconds.
+#[test]
+fn turns_may_be_fractions_of_a_second() {
+    let Some(world) = World::quiet() else { return };
+    world.write("traffic.toml", lab(&["perf", "perf-bare", "sockets"], "direct = true", "300ms"));
+    let said = world.weir(&["lab", "run", "traffic.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    for line in world.journal("run") {
+        let turn: Value = serde_json::from_str(&line).unwrap();
+        let series = turn["measured"]["series"].as_array().unwrap();
+        let throughput = series.iter().find(|one| one["name"] == "throughput").unwrap();
+        let last = throughput["time_s"].as_array().unwrap().last().unwrap().as_f64().unwrap();
+        assert!(last < 0.3, "looked at for {last} s: {turn}");
+        let limited = series.iter().find(|one| one["name"] == "limited_by").unwrap();
+        assert_eq!(
+            (&limited["shape"], limited["lines"].as_array().unwrap().len()),
+            (&"Stacked".into(), 4)
+        );
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn without_iperf3_its_system_is_left_out_and_that_is_said() {
+    let Some(world) = World::quiet() else { return };
+    world.write("traffic.toml", lab(&["perf-bare", "iperf3"], "direct = true", "1s"));
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["lab", "run", "traffic.toml", "--out"]).args(words);
+        command.env("PATH", world.path("tmp"));
+        world.start_command(command).end()
+    };
+    let said = run(&["run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert!(said.stderr.contains("iperf3 is left out: iperf3 is not installed"), "{said:?}");
+    let results = world.results("run");
+    assert_eq!(results["cells"].as_array().unwrap().len(), 1);
+    assert!(results["notes"].to_string().contains("iperf3 is left out"), "{results}");
+    // Asked for by name it is not left out in silence.
+    let said = run(&["asked", "--systems", "iperf3"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let failed = world.results("asked")["cells"][0]["failed"].to_string();
+    assert!(failed.contains("`iperf3` is not installed"), "{failed}");
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn ends_that_cannot_be_apart_say_so() {
+    let Some(world) = World::quiet() else { return };
+    if !is_installed("taskset") {
+        eprintln!("SKIPPED: taskset is needed");
+        return;
+    }
+    world.write("traffic.toml", lab(&["sockets"], "direct = true", "300ms"));
+    let mut command = Command::new("taskset");
+    command.args(["1", env!("CARGO_BIN_EXE_weir"), "lab", "run", "traffic.toml", "--out", "run"]);
+    let said = world.start_command(command).end();
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert!(said.stderr.contains("both ends share the one CPU"), "{said:?}");
+    assert!(world.results("run")["notes"].to_string().contains("share the one CPU"));
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// `weir lab ab` makes its short transfers itself: it could not tell these two apart.
+#[test]
+fn ab_refuses_systems_that_differ_in_their_traffic() {
+    let Some(world) = World::new() else { return };
+    world.write("traffic.toml", lab(&["perf", "perf-bare"], "direct = true", "1s"));
+    let said =
+        world.weir(&["lab", "ab", "traffic.toml", "--base", "perf", "--change", "perf-bare"]);
+    assert_eq!(said.status.code(), Some(2), "{said:?}");
+    assert!(said.stderr.contains("differ in who makes the traffic"), "{said:?}");
+}
