@@ -98,7 +98,9 @@ fn what_is_forgotten_is_kept_apart_and_no_byte_is_lost_between() {
     let sent = sender.finish();
     until(|| both(&receiver.snapshot()) == both(&sent));
     let received = receiver.finish();
-    assert!(sent.iter().chain(&received).all(|stream| stream.omitted.bytes.count() > 0));
+    for end in [sent, received] {
+        assert!(end.iter().any(|stream| stream.omitted.bytes.count() > 0));
+    }
 }
 
 #[test]
