@@ -455,7 +455,8 @@ impl Sender {
         self.counts.repeated_bytes += u64::from(length);
         let packet = self.packet(now, sequence, length);
         self.sent(now, length, packet, out);
-        if self.timeout_at == Time::NEVER {
+        // The oldest one has its whole time again (`tcp_xmit_retransmit_queue`).
+        if sequence == self.board.una() || self.timeout_at == Time::NEVER {
             self.rearm(now);
         }
     }
