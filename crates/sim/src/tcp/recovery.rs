@@ -18,6 +18,9 @@ pub(super) struct Recovery {
     /// Bytes allowed now, while the host reduces the window.
     reduction: Option<Prr>,
     undo: Option<Undo>,
+    /// The first retransmission since none was in flight: an echo of something older is an answer to
+    /// a first transmission (Eifel, RFC 3522; `retrans_stamp`).
+    repeated_at: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,9 +38,8 @@ enum State {
 #[derive(Debug, Clone, Copy)]
 struct Undo {
     from: u64,
-    /// The first retransmission: an echo of something older is an answer to the first transmission
-    /// (Eifel, RFC 3522).
-    repeated_at: Option<Time>,
+    /// Any retransmission at all.
+    repeated: bool,
     /// Retransmissions that no DSACK has called needless.
     unproven: u32,
 }
@@ -60,8 +62,9 @@ impl Recovery {
     }
 
     pub(super) fn on_repeated(&mut self, now: Time) {
+        self.repeated_at.get_or_insert(now);
         if let Some(undo) = &mut self.undo {
-            undo.repeated_at.get_or_insert(now);
+            undo.repeated = true;
             undo.unproven += 1;
         }
     }
@@ -71,15 +74,19 @@ impl Recovery {
         matches!(self.state, State::Marked | State::Repairing)
     }
 
-    fn begin(&mut self, state: State, point: u64, una: u64) {
+    /// `flying`: segments retransmitted before and still on their way.
+    fn begin(&mut self, state: State, point: u64, una: u64, flying: u32) {
         self.state = state;
         self.point = point;
-        self.undo = Some(Undo { from: una, repeated_at: None, unproven: 0 });
+        if flying == 0 {
+            self.repeated_at = None;
+        }
+        self.undo = Some(Undo { from: una, repeated: flying > 0, unproven: flying });
     }
 
     fn proves_needless(&self, echo: Time, advanced: bool) -> bool {
-        let Some(undo) = &self.undo else { return false };
-        self.is_repairing() && advanced && undo.repeated_at.is_some_and(|at| echo < at)
+        let repairing = self.is_repairing() && self.undo.is_some();
+        repairing && advanced && self.repeated_at.is_some_and(|at| echo < at)
     }
 }
 
@@ -114,7 +121,8 @@ impl Sender {
             self.reduce(now, State::Marked, 0, flight);
             self.leave(now);
         }
-        if lost > 0 {
+        // Losses beyond the event that is over are the next one (`tcp_time_to_recover`).
+        if lost > 0 || self.recovery.state == State::Open && self.board.has_lost() {
             self.on_lost(now, lost, flight);
         }
         let marked = self.take_echo(now, packet, acked, flight);
@@ -165,7 +173,7 @@ impl Sender {
             self.recovery.undo = None;
         }
         let undo = self.recovery.undo;
-        self.recovery.begin(State::TimedOut, self.board.nxt(), self.board.una());
+        self.begin(State::TimedOut);
         if repeated && undo.is_some() {
             self.recovery.undo = undo;
         }
@@ -216,7 +224,7 @@ impl Sender {
 
     /// Every retransmission of the event proved needless.
     fn needless_all(&self) -> bool {
-        self.recovery.undo.is_some_and(|u| u.repeated_at.is_some() && u.unproven == 0)
+        self.recovery.undo.is_some_and(|undo| undo.repeated && undo.unproven == 0)
             && self.board.repeated() == 0
     }
 
@@ -251,8 +259,13 @@ impl Sender {
         self.probe.at = None;
     }
 
+    fn begin(&mut self, state: State) {
+        let flying = self.board.repeated().div_ceil(self.mss()) as u32;
+        self.recovery.begin(state, self.board.nxt(), self.board.una(), flying);
+    }
+
     fn reduce(&mut self, now: Time, state: State, lost: u64, flight: u64) {
-        self.recovery.begin(state, self.board.nxt(), self.board.una());
+        self.begin(state);
         self.counts.recoveries += 1;
         let outstanding = self.board.nxt() - self.board.una();
         let Some(algorithm) = &mut self.algorithm else { return };

@@ -102,6 +102,10 @@ impl Scoreboard {
         self.sacked
     }
 
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost > 0
+    }
+
     /// Retransmissions in flight.
     pub(crate) fn repeated(&self) -> u64 {
         self.repeated
