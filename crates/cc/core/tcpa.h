@@ -39,7 +39,8 @@ struct tcpa {
 	u8 full_rounds;
 	u8 slow_rounds; /* in a row that delivered far less than the model says */
 	u8 restarting;
-	u8 unused;
+	u8 grown; /* rounds of UP in a row that brought more */
+	u8 unused[2];
 	u32 rounds_in_mode;
 	u32 random;
 
@@ -52,8 +53,10 @@ struct tcpa {
 	u32 round_acked;
 	u32 round_rtt; /* the shortest; 0: none */
 	u32 round_inflight; /* the largest */
+	u32 round_allowed; /* what could have been in flight */
+	u16 round_bursts; /* acknowledgements that told of loss */
 	u8 round_app_limited;
-	u8 unused2[3];
+	u8 starved; /* what is now acknowledged was sent while something else than this kept it small */
 
 	/* the path */
 	u32 min_rtt; /* us */
@@ -63,7 +66,7 @@ struct tcpa {
 	u64 floor_lost; /* bytes, while sending below the path's rate; both decay */
 	u64 floor_sent;
 	u32 ceiling; /* bytes in flight that met loss of our making; 0: none known */
-	u64 full_rate; /* in start-up, the rate to be beaten by a quarter */
+	u64 full_rate; /* in start-up and UP, the rate to be beaten */
 	u32 probe_rounds; /* between two probes */
 	u32 since_probe;
 	u64 aggregated_since_us;
@@ -77,6 +80,7 @@ struct tcpa {
 #define TCPA_UP_GAIN 1280U
 #define TCPA_DOWN_GAIN 870U
 #define TCPA_CWND_GAIN 2048U
+#define TCPA_UP_CWND_GAIN 1536U
 #define TCPA_PROBE_EVERY 6U
 #define TCPA_PROBE_SELDOM 48U
 #define TCPA_MIN_RTT_US 10000000U
@@ -122,6 +126,9 @@ CC_INLINE u32 tcpa_random(struct tcpa *t)
 
 CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 {
+	t->starved = t->round_app_limited || t->round_inflight < t->round_allowed / 4 * 3;
+	t->round_allowed = (u32)cc_min(t->cwnd, cc_bytes_in(t->pacing, t->min_rtt));
+	t->round_bursts = 0;
 	t->round_end = ack->delivered;
 	t->round_began_us = ack->now_us;
 	t->round_began_delivered = ack->delivered;
@@ -158,16 +165,17 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 	tcpa_pace(t, cc_div((u64)t->cwnd * 1000000U, rtt));
 }
 
-/* Lost beyond what the path loses by itself, of 1024 sent; nothing where the count is too small to tell. */
-CC_INLINE u32 tcpa_excess(const struct tcpa *t)
+/* Whether more was lost than the path loses by itself, by 2 % of what was sent and beyond what chance does:
+ * k losses where m are expected have a deviation of the root of m times the size of a burst. */
+CC_INLINE u8 tcpa_excess(const struct tcpa *t)
 {
-	u64 sent = (u64)t->round_lost + t->round_acked;
-	u32 share = (u32)cc_div((u64)t->round_lost * CC_ONE, sent);
-	u32 floor = tcpa_floor(t);
+	u64 sent = cc_div((u64)t->round_lost + t->round_acked, t->mss);
+	u64 lost = t->round_lost / t->mss;
+	u64 expected = sent * tcpa_floor(t) / CC_ONE;
+	u64 burst = cc_max(cc_div(lost, t->round_bursts), 1);
+	u64 beyond = cc_less(lost, expected + 2);
 
-	if (t->round_lost <= 2 * t->mss)
-		return 0;
-	return (u32)cc_less(share, floor + floor / 2);
+	return beyond * CC_ONE > TCPA_EXCESS * sent && beyond * beyond > 4 * burst * expected;
 }
 
 /* Half of what was known gives way with every thousand segments. */
@@ -215,22 +223,72 @@ CC_INLINE u32 tcpa_window(const struct tcpa *t, u32 gain)
 	return (u32)cc_min(cc_max(window, (u64)TCPA_LEAST_SEGMENTS * t->mss), 1U << 30);
 }
 
-/* A probe for more went out; what came of it? */
+/* It overflowed something: stay an eighth below what was in flight, and ask seldom. */
+CC_INLINE void tcpa_meet_ceiling(struct tcpa *t)
+{
+	u32 kept = t->round_inflight - t->round_inflight / 8;
+
+	t->ceiling = (u32)cc_max(kept, tcpa_bdp(t));
+	t->probe_rounds = (u32)cc_min(2ULL * t->probe_rounds, TCPA_PROBE_SELDOM);
+}
+
+/* More was sent for a round; what came of it? */
 CC_INLINE void tcpa_judge_probe(struct tcpa *t)
 {
-	u32 excess = tcpa_excess(t);
+	u8 more = t->round_rate > t->full_rate + t->full_rate / 10;
 
-	if (excess > TCPA_EXCESS) {
-		/* It overflowed something: stay an eighth below what was in flight, and ask seldom. */
-		u32 kept = t->round_inflight - t->round_inflight / 8;
-
-		t->ceiling = (u32)cc_max(kept, tcpa_bdp(t));
-		t->probe_rounds = (u32)cc_min(2ULL * t->probe_rounds, TCPA_PROBE_SELDOM);
+	if (tcpa_excess(t)) {
+		tcpa_meet_ceiling(t);
+		t->grown = 0;
+		if (t->mode == TCPA_UP)
+			tcpa_enter(t, TCPA_DOWN);
 		return;
 	}
 	if (t->ceiling && t->round_inflight > t->ceiling)
 		t->ceiling = t->round_inflight;
+	if (t->mode != TCPA_UP)
+		return;
+	if (more && !tcpa_queued(t)) {
+		t->full_rate = t->round_rate;
+		t->probe_rounds = TCPA_PROBE_EVERY;
+		t->ceiling = 0;
+		t->grown++;
+		/* There is much more: as at the start. */
+		if (t->grown >= 2) {
+			t->full_rounds = 0;
+			tcpa_enter(t, TCPA_STARTUP);
+		}
+		return;
+	}
+	if (t->starved && !tcpa_queued(t) && t->rounds_in_mode < 4)
+		return;
+	t->grown = 0;
 	t->probe_rounds = (u32)cc_max(t->probe_rounds / 2, TCPA_PROBE_EVERY);
+	tcpa_enter(t, TCPA_DOWN);
+}
+
+/* Start-up is over when three rounds brought less than a quarter more, when a queue says so sooner, or when
+ * it overflows something. */
+CC_INLINE void tcpa_judge_startup(struct tcpa *t)
+{
+	if (t->mode != TCPA_STARTUP || !t->round_rate)
+		return;
+	if (t->round_rate >= t->full_rate + t->full_rate / 4) {
+		tcpa_learn_floor(t);
+		t->full_rate = t->round_rate;
+		t->full_rounds = 0;
+		return;
+	}
+	if (t->starved && !tcpa_queued(t))
+		return;
+	t->full_rounds++;
+	if (tcpa_queued(t) || t->full_rounds >= 3) {
+		if (tcpa_excess(t))
+			tcpa_meet_ceiling(t);
+		tcpa_enter(t, TCPA_DRAIN);
+	} else if (!tcpa_excess(t)) {
+		tcpa_learn_floor(t);
+	}
 }
 
 CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
@@ -241,24 +299,22 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 
 	switch (t->judged) {
 	case TCPA_STARTUP:
+		tcpa_judge_startup(t);
 		break;
 	case TCPA_UP:
 		tcpa_judge_probe(t);
 		break;
 	case TCPA_DOWN:
 	case TCPA_REFRESH:
-		if (!queued)
-			tcpa_learn_floor(t);
+		tcpa_learn_floor(t);
 		break;
 	default:
-		if (tcpa_excess(t) > TCPA_EXCESS && !t->round_app_limited)
+		if (tcpa_excess(t) && !t->starved)
 			tcpa_lower_rate(t, average);
-		else if (!queued)
-			tcpa_learn_floor(t);
 		break;
 	}
 	/* The path became much slower: a queue, and far less than the model comes out of it. */
-	if (t->judged != TCPA_STARTUP && queued && !t->round_app_limited && average < model / 2) {
+	if (t->judged != TCPA_STARTUP && queued && !t->starved && average < model / 2) {
 		t->slow_rounds++;
 		if (t->slow_rounds >= 2) {
 			tcpa_lower_rate(t, cc_max(t->round_rate, average));
@@ -277,21 +333,6 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 	}
 }
 
-/* Start-up is over when three rounds brought less than a quarter more, or a queue says so sooner. */
-CC_INLINE void tcpa_check_full(struct tcpa *t)
-{
-	if (t->mode != TCPA_STARTUP || t->round_app_limited || !t->round_rate)
-		return;
-	if (t->round_rate >= t->full_rate + t->full_rate / 4) {
-		t->full_rate = t->round_rate;
-		t->full_rounds = 0;
-		return;
-	}
-	t->full_rounds++;
-	if (t->full_rounds >= 3 || tcpa_queued(t))
-		tcpa_enter(t, TCPA_DRAIN);
-}
-
 CC_INLINE void tcpa_step(struct tcpa *t, const struct cc_ack *ack, u8 round)
 {
 	u64 bdp = tcpa_bdp(t);
@@ -304,12 +345,10 @@ CC_INLINE void tcpa_step(struct tcpa *t, const struct cc_ack *ack, u8 round)
 	case TCPA_CRUISE:
 		if (round && t->since_probe >= t->probe_rounds + (tcpa_random(t) & 1)) {
 			t->since_probe = 0;
+			t->full_rate = tcpa_rate(t);
+			t->grown = 0;
 			tcpa_enter(t, TCPA_UP);
 		}
-		break;
-	case TCPA_UP:
-		if (round && t->rounds_in_mode >= 1)
-			tcpa_enter(t, TCPA_DOWN);
 		break;
 	case TCPA_DOWN:
 		if (round && t->rounds_in_mode >= 1 &&
@@ -370,8 +409,12 @@ CC_INLINE void tcpa_watch_aggregation(struct tcpa *t, const struct cc_ack *ack)
 
 CC_INLINE void tcpa_set_pace(struct tcpa *t)
 {
-	/* What the path loses by itself has to be sent as well; measured delivery bounds how much. */
-	u64 rate = tcpa_rate(t) + cc_scale(tcpa_rate(t), tcpa_floor(t));
+	u64 rate = tcpa_rate(t);
+
+	/* What the path loses by itself has to be sent as well, but not where the floor is measured: a floor
+	 * that was of our own making must come down again. */
+	if (t->mode != TCPA_DOWN && t->mode != TCPA_REFRESH)
+		rate += cc_scale(rate, tcpa_floor(t));
 
 	switch (t->mode) {
 	case TCPA_STARTUP:
@@ -408,6 +451,9 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 	case TCPA_REFRESH:
 		t->cwnd = (u32)cc_min(t->cwnd, tcpa_window(t, TCPA_DRAIN_GAIN));
 		return;
+	case TCPA_UP:
+		target = tcpa_window(t, TCPA_UP_CWND_GAIN);
+		break;
 	default:
 		target = tcpa_window(t, TCPA_CWND_GAIN);
 		break;
@@ -425,6 +471,8 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 
 	tcpa_sample(t, ack);
 	t->round_lost += ack->lost;
+	if (ack->lost)
+		t->round_bursts++;
 	t->round_acked += ack->acked;
 	t->round_app_limited |= ack->app_limited;
 	t->round_inflight = (u32)cc_max(t->round_inflight, (u64)ack->inflight + ack->acked);
@@ -432,10 +480,8 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 		t->round_rtt = ack->rtt_us;
 	tcpa_watch_rtt(t, ack);
 	tcpa_watch_aggregation(t, ack);
-	if (round) {
+	if (round)
 		tcpa_judge_round(t, ack);
-		tcpa_check_full(t);
-	}
 	tcpa_step(t, ack, round);
 	if (round)
 		tcpa_begin_round(t, ack);
