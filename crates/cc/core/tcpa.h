@@ -40,7 +40,8 @@ struct tcpa {
 	u8 slow_rounds; /* in a row that delivered far less than the model says */
 	u8 restarting;
 	u8 grown; /* rounds of UP in a row that brought more */
-	u8 unused[2];
+	u8 judged_before;
+	u8 unused;
 	u32 rounds_in_mode;
 	u32 random;
 
@@ -138,6 +139,7 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_rtt = 0;
 	t->round_inflight = 0;
 	t->round_app_limited = 0;
+	t->judged_before = t->judged;
 	t->judged = t->mode;
 	t->rounds_in_mode++;
 	t->since_probe++;
@@ -195,6 +197,12 @@ CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 	u32 slack = (u32)cc_max(t->min_rtt / 4, TCPA_SLACK_US);
 
 	return t->round_rtt > t->min_rtt + slack;
+}
+
+/* A round whose fastest packet met next to none. */
+CC_INLINE u8 tcpa_drained(const struct tcpa *t)
+{
+	return t->round_rtt && t->round_rtt <= t->min_rtt + t->min_rtt / 16 + 500;
 }
 
 /* What the round delivered, on average: bytes a second. */
@@ -306,7 +314,9 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 		break;
 	case TCPA_DOWN:
 	case TCPA_REFRESH:
-		tcpa_learn_floor(t);
+		/* What UP lost is told up to a quarter of a round late, and a queue may still overflow. */
+		if (t->judged_before == t->judged && tcpa_drained(t))
+			tcpa_learn_floor(t);
 		break;
 	default:
 		if (tcpa_excess(t) && !t->starved)
@@ -351,8 +361,8 @@ CC_INLINE void tcpa_step(struct tcpa *t, const struct cc_ack *ack, u8 round)
 		}
 		break;
 	case TCPA_DOWN:
-		if (round && t->rounds_in_mode >= 1 &&
-		    (ack->inflight <= bdp || t->rounds_in_mode >= 2))
+		if (round && t->rounds_in_mode >= 2 &&
+		    (ack->inflight <= bdp || t->rounds_in_mode >= 4))
 			tcpa_enter(t, TCPA_CRUISE);
 		break;
 	case TCPA_REFRESH:
