@@ -3,15 +3,21 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`wire`] | what client and server say to each other about these tests |
-//! | `serve` | the server's session |
+//! | `run`, `session`, `team` | the client: a series of repeats, its control connection, its threads |
+//! | `serve`, `listening` | the server's session, and the ports it opens |
 //! | `rr`, `crr`, `udp_rr`, `bulk`, `udp_bulk` | both ends of each test |
+//! | `confidence`, `latency`, `cpu`, `outcome` | what the figures are made of |
+//! | `table`, `document` | the figures for people and for machines |
 //!
-//! The far end is our own server: iperf3 knows no such tests.
+//! The far end is our own server: iperf3 knows no such tests. All connections send small segments at
+//! once (TCP_NODELAY), which netperf does only if told.
 
 mod bulk;
+mod columns;
 mod confidence;
 mod cpu;
 mod crr;
+mod document;
 mod greeting;
 mod heat;
 mod kind;
@@ -24,6 +30,7 @@ mod rr;
 mod run;
 mod serve;
 mod session;
+mod table;
 mod team;
 mod udp_bulk;
 mod udp_rr;
@@ -31,9 +38,11 @@ pub mod wire;
 
 pub use confidence::{Confidence, Estimate};
 pub use cpu::Cpu;
+pub use document::document;
 pub use kind::Kind;
 pub use latency::{Latencies, LatencySummary};
 pub use options::{Repeats, RoundsError, RoundsOptions, Size};
 pub use outcome::{ConfidenceOutcome, RoundsOutcome, Run};
 pub use run::{Audience, Event, Measured, run};
 pub use serve::{Served, serve};
+pub use table::table;

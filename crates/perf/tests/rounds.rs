@@ -1,6 +1,8 @@
 //! The request/response tests against our own server in this process, and against whatever else may
 //! answer.
 
+#![allow(clippy::unwrap_used)]
+
 use perf::PerfError;
 use perf::control::{Control, Cookie, Message, Parameters, State};
 use perf::event::{self, Stop};

@@ -2,6 +2,7 @@
 
 mod client;
 mod plain;
+mod rounds;
 mod server;
 mod values;
 
@@ -16,6 +17,8 @@ pub(crate) enum Verb {
     /// Serve tests to weir and iperf3, many clients at once
     #[command(after_help = server::EXAMPLES)]
     Server(Box<server::Server>),
+    #[command(flatten)]
+    Rounds(rounds::Verb),
     /// Write to a plain server for a time, and nothing else: a baseline
     PlainClient(plain::Client),
     /// Read what plain clients write, and nothing else: a baseline
@@ -26,6 +29,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Client(arguments) => client::run(&arguments),
         Verb::Server(arguments) => server::run(&arguments),
+        Verb::Rounds(verb) => rounds::run(&verb),
         Verb::PlainClient(arguments) => plain::measure(&arguments),
         Verb::PlainServer(arguments) => plain::read(&arguments),
     }

@@ -1,0 +1,127 @@
+use super::columns::Columns;
+use super::{ConfidenceOutcome, Cpu, RoundsOptions, RoundsOutcome};
+use crate::output::Look;
+use units::Span;
+
+/// What was measured, for people: a row for each size, and loudly what is not sure.
+pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], look: &Look) -> String {
+    let mut columns = Columns::default();
+    let has_latency = options.kind.has_latency();
+    columns.head("", if has_latency { "request/response" } else { "message" });
+    columns.head("", "repeats");
+    columns.head("", if has_latency { "trans/s" } else { "Mbit/s" });
+    columns.head("", if look.unicode { "±%" } else { "+-%" });
+    if has_latency {
+        for title in ["mean", "p50", "p90", "p99", "p99.9", "max"] {
+            columns.head(if look.unicode { "latency in µs" } else { "latency in us" }, title);
+        }
+    }
+    let counts_loss = has_latency || options.kind.is_udp();
+    if counts_loss {
+        columns.head("", if has_latency { "lost" } else { "lost %" });
+    }
+    for title in ["client", "server"] {
+        columns.head("CPU %", title);
+    }
+    for title in ["client", "server"] {
+        columns.head(demand_words(has_latency, look.unicode), title);
+    }
+    for outcome in outcomes {
+        columns.row(row(outcome, counts_loss));
+        if let Some(confidence) = outcome.confidence.filter(|confidence| !confidence.met) {
+            columns.remark(warning(outcome, &confidence, look.unicode));
+        }
+    }
+    format!("{}\n{}", heading(options, look.unicode), columns.render(look))
+}
+
+/// What was not met, in one sentence; with netperf's three exclamation marks.
+fn warning(outcome: &RoundsOutcome, confidence: &ConfidenceOutcome, unicode: bool) -> String {
+    let sign = if unicode { "±" } else { "+-" };
+    let reached = match outcome.rate.relative_half_width() {
+        Some(half) => format!("{sign}{} %", figure(half * 100.0)),
+        None => "nothing at all".to_owned(),
+    };
+    let asked = confidence.asked;
+    format!(
+        "!!! NOT SURE: {} came to {reached} at {} % after {} repeats, and {sign}{} % was asked: something \
+         disturbs the measurement; measure longer (--time) or more often (--repeats)",
+        outcome.size,
+        asked.level.percent(),
+        outcome.rate.count,
+        asked.width.percent() / 2.0,
+    )
+}
+
+fn heading(options: &RoundsOptions, unicode: bool) -> String {
+    let RoundsOptions { kind, host, port, connections, depth, time, .. } = options;
+    let mut out = format!("{kind} to {host}, port {port}, {time} a repeat");
+    if *connections > 1 {
+        out += &format!(", {connections} connections");
+    }
+    if *depth > 1 {
+        out += &format!(", {depth} requests under way on each");
+    }
+    if let Some(confidence) = options.confidence {
+        let wish = confidence.to_string();
+        let wish = if unicode { wish } else { wish.replace('±', "+-") };
+        out +=
+            &format!(", {} repeats for {wish}", options.repeats.to_string().replace(',', " to "));
+    }
+    out
+}
+
+fn row(outcome: &RoundsOutcome, counts_loss: bool) -> Vec<String> {
+    let has_latency = outcome.kind.has_latency();
+    let or_none = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), figure);
+    let size = outcome.size;
+    let size = match has_latency {
+        true => format!("{}/{}", size.request.count(), size.response.count()),
+        false => size.request.count().to_string(),
+    };
+    let rate = outcome.rate.mean / if has_latency { 1.0 } else { 1e6 };
+    let half = outcome.rate.relative_half_width().map(|half| half * 100.0);
+    let mut cells = vec![size, outcome.runs.len().to_string(), figure(rate), or_none(half)];
+    if has_latency {
+        cells.extend(match &outcome.latency {
+            Some(all) => [all.mean, all.p50, all.p90, all.p99, all.p999, all.max]
+                .map(|span| figure(span.micros_f64())),
+            None => [NONE; 6].map(str::to_owned),
+        });
+    }
+    if counts_loss {
+        let share = outcome.loss().map(|loss| loss.percent());
+        cells.push(if has_latency { outcome.lost().to_string() } else { or_none(share) });
+    }
+    let ends = [outcome.client(), outcome.server()];
+    for cpu in &ends {
+        cells.push(or_none(cpu.as_ref().map(|cpu| cpu.used.user + cpu.used.system)));
+    }
+    for cpu in &ends {
+        let time = cpu.as_ref().map(Cpu::threads).unwrap_or(Span::ZERO);
+        cells.push(or_none(outcome.demand(time)));
+    }
+    cells
+}
+
+fn demand_words(of_transactions: bool, unicode: bool) -> &'static str {
+    match (of_transactions, unicode) {
+        (true, true) => "CPU µs/trans",
+        (true, false) => "CPU us/trans",
+        (false, true) => "CPU µs/KiB",
+        (false, false) => "CPU us/KiB",
+    }
+}
+
+/// Three digits, and all of those before the point.
+fn figure(value: f64) -> String {
+    let decimals = match value.abs() {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+const NONE: &str = "-";

@@ -1,0 +1,324 @@
+use super::values::{self, Affinity, Bind};
+use crate::exit::Ending;
+use crate::output;
+use crate::signals::cancel_on_signals;
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use perf::event::Stop;
+use perf::options::{Family, PORT};
+use perf::output::Look;
+use perf::rounds::{
+    self, Confidence, Event, Kind, Measured, Repeats, RoundsOptions, RoundsOutcome, Size,
+};
+use std::io::IsTerminal;
+use std::time::Duration;
+use units::{Bytes, Span};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Requests and responses over standing TCP connections
+    #[command(after_help = RR_EXAMPLES)]
+    Rr(Box<Rr>),
+    /// A TCP connection for each request and response
+    #[command(after_help = CRR_EXAMPLES)]
+    Crr(Box<Crr>),
+    /// Requests and responses as UDP datagrams; lost ones are counted
+    #[command(after_help = UDP_RR_EXAMPLES)]
+    UdpRr(Box<UdpRr>),
+    /// Streams by message size
+    #[command(after_help = STREAM_EXAMPLES)]
+    Stream(Box<Stream>),
+}
+
+#[derive(Debug, Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct Rr {
+    #[command(flatten)]
+    path: Path,
+    #[command(flatten)]
+    requests: Requests,
+    /// Requests under way at once on each connection
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: u32,
+    #[command(flatten)]
+    series: Series,
+}
+
+#[derive(Debug, Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct Crr {
+    #[command(flatten)]
+    path: Path,
+    #[command(flatten)]
+    requests: Requests,
+    #[command(flatten)]
+    door: Door,
+    #[command(flatten)]
+    series: Series,
+}
+
+#[derive(Debug, Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct UdpRr {
+    #[command(flatten)]
+    path: Path,
+    #[command(flatten)]
+    requests: Requests,
+    /// After so long without a response a request counts as lost, and the next one is sent
+    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::timeout)]
+    loss_timeout: Duration,
+    #[command(flatten)]
+    door: Door,
+    #[command(flatten)]
+    series: Series,
+}
+
+#[derive(Debug, Args)]
+#[command(disable_version_flag = true)]
+pub(crate) struct Stream {
+    #[command(flatten)]
+    path: Path,
+    /// UDP rather than TCP
+    #[arg(short, long)]
+    udp: bool,
+    /// Sizes of the messages [default: 1,64,1024,16384,65536; UDP: 65507 for the last]
+    #[arg(short, long, value_name = "SIZE,…", value_delimiter = ',', value_parser = values::size)]
+    size: Vec<Bytes>,
+    #[command(flatten)]
+    door: Door,
+    #[command(flatten)]
+    series: Series,
+}
+
+#[derive(Debug, Args)]
+struct Path {
+    /// The host where `weir perf server` runs: a name or an address
+    host: String,
+    /// The server's port
+    #[arg(short, long, default_value_t = PORT, value_name = "N")]
+    port: u16,
+    /// Use IPv4 only
+    #[arg(short = '4', long = "version4", conflicts_with = "v6")]
+    v4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6', long = "version6")]
+    v6: bool,
+    /// The address and interface to measure from: 10.0.0.1, fe80::1%eth0 or %eth0
+    #[arg(short = 'B', long, value_name = "ADDRESS", value_parser = values::bind)]
+    bind: Option<Bind>,
+    /// How long connecting may take
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::timeout)]
+    connect_timeout: Duration,
+    /// How long the server may be silent
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::timeout)]
+    patience: Duration,
+}
+
+#[derive(Debug, Args)]
+struct Requests {
+    /// Sizes of request and response, for example 1 or 128/8K; several are measured one after the other
+    #[arg(short, long, value_name = "SIZE[/SIZE],…", value_delimiter = ',', default_value = "1")]
+    size: Vec<Size>,
+}
+
+#[derive(Debug, Args)]
+struct Door {
+    /// The first of the ports that the server opens for this test, for firewalls to let pass [default:
+    /// any free ones]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1024..))]
+    server_port: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+struct Series {
+    /// Connections at once, a thread each
+    #[arg(short = 'P', long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
+    parallel: u32,
+    /// How long each repeat takes
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
+    time: Span,
+    /// Repeat until the mean is so sure: the level and the interval's whole width in percent, as for
+    /// netperf -I; 99,5 is ±2.5 % at 99 %. Its end is told loudly if it was not met
+    #[arg(long, value_name = "LEVEL,WIDTH")]
+    confidence: Option<Confidence>,
+    /// How often to measure: the least, and the most if confidence is not met earlier [default: 1; with
+    /// --confidence: 3,30]
+    #[arg(long, value_name = "LEAST[,MOST]")]
+    repeats: Option<Repeats>,
+    /// Exit with status 1 if the confidence was not met
+    #[arg(long, requires = "confidence")]
+    strict: bool,
+    /// CPUs to pin this end and, after a comma, the server to: 0 or 0,1
+    #[arg(short = 'A', long, value_name = "CPU[,CPU]", value_parser = values::affinity)]
+    affinity: Option<Affinity>,
+    /// For machines
+    #[arg(short = 'J', long)]
+    json: bool,
+}
+
+pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
+    let (options, series) = options(verb);
+    options.check()?;
+    let cancel = cancel_on_signals()?;
+    let mut watcher = Watcher::of(&options);
+    let outcome = rounds::run(&options, &Stop::on(cancel.flag()), &mut watcher);
+    watcher.bar.finish_and_clear();
+    // What was measured before it failed is told all the same.
+    let (outcomes, error) = (watcher.outcomes, outcome.err());
+    if series.json {
+        let document = rounds::document(&options, &outcomes, error.as_ref());
+        output::print(serde_json::to_string_pretty(&document)? + "\n")?;
+    } else if !outcomes.is_empty() {
+        output::print(rounds::table(&options, &outcomes, &Look::of_stdout()))?;
+    }
+    if let Some(error) = error {
+        return Err(error.into());
+    }
+    let sure = outcomes.iter().all(RoundsOutcome::is_sure);
+    if !sure && series.json {
+        output::note("weir: the confidence asked for was not met: see \"confidence\"");
+    }
+    Ok(if sure || !series.strict { Ending::Fine } else { Ending::Failed })
+}
+
+fn options(verb: &Verb) -> (RoundsOptions, &Series) {
+    match verb {
+        Verb::Rr(arguments) => {
+            let Rr { path, requests, depth, series } = &**arguments;
+            let sizes = requests.size.clone();
+            (RoundsOptions { depth: *depth, ..series.options(path, Kind::Rr, sizes) }, series)
+        }
+        Verb::Crr(arguments) => {
+            let Crr { path, requests, door, series } = &**arguments;
+            let options = series.options(path, Kind::Crr, requests.size.clone());
+            (RoundsOptions { server_port: door.server_port, ..options }, series)
+        }
+        Verb::UdpRr(arguments) => {
+            let UdpRr { path, requests, loss_timeout, door, series } = &**arguments;
+            let options = RoundsOptions {
+                loss_timeout: *loss_timeout,
+                server_port: door.server_port,
+                ..series.options(path, Kind::UdpRr, requests.size.clone())
+            };
+            (options, series)
+        }
+        Verb::Stream(arguments) => {
+            let Stream { path, udp, size, door, series } = &**arguments;
+            let kind = if *udp { Kind::UdpStream } else { Kind::TcpStream };
+            let sizes: Vec<Bytes> = match size.as_slice() {
+                [] => SWEEP.map(|count| Bytes::new(count.min(kind.most_bytes()))).to_vec(),
+                sizes => sizes.to_vec(),
+            };
+            let sizes = sizes.into_iter().map(Size::both).collect();
+            let options = series.options(path, kind, sizes);
+            (RoundsOptions { server_port: door.server_port, ..options }, series)
+        }
+    }
+}
+
+impl Series {
+    fn options(&self, path: &Path, kind: Kind, sizes: Vec<Size>) -> RoundsOptions {
+        let bind = path.bind.as_ref();
+        let usual = if self.confidence.is_some() { Repeats::USUAL } else { Repeats::ONCE };
+        RoundsOptions {
+            port: path.port,
+            family: match (path.v4, path.v6) {
+                (true, _) => Some(Family::V4),
+                (_, true) => Some(Family::V6),
+                _ => None,
+            },
+            bind: bind.and_then(|bind| bind.address),
+            bind_device: bind.and_then(|bind| bind.device.clone()),
+            connect_timeout: path.connect_timeout,
+            patience: path.patience,
+            sizes,
+            connections: self.parallel,
+            time: self.time,
+            repeats: self.repeats.unwrap_or(usual),
+            confidence: self.confidence,
+            affinity: self.affinity.and_then(|affinity| affinity.here),
+            server_affinity: self.affinity.and_then(|affinity| affinity.there),
+            ..RoundsOptions::new(path.host.clone(), kind)
+        }
+    }
+}
+
+/// A line on the terminal while it goes on, and what came of it.
+struct Watcher {
+    bar: ProgressBar,
+    most_repeats: u64,
+    outcomes: Vec<RoundsOutcome>,
+}
+
+impl Watcher {
+    fn of(options: &RoundsOptions) -> Self {
+        let most_repeats = u64::from(options.repeats.most);
+        let most = options.sizes.len() as u64 * most_repeats;
+        let bar = ProgressBar::hidden();
+        if std::io::stderr().is_terminal() && options.time * most > QUIET {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_length(most);
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:24} {pos}/{len} repeats, at most {eta} left  {msg}")
+        {
+            bar.set_style(style);
+        }
+        Self { bar, most_repeats, outcomes: Vec::new() }
+    }
+
+    fn measured(&self, measured: &Measured<'_>) {
+        self.bar.inc(1);
+        let so_far = match measured.estimate.relative_half_width() {
+            Some(half) => format!("{}: ±{:.1} % so far", measured.size, half * 100.0),
+            None => measured.size.to_string(),
+        };
+        self.bar.set_message(so_far);
+    }
+}
+
+impl rounds::Audience for Watcher {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Connected { .. } => self.bar.tick(),
+            Event::Measured(measured) => self.measured(measured),
+            Event::Outcome(outcome) => {
+                self.outcomes.push((*outcome).clone());
+                // With the repeats that were not needed.
+                self.bar.set_position(self.outcomes.len() as u64 * self.most_repeats);
+            }
+        }
+    }
+}
+
+/// Shorter than this nobody needs to be told how long it will take.
+const QUIET: Span = Span::from_secs(2);
+const SWEEP: [u64; 5] = [1, 64, 1024, 16_384, 65_536];
+const RR_EXAMPLES: &str = "\
+Examples:
+  weir perf rr 10.0.0.2                            # a byte there and a byte back
+  weir perf rr 10.0.0.2 --size 1,128/8K,64K --confidence 99,5
+  weir perf rr 10.0.0.2 -P 4 --depth 16 -A 0,1     # four connections, 16 requests on each
+
+The far end is `weir perf server`.";
+const CRR_EXAMPLES: &str = "\
+Examples:
+  weir perf crr 10.0.0.2                                 # connections a second
+  weir perf crr 10.0.0.2 --size 128/8K --server-port 5300
+
+The far end is `weir perf server`, which opens a port of its own for it. The server closes first.";
+const UDP_RR_EXAMPLES: &str = "\
+Examples:
+  weir perf udp-rr 10.0.0.2 --size 1,1024
+  weir perf udp-rr 10.0.0.2 -P 4 --server-port 5300      # the server opens UDP 5300 to 5303
+
+The far end is `weir perf server`, which opens ports of its own for it.";
+const STREAM_EXAMPLES: &str = "\
+Examples:
+  weir perf stream 10.0.0.2                              # from messages of a byte to 64 KiB
+  weir perf stream 10.0.0.2 -u --size 64,1024 -t 5
+  weir perf stream 10.0.0.2 --confidence 95,10 --strict  # status 1 if that is not reached
+
+The far end is `weir perf server`. `weir perf client` sends at a rate and sees more.";
