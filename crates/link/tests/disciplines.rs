@@ -71,6 +71,29 @@ fn a_frame_too_large_for_the_queue_empties_none() {
     }
 }
 
+/// DCTCP's threshold: from K on every packet that can be marked is, and none is dropped for it.
+#[test]
+fn a_step_marks_all_above_its_threshold() {
+    let mut link = link(&ten_mbit("red:limit=20p,min=5p,step"));
+    for number in 0..30 {
+        // The first is being sent, so that number n finds n - 1 in the queue.
+        let packet = TestPacket { ecn: number % 2 == 0, ..TestPacket::new(number, 1250) };
+        link.arrive(at(0), packet);
+    }
+    let stats = link.stats();
+    // 6, 8, ... 20 of those that find room.
+    assert_eq!(stats.marked.packets, 8);
+    assert_eq!((stats.dropped.early.packets, stats.dropped.overflow.packets), (0, 9));
+    let text = "red:limit=1000p,min=65p,max=1000p,p=10%,weight=0.2%,ecn,step";
+    assert_eq!(
+        "red:65p,min=6p,step".parse::<link::QueueConfig>().unwrap().limit().to_string(),
+        "65p"
+    );
+    let parsed: link::QueueConfig = "red:limit=1000p,min=65p,step".parse().unwrap();
+    assert_eq!(parsed.to_string(), text);
+    assert_eq!(text.parse::<link::QueueConfig>().unwrap(), parsed);
+}
+
 #[test]
 fn a_deep_queue_without_management_stands_full() {
     let (link, delivered) = four_senders("droptail:300p", false);

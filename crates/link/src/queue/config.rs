@@ -11,7 +11,7 @@ use crate::text::{Term, as_text, hint, name_and_terms, terms};
 /// | --- | --- |
 /// | `droptail:10000p` | [`DropTail`](crate::DropTail) |
 /// | `headdrop:10000p` | [`HeadDrop`](crate::HeadDrop) |
-/// | `red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%`, flags `gentle`, `ecn` | [`RedConfig`] |
+/// | `red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%`, flags `gentle`, `ecn`, `step` | [`RedConfig`] |
 /// | `codel:limit=1000p,target=5ms,interval=100ms`, flag `ecn` | [`CoDelConfig`] |
 /// | `fq_codel:limit=10240p,target=5ms,interval=100ms,flows=1024,quantum=1514B`, flag `ecn` | [`FqCoDelConfig`] |
 /// | `pie:limit=1000p,target=15ms,update=15ms,burst=150ms`, flag `ecn` | [`PieConfig`] |

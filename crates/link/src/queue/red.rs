@@ -22,8 +22,8 @@ pub struct Red<P> {
     idle_since: Option<Time>,
 }
 
-/// Written `red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%`, with `gentle` and `ecn` as flags.
-/// `min` and `max` are a twelfth and a quarter of the limit if left out.
+/// Written `red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%`, with `gentle`, `ecn` and `step` as
+/// flags. `min` and `max` are a twelfth and a quarter of the limit if left out.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedConfig {
     pub limit: Limit,
@@ -39,6 +39,9 @@ pub struct RedConfig {
     pub gentle: bool,
     /// Mark packets that can be marked, below the upper threshold (RFC 3168, section 7).
     pub ecn: bool,
+    /// Nothing but a threshold: what finds `min` or more in the queue is marked if it can be marked,
+    /// and passes (RFC 8257, section 3.1: DCTCP's K). The other settings but the limit mean nothing.
+    pub step: bool,
 }
 
 impl RedConfig {
@@ -85,6 +88,7 @@ impl RedConfig {
                 Term::Pair("weight", value) => config.weight = value.parse()?,
                 Term::Word("gentle") => config.gentle = true,
                 Term::Word("ecn") => config.ecn = true,
+                Term::Word("step") => (config.step, config.ecn) = (true, true),
                 other => {
                     config.limit = bare_limit(other)
                         .ok_or_else(|| other.unknown("red", &SETTINGS))?
@@ -93,7 +97,10 @@ impl RedConfig {
             }
         }
         config.min = min.unwrap_or_else(|| part(config.limit, 12, 1));
-        config.max = max.unwrap_or_else(|| part(config.limit, 4, 2));
+        config.max = max.unwrap_or_else(|| match (config.step, config.limit) {
+            (true, limit) => limit,
+            (false, limit) => part(limit, 4, 2),
+        });
         Ok(config)
     }
 }
@@ -109,18 +116,20 @@ impl Default for RedConfig {
             weight: Share::from_percent(0.2).unwrap_or_default(),
             gentle: false,
             ecn: false,
+            step: false,
         }
     }
 }
 
 impl std::fmt::Display for RedConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { limit, min, max, p, weight, gentle, ecn } = self;
+        let Self { limit, min, max, p, weight, gentle, ecn, step } = self;
         write!(
             f,
-            "limit={limit},min={min},max={max},p={p},weight={weight}{}{}",
+            "limit={limit},min={min},max={max},p={p},weight={weight}{}{}{}",
             if *gentle { ",gentle" } else { "" },
-            if *ecn { ",ecn" } else { "" }
+            if *ecn { ",ecn" } else { "" },
+            if *step { ",step" } else { "" }
         )
     }
 }
@@ -146,9 +155,15 @@ impl<P: Packet> Discipline<P> for Red<P> {
     }
 
     fn enqueue(&mut self, now: Time, mut item: Queued<P>, stats: &mut LinkStats) {
-        self.observe(now);
-        match self.verdict() {
+        let verdict = if self.config.step {
+            self.against_threshold()
+        } else {
+            self.observe(now);
+            self.verdict()
+        };
+        match verdict {
             Verdict::Pass => {}
+            Verdict::Mark if self.config.step && !item.packet.ecn_capable() => {}
             Verdict::Mark if self.config.ecn && item.packet.ecn_capable() => {
                 if self.has_room(item.size) {
                     item.packet.mark_congestion();
@@ -215,12 +230,23 @@ impl<P: Packet> Red<P> {
             // What was counted until now must not count again at the next arrival.
             self.idle_since = Some(now);
         } else {
-            let queue = match self.config.limit {
-                Limit::Bytes(_) => self.backlog.bytes().count(),
-                Limit::Packets(_) => self.backlog.packets() as u64,
-            };
-            self.average += weight * (queue as f64 - self.average);
+            self.average += weight * (self.queue() as f64 - self.average);
         }
+    }
+
+    fn queue(&self) -> u64 {
+        match self.config.limit {
+            Limit::Bytes(_) => self.backlog.bytes().count(),
+            Limit::Packets(_) => self.backlog.packets() as u64,
+        }
+    }
+
+    fn against_threshold(&self) -> Verdict {
+        let threshold = match self.config.min {
+            Limit::Bytes(bytes) => bytes.count(),
+            Limit::Packets(packets) => packets,
+        };
+        if self.queue() >= threshold { Verdict::Mark } else { Verdict::Pass }
     }
 
     /// Section 4 for the chance by the average; section 7 (method 2) for the count of packets since
@@ -281,7 +307,7 @@ fn power(base: f64, exponent: u64) -> f64 {
 
 /// What counts as a typical packet of an idle time: tc-red's usual `avpkt`.
 const TYPICAL: Bytes = Bytes::new(1000);
-const SETTINGS: [&str; 7] = ["limit=", "min=", "max=", "p=", "weight=", "gentle", "ecn"];
+const SETTINGS: [&str; 8] = ["limit=", "min=", "max=", "p=", "weight=", "gentle", "ecn", "step"];
 
 #[cfg(test)]
 mod tests {
