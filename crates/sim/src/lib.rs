@@ -24,6 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod arrivals;
 mod config;
 mod connection;
 mod error;
@@ -42,6 +43,7 @@ mod trace;
 mod wheel;
 mod world;
 
+pub use arrivals::{Arrivals, Sizes, Times};
 pub use config::{Ecn, Opening, ReceiveWindow, TcpConfig};
 pub use error::SimError;
 pub use flow::{Demand, FlowSpec, Spacing, Traffic};

@@ -1,0 +1,161 @@
+use crate::random::exponential;
+use crate::{Demand, FlowSpec, Traffic};
+use link::Stream;
+use units::{Bytes, Span, Time};
+
+/// Flows that come by chance: copies of a pattern with times and sizes of their own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arrivals {
+    pub times: Times,
+    pub sizes: Sizes,
+    pub from: Time,
+    pub until: Time,
+    pub seed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Times {
+    /// So long from one to the next on average, each alone (a Poisson process).
+    Poisson(Span),
+    /// Exactly so long.
+    Every(Span),
+    /// At these times after the beginning.
+    At(Vec<Span>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Sizes {
+    Fixed(Bytes),
+    /// Sizes and the share of flows that are at most so large, both ascending, linear between them:
+    /// how published workloads are given.
+    Distribution(Vec<(Bytes, f64)>),
+}
+
+impl Arrivals {
+    /// A flow for each arrival; `pattern` is asked for the flow of number `n`, whose start and, if it
+    /// is TCP, size are then set.
+    pub fn flows(&self, mut pattern: impl FnMut(usize) -> FlowSpec) -> Vec<FlowSpec> {
+        let mut times = Stream::new(self.seed, "arrival times");
+        let mut sizes = Stream::new(self.seed, "arrival sizes");
+        let mut flows = Vec::new();
+        let mut at = self.from;
+        loop {
+            at = match &self.times {
+                Times::Poisson(mean) => at + exponential(&mut times, (*mean).max(SHORTEST)),
+                Times::Every(span) if flows.is_empty() => at + *span * 0,
+                Times::Every(span) => at + (*span).max(SHORTEST),
+                Times::At(times) => match times.get(flows.len()) {
+                    Some(after) => self.from + *after,
+                    None => return flows,
+                },
+            };
+            if at >= self.until {
+                return flows;
+            }
+            let mut flow = pattern(flows.len()).starting(at);
+            let size = self.sizes.draw(sizes.unit());
+            if let Traffic::Tcp { demand, .. } = &mut flow.traffic {
+                *demand = Demand::Size(size);
+            }
+            flows.push(flow);
+        }
+    }
+}
+
+impl Sizes {
+    pub fn mean(&self) -> Bytes {
+        match self {
+            Self::Fixed(size) => *size,
+            Self::Distribution(points) => {
+                let mut mean = 0.0;
+                let mut before = (0.0, 0.0);
+                for (size, share) in points {
+                    let size = size.count() as f64;
+                    mean += (share - before.1).max(0.0) * (size + before.0) / 2.0;
+                    before = (size, *share);
+                }
+                Bytes::new(mean.round() as u64)
+            }
+        }
+    }
+
+    fn draw(&self, chance: f64) -> Bytes {
+        match self {
+            Self::Fixed(size) => (*size).max(Bytes::new(1)),
+            Self::Distribution(points) => {
+                let mut before = (0.0, 0.0);
+                for (size, share) in points {
+                    let size = size.count() as f64;
+                    if chance <= *share {
+                        let part = (chance - before.1) / (share - before.1).max(f64::MIN_POSITIVE);
+                        let bytes = before.0 + (size - before.0) * part;
+                        return Bytes::new((bytes.round() as u64).max(1));
+                    }
+                    before = (size, *share);
+                }
+                Bytes::new((before.0 as u64).max(1))
+            }
+        }
+    }
+}
+
+/// Without it a process of no time between arrivals would never end.
+const SHORTEST: Span = Span::from_nanos(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Node;
+
+    fn flows(arrivals: &Arrivals) -> Vec<FlowSpec> {
+        arrivals.flows(|_| FlowSpec::bulk(Node(0), Node(1), cc::Algorithm::Reno))
+    }
+
+    fn size(flow: &FlowSpec) -> u64 {
+        match flow.traffic {
+            Traffic::Tcp { demand: Demand::Size(size), .. } => size.count(),
+            _ => 0,
+        }
+    }
+
+    #[test]
+    fn chance_has_the_mean_it_is_given() {
+        let sizes = Sizes::Distribution(vec![
+            (Bytes::new(1000), 0.5),
+            (Bytes::new(10_000), 0.9),
+            (Bytes::new(1_000_000), 1.0),
+        ]);
+        let arrivals = Arrivals {
+            times: Times::Poisson(Span::from_millis(1)),
+            from: Time::ZERO + Span::from_secs(1),
+            until: Time::ZERO + Span::from_secs(101),
+            seed: 7,
+            sizes: sizes.clone(),
+        };
+        let flows = flows(&arrivals);
+        assert!((99_000..101_000).contains(&flows.len()), "{}", flows.len());
+        let mean = flows.iter().map(size).sum::<u64>() as f64 / flows.len() as f64;
+        let expected = sizes.mean().count() as f64;
+        assert!((mean / expected - 1.0).abs() < 0.05, "{mean} {expected}");
+        assert!(flows.windows(2).all(|pair| pair[0].start <= pair[1].start));
+    }
+
+    #[test]
+    fn times_may_be_exact() {
+        let sizes = Sizes::Fixed(Bytes::kib(64));
+        let until = Time::ZERO + Span::from_millis(10);
+        let every = Arrivals {
+            times: Times::Every(Span::from_millis(3)),
+            sizes,
+            from: Time::ZERO,
+            until,
+            seed: 1,
+        };
+        let starts = |a: &Arrivals| flows(a).iter().map(|f| f.start.nanos() / 1_000_000).collect();
+        let found: Vec<u64> = starts(&every);
+        assert_eq!(found, [0, 3, 6, 9]);
+        let times = Times::At([1, 5, 11].map(Span::from_millis).to_vec());
+        let found: Vec<u64> = starts(&Arrivals { times, ..every });
+        assert_eq!(found, [1, 5]);
+    }
+}
