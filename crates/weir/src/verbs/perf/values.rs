@@ -199,7 +199,7 @@ pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) 
     known
         .into_iter()
         .map(|name| (distance(name), name))
-        .filter(|(distance, name)| *distance <= 2 && *distance < name.chars().count())
+        .filter(|(distance, _)| *distance <= 2 && *distance < text.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, name)| name)
 }
