@@ -41,7 +41,7 @@ struct tcpa {
 	u8 restarting;
 	u8 grown; /* rounds of UP in a row that brought more */
 	u8 judged_before;
-	u8 unused;
+	u8 round_mode;
 	u32 rounds_in_mode;
 	u32 random;
 
@@ -78,6 +78,7 @@ struct tcpa {
 #define TCPA_STRETCH 8U
 #define TCPA_STARTUP_GAIN 2955U /* 2 / ln 2 */
 #define TCPA_DRAIN_GAIN 512U
+#define TCPA_CRUISE_GAIN 1014U
 #define TCPA_UP_GAIN 1280U
 #define TCPA_DOWN_GAIN 870U
 #define TCPA_CWND_GAIN 2048U
@@ -85,6 +86,9 @@ struct tcpa {
 #define TCPA_PROBE_EVERY 6U
 #define TCPA_PROBE_SELDOM 48U
 #define TCPA_MIN_RTT_US 10000000U
+#define TCPA_KEPT 717U
+/* Whoever comes to a full queue sees neither it nor an end of the losses: a tenth is believed. */
+#define TCPA_MOST_FLOOR 102U
 #define TCPA_EXCESS 20U /* of 1024: 2 % */
 #define TCPA_LEAST_SEGMENTS 4U
 #define TCPA_SLACK_US 2000U
@@ -97,7 +101,7 @@ CC_INLINE u64 tcpa_rate(const struct tcpa *t)
 /* The share that the path loses by itself, of 1024. */
 CC_INLINE u32 tcpa_floor(const struct tcpa *t)
 {
-	return (u32)cc_min(cc_div(t->floor_lost * CC_ONE, t->floor_sent), 512);
+	return (u32)cc_min(cc_div(t->floor_lost * CC_ONE, t->floor_sent), TCPA_MOST_FLOOR);
 }
 
 CC_INLINE u64 tcpa_bdp(const struct tcpa *t)
@@ -140,7 +144,8 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_inflight = 0;
 	t->round_app_limited = 0;
 	t->judged_before = t->judged;
-	t->judged = t->mode;
+	t->judged = t->round_mode;
+	t->round_mode = t->mode;
 	t->rounds_in_mode++;
 	t->since_probe++;
 }
@@ -180,6 +185,13 @@ CC_INLINE u8 tcpa_excess(const struct tcpa *t)
 	return beyond * CC_ONE > TCPA_EXCESS * sent && beyond * beyond > 4 * burst * expected;
 }
 
+CC_INLINE u8 tcpa_below_floor(const struct tcpa *t)
+{
+	u64 sent = (u64)t->round_lost + t->round_acked;
+
+	return cc_div((u64)t->round_lost * CC_ONE, sent) < tcpa_floor(t);
+}
+
 /* Half of what was known gives way with every thousand segments. */
 CC_INLINE void tcpa_learn_floor(struct tcpa *t)
 {
@@ -212,9 +224,17 @@ CC_INLINE u64 tcpa_round_average(const struct tcpa *t, const struct cc_ack *ack)
 		      ack->now_us - t->round_began_us);
 }
 
-/* The model was too high: what a round delivers is all there is. */
+/* Four segments in two of the shortest round trips: what no path is too slow for to try. */
+CC_INLINE u64 tcpa_least_rate(const struct tcpa *t)
+{
+	return cc_div((u64)TCPA_LEAST_SEGMENTS * t->mss * 1000000U, 2ULL * cc_max(t->min_rtt, 1000));
+}
+
+/* The model was too high: what a round delivers is all there is. By no more than three tenths at once: a
+ * round may be unlucky. */
 CC_INLINE void tcpa_lower_rate(struct tcpa *t, u64 rate)
 {
+	rate = cc_max(rate, cc_max(cc_scale(tcpa_rate(t), TCPA_KEPT), tcpa_least_rate(t)));
 	t->rate[0] = cc_min(t->rate[0], rate);
 	t->rate[1] = cc_min(t->rate[1], rate);
 	t->stretch_rounds = 0;
@@ -282,7 +302,9 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t)
 	if (t->mode != TCPA_STARTUP || !t->round_rate)
 		return;
 	if (t->round_rate >= t->full_rate + t->full_rate / 4) {
-		tcpa_learn_floor(t);
+		/* More is delivered, and there is no queue: what is lost is the path's. */
+		if (tcpa_drained(t))
+			tcpa_learn_floor(t);
 		t->full_rate = t->round_rate;
 		t->full_rounds = 0;
 		return;
@@ -294,8 +316,6 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t)
 		if (tcpa_excess(t))
 			tcpa_meet_ceiling(t);
 		tcpa_enter(t, TCPA_DRAIN);
-	} else if (!tcpa_excess(t)) {
-		tcpa_learn_floor(t);
 	}
 }
 
@@ -314,8 +334,9 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 		break;
 	case TCPA_DOWN:
 	case TCPA_REFRESH:
-		/* What UP lost is told up to a quarter of a round late, and a queue may still overflow. */
-		if (t->judged_before == t->judged && tcpa_drained(t))
+		/* What UP lost is told up to a quarter of a round late, and a queue may still overflow: then
+		 * the floor is no higher than this. */
+		if (t->judged_before == t->judged && (tcpa_drained(t) || tcpa_below_floor(t)))
 			tcpa_learn_floor(t);
 		break;
 	default:
@@ -441,10 +462,12 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 		rate = cc_scale(rate, TCPA_DOWN_GAIN);
 		break;
 	default:
+		/* A hair below, so that what an estimate is too high by does not pile up. */
+		rate = cc_scale(rate, TCPA_CRUISE_GAIN);
 		break;
 	}
 	if (rate)
-		tcpa_pace(t, rate);
+		tcpa_pace(t, cc_max(rate, tcpa_least_rate(t)));
 }
 
 CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
