@@ -3,14 +3,14 @@
 //! What alternates is either two TCP systems of a lab over one cell's link, or any two commands. The
 //! statistics, and when to stop, are [`crate::stats::ab`]'s.
 
-use crate::file::{LabFile, SystemKind, SystemSpec, WorkloadSettings};
+mod systems;
+
+pub use systems::{GOODPUT, Systems, direction_of};
+
 use crate::stats::ab::{Decider, Decision, Plan, State};
-use crate::testbed::{CpuPlan, Testbed};
-use crate::workload::{Stream, command_words};
-use crate::{Cancel, Failure, LabError, nearest, plan};
-use report::Axes;
+use crate::workload::command_words;
+use crate::{Cancel, Failure, LabError};
 use serde::Serialize;
-use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use units::Span;
@@ -19,19 +19,23 @@ use units::Span;
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab ab quic-tun --base tcp-cubic --change tcp-bbr --at loss=1%,rtt=1ms
+  weir lab ab perf-overhead --base weir-perf-bare --change weir-perf --at path=veth
   weir lab ab --base-command './bench old' --change-command './bench new' --lower-is-better
 
-With a lab, each turn is one short transfer over the cell's link, and its goodput is what counts. With
-commands, each turn runs one of them, and the last number it prints is what counts.
+With a lab, each turn is one short transfer over the cell's link, and its goodput is what counts, or what
+--metric names. The lab makes it itself, unless the two differ in who makes the traffic. With commands, each turn runs one of them, and the last number it prints is what counts.
 A/A, the same state twice, shows what this machine can tell apart.";
 
 /// What alternates.
 #[derive(Debug)]
 pub enum Contest {
-    /// Two systems of a lab at one place of its axes.
-    Systems { lab: Box<LabFile>, base: String, change: String, at: Axes, slice: Span },
+    Systems(Box<Systems>),
     /// Two command lines, each of which prints a number.
-    Commands { base: String, change: String, patience: Span },
+    Commands {
+        base: String,
+        change: String,
+        patience: Span,
+    },
 }
 
 /// The decision, and every value it rests on in the order of measurement.
@@ -64,27 +68,13 @@ pub fn run(
             };
             alternate(base, change, plan, cancel, watch, measure)
         }
-        Contest::Systems { lab, base, change, at, slice } => {
-            let (a, b) = (tcp_system(lab, base)?, tcp_system(lab, change)?);
-            same_traffic(lab, base, change)?;
-            let axes = place(lab, at)?;
-            let cpus = CpuPlan::for_lab(lab);
-            let failed = |failure: Failure| not_measured(&failure);
-            let testbed =
-                Testbed::build(lab, lab.links_at(&axes)?, lab.seed, &cpus).map_err(failed)?;
-            let WorkloadSettings { from, to, .. } = lab.workload_at(&axes)?;
-            let server = SocketAddr::new(testbed.address(&to, &from)?, 0);
-            let (from, to) = (testbed.namespace(&from)?, testbed.namespace(&to)?);
-            let measure = |state| {
-                let congestion = if state == State::Base { a } else { b };
-                let stream =
-                    Stream { from: &from, to: &to, server, congestion, cpus: &cpus.workload };
-                stream.goodput(*slice, cancel)
-            };
-            let answer = alternate(base, change, plan, cancel, watch, measure);
-            let seen = testbed.finish().map_err(failed)?;
-            let late = seen.as_ref().and_then(crate::links::too_late);
-            match (answer, late) {
+        Contest::Systems(contest) => {
+            let (base, change) = (contest.base.as_str(), contest.change.as_str());
+            let mut testbed = systems::Prepared::new(contest)?;
+            let answer = alternate(base, change, plan, cancel, watch, |state| {
+                testbed.measure(state, cancel)
+            });
+            match (answer, testbed.finish()?) {
                 (Ok(_), Some(flaw)) => Err(LabError::NotMeasured { reason: flaw.to_string() }),
                 (answer, _) => answer,
             }
@@ -117,55 +107,6 @@ fn alternate(
     }
     let decision = decider.decision().map_err(wrong)?;
     Ok(Answer { base: base.to_owned(), change: change.to_owned(), decision, observations })
-}
-
-/// The algorithm of a system that is the kernel's TCP.
-fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a str, LabError> {
-    let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
-    let Some(system) = lab.systems().find(|system| system.name() == name) else {
-        let hint = nearest(name, known.iter().copied());
-        let text = format!("no system `{name}`{hint}; the lab has {}", known.join(", "));
-        return Err(LabError::Usage(text));
-    };
-    match (&system.kind, &system.congestion) {
-        (SystemKind::Tcp, Some(congestion)) => Ok(congestion.get_ref()),
-        _ => Err(LabError::Usage(format!(
-            "`{name}` is not the kernel's TCP: short transfers compare only `kind = \"tcp\"`; \
-             use --base-command and --change-command for others"
-        ))),
-    }
-}
-
-/// Short transfers are made by the lab itself: who would make the traffic cannot be what differs.
-fn same_traffic(lab: &LabFile, base: &str, change: &str) -> Result<(), LabError> {
-    let maker = |name: &str| lab.systems().find(|s| s.name() == name).map(SystemSpec::traffic);
-    match maker(base) == maker(change) {
-        true => Ok(()),
-        false => Err(LabError::Usage(format!(
-            "`{base}` and `{change}` differ in who makes the traffic, and the short transfers of \
-             `weir lab ab` are made by neither: compare them with `weir lab run`"
-        ))),
-    }
-}
-
-/// The lab's first combination of axis values that agrees with `wanted`.
-fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
-    for (axis, value) in wanted {
-        let Some(values) = lab.axes.get(axis) else {
-            let hint = nearest(axis, lab.axes.keys().map(String::as_str));
-            return Err(LabError::Usage(format!("--at: the lab has no axis `{axis}`{hint}")));
-        };
-        let values: Vec<&str> = values.get_ref().iter().map(|v| v.get_ref().as_str()).collect();
-        if !values.contains(&value.as_str()) {
-            let text =
-                format!("--at: axis `{axis}` has no value `{value}`, only {}", values.join(", "));
-            return Err(LabError::Usage(text));
-        }
-    }
-    plan::combinations(lab)
-        .into_iter()
-        .find(|axes| wanted.iter().all(|(axis, value)| axes.get(axis) == Some(value)))
-        .ok_or_else(|| LabError::Usage("the lab has no cell".to_owned()))
 }
 
 /// Runs a command line and takes the last number of its output.

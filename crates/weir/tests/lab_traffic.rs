@@ -157,13 +157,40 @@ fn ends_that_cannot_be_apart_say_so() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// `weir lab ab` makes its short transfers itself: it could not tell these two apart.
+/// Where the makers of the traffic are what differs, `weir lab ab` lets them make it.
 #[test]
-fn ab_refuses_systems_that_differ_in_their_traffic() {
-    let Some(world) = World::new() else { return };
-    world.write("traffic.toml", lab(&["perf", "perf-bare"], "direct = true", "1s"));
-    let said =
-        world.weir(&["lab", "ab", "traffic.toml", "--base", "perf", "--change", "perf-bare"]);
-    assert_eq!(said.status.code(), Some(2), "{said:?}");
-    assert!(said.stderr.contains("differ in who makes the traffic"), "{said:?}");
+fn ab_alternates_makers_of_traffic() {
+    let Some(world) = World::quiet() else { return };
+    world.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
+    let ab = |words: &[&str]| {
+        let line = ["lab", "ab", "traffic.toml", "--pairs", "20", "--slice", "250ms", "--json"];
+        world.weir(&[&line, words].concat())
+    };
+    let said = ab(&["--base", "perf-bare", "--change", "sockets"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let observations = answer["observations"].as_array().unwrap();
+    assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 1_000.0), "{answer}");
+    let metric = "cpu_seconds_per_gbit.system";
+    let said = ab(&["--base", "sockets", "--change", "sockets", "--metric", metric]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let observations = answer["observations"].as_array().unwrap();
+    assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() < 1.0), "{answer}");
+    for (words, wrong) in [
+        (["--base", "iperf3", "--change", "perf"].as_slice(), "whole seconds: add --slice 1s"),
+        (
+            &["--base", "perf", "--change", "perf", "--metric", "goodput"],
+            "did you mean `goodput_mbit_s`?",
+        ),
+        (
+            &["--base", "perf", "--change", "perf", "--metric", "rate_mbit_s"],
+            "neither more nor less",
+        ),
+    ] {
+        let said = ab(words);
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(said.stderr.contains(wrong), "{said:?}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
 }

@@ -442,7 +442,7 @@ const MOST_PLACES: usize = 10_000;
 const LONGEST_TURN: Span = Span::from_secs(86_400);
 const LONGEST_OMISSION: Span = Span::from_secs(600);
 /// What the workloads of a lab measure.
-const METRICS: &[&str] = &[
+pub(crate) const METRICS: &[&str] = &[
     "goodput_mbit_s",
     "sender_mbit_s",
     "jain",

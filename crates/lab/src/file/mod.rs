@@ -11,7 +11,7 @@ mod placeholders;
 mod schema;
 mod workload;
 
-pub(crate) use check::COMMAND_WORDS;
+pub(crate) use check::{COMMAND_WORDS, METRICS};
 pub use link::{Directions, LinkSettings, Medium};
 pub use locate::FileError;
 pub(crate) use locate::nearest;

@@ -83,6 +83,11 @@ impl Turn<'_> {
             }
         }
     }
+
+    /// One transfer over a network that stands, and goes on standing.
+    pub(crate) fn transfer(&self, testbed: &Testbed) -> Result<Measurement, Failure> {
+        bulk::measure(self, testbed).map(|measured| measured.result)
+    }
 }
 
 /// A result, and the stretch of time it speaks of.

@@ -1,9 +1,10 @@
 use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::ab::{self, Answer, Contest};
+use lab::ab::{self, Answer, Contest, Systems};
 use lab::stats::{Direction, Verdict, ab::Plan};
 use lab::{LabError, builtin};
 use report::Axes;
@@ -25,6 +26,9 @@ pub(crate) struct Ab {
     /// How long each transfer is measured
     #[arg(long, value_name = "TIME", default_value = "400ms")]
     slice: String,
+    /// What is compared, for example cpu_seconds_per_gbit.system [default: goodput_mbit_s]
+    #[arg(long, value_name = "METRIC", requires = "lab")]
+    metric: Option<String>,
     /// A command that prints a number, without the change
     #[arg(long, value_name = "COMMAND", requires = "change_command")]
     base_command: Option<String>,
@@ -67,9 +71,10 @@ enum Expectation {
 
 pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     let contest = contest(arguments)?;
-    let direction = match arguments.lower_is_better {
-        true => Direction::LowerIsBetter,
-        false => Direction::HigherIsBetter,
+    let direction = match (&contest, arguments.lower_is_better) {
+        (_, true) => Direction::LowerIsBetter,
+        (Contest::Systems(systems), false) => ab::direction_of(&systems.metric)?,
+        (Contest::Commands { .. }, false) => Direction::HigherIsBetter,
     };
     let plan = Plan {
         pairs: arguments.pairs,
@@ -77,7 +82,7 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
         early_stop: !arguments.no_early_stop,
         ..Plan::new(direction, arguments.seed)
     };
-    if matches!(contest, Contest::Systems { .. })
+    if matches!(contest, Contest::Systems(_))
         && let Some(sentence) = host::acquire()?.degradation()
     {
         output::note(format_args!("note: {sentence}"));
@@ -101,7 +106,7 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     Ok(if met { Ending::Fine } else { Ending::Failed })
 }
 
-fn contest(arguments: &Ab) -> Result<Contest, LabError> {
+fn contest(arguments: &Ab) -> anyhow::Result<Contest> {
     if let (Some(base), Some(change)) = (&arguments.base_command, &arguments.change_command) {
         let patience = read("--patience", &arguments.patience)?;
         return Ok(Contest::Commands { base: base.clone(), change: change.clone(), patience });
@@ -110,22 +115,25 @@ fn contest(arguments: &Ab) -> Result<Contest, LabError> {
         (&arguments.lab, &arguments.base, &arguments.change)
     else {
         let text = "name the two systems: weir lab ab LAB --base SYSTEM --change SYSTEM";
-        return Err(LabError::Usage(text.to_owned()));
+        return Err(LabError::Usage(text.to_owned()).into());
     };
     let mut at = Axes::new();
     for word in &arguments.at {
         let Some((axis, value)) = word.split_once('=') else {
-            return Err(LabError::Usage(format!("--at `{word}`: write AXIS=VALUE, as in loss=1%")));
+            let text = format!("--at `{word}`: write AXIS=VALUE, as in loss=1%");
+            return Err(LabError::Usage(text).into());
         };
         at.insert(axis.to_owned(), value.to_owned());
     }
-    Ok(Contest::Systems {
-        lab: Box::new(builtin::open(lab)?),
+    Ok(Contest::Systems(Box::new(Systems {
+        lab: builtin::open(lab)?,
         base: base.clone(),
         change: change.clone(),
         at,
         slice: read("--slice", &arguments.slice)?,
-    })
+        metric: arguments.metric.clone().unwrap_or_else(|| ab::GOODPUT.to_owned()),
+        weir: std::env::current_exe().context("finding this program itself")?,
+    })))
 }
 
 fn rendered(answer: &Answer) -> String {

@@ -128,8 +128,9 @@ impl Transfer<'_> {
         testbed: &Testbed,
     ) -> Result<(Watch, Arrived), Failure> {
         let mut latest: Option<(Watch, Arrived)> = None;
+        let every = WATCH_EVERY.min(self.turn.duration / 4);
         loop {
-            let stop = until.min(probe::clock::now() + WATCH_EVERY);
+            let stop = until.min(probe::clock::now() + every);
             let ended = self.look_until(stop, inside, testbed)?;
             let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
             let ended = ended.or(self.program.wait(Duration::ZERO)?);
