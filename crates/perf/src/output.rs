@@ -12,3 +12,21 @@ pub use figures::RateUnit;
 pub use json::{Document, Json};
 pub use json_stream::JsonStream;
 pub use text::{Look, Text};
+
+use crate::event::Started;
+
+/// "iperf3", "iperf3 3.17", "weir 0.1.0": what the far end said it is.
+pub fn peer_program(started: &Started) -> String {
+    let version = started.peer_version.as_deref().map(figures::plain).unwrap_or_default();
+    let name = match started.peer_is_weir || version.contains("weir") {
+        true => "weir",
+        false => "iperf3",
+    };
+    // What we tell an iperf3 names both: "3.12 (weir 0.1.0)".
+    let own = version.split_once("(weir ").map(|(_, own)| own.trim_end_matches(')').to_owned());
+    let version = own.unwrap_or(version);
+    if version.is_empty() || version.starts_with(name) {
+        return if version.is_empty() { name.to_owned() } else { version };
+    }
+    format!("{name} {version}")
+}

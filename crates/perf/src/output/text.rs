@@ -9,7 +9,7 @@ mod summary;
 pub use look::Look;
 
 use super::sink::Sink;
-use crate::event::{Audience, Event, Role, Started, Stop};
+use crate::event::{Audience, Event, Started, Stop};
 use look::Style;
 use progress::Table;
 use std::io::{self, Write};
@@ -69,13 +69,9 @@ impl<W: Write> Text<W> {
                 let test = self.test.take();
                 test.map_or_else(String::new, |test| summary::lines(&test.started, ended, look))
             }
-            // A client's failure is the command's, told where errors are told. A server goes on.
             Event::Failed(error) => {
-                let test = self.test.take();
-                match test.is_none_or(|test| test.started.role == Role::Server) {
-                    true => look.labelled("failed", Style::Bad, &error.to_string()),
-                    false => String::new(),
-                }
+                self.test = None;
+                look.labelled("failed", Style::Bad, &error.to_string())
             }
             Event::Listening(_) | Event::Idle(_) => String::new(),
         }

@@ -121,7 +121,7 @@ fn the_outcome_alone() {
 }
 
 #[test]
-fn a_server_tells_what_failed() {
+fn what_failed_is_told() {
     let mut text = Text::new(Vec::new(), Look::plain());
     let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
     text.event(&Event::Started(&case.started));

@@ -4,6 +4,7 @@ use super::look::{Look, Style};
 use crate::event::{Latency, LatencySource, Role, Started};
 use crate::options::{Amount, Direction, Protocol};
 use crate::output::figures::{millis, plain};
+use crate::output::peer_program;
 use units::{Bytes, Span};
 
 pub(super) fn lines(started: &Started, look: &Look) -> String {
@@ -43,11 +44,7 @@ fn peers(started: &Started) -> String {
         Role::Client => format!("{local} to {far}"),
         Role::Server => format!("{local} for {far}"),
     };
-    match &started.peer_version {
-        Some(version) => format!("{words}, {}", plain(version)),
-        None if started.role == Role::Client => format!("{words}, iperf3"),
-        None => words,
-    }
+    format!("{words}, {}", peer_program(started))
 }
 
 fn test(started: &Started, look: &Look) -> Vec<String> {
