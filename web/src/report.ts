@@ -15,6 +15,11 @@ for (const cell of document.querySelectorAll<HTMLDetailsElement>("details.cell")
   if (cell.open) drawSeries(cell, data);
 }
 
+// A measurement has one set of charts, and they are what it is about.
+for (const section of document.querySelectorAll<HTMLElement>("section.charted")) {
+  drawSeries(section, data);
+}
+
 // Paper has no triangles to click: what is collapsed is printed open.
 let opened: HTMLDetailsElement[] = [];
 addEventListener("beforeprint", () => {

@@ -1,11 +1,15 @@
 //! `report.html`: one file that needs nothing from anywhere, today or in ten years.
 
 mod cells;
+mod document;
 mod embed;
 mod figures;
+mod measurement;
 mod tables;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+pub(crate) use measurement::render as render_measurement;
+
+use maud::{Markup, html};
 
 use crate::results::{Form, Results};
 use crate::{Samples, Series, answer, method, number};
@@ -13,55 +17,28 @@ use crate::{Samples, Series, answer, method, number};
 /// The whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
     let drawn = embed::choose(series);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head(results))
-            body {
-                (masthead(results))
-                main {
-                    (tables::headline(results))
-                    (figures::charts(results, samples))
-                    (figures::comparisons(results))
-                    (tables::other_metrics(results))
-                    (cells::details(results, &drawn))
-                    (environment(results))
-                    (how_measured(results))
-                    (failures_and_warnings(results))
-                    (repeat(results, lab_file))
-                }
-                footer {
-                    p {
-                        "Written by weir " (env!("CARGO_PKG_VERSION")) ". Every number of this page is in "
-                        code { "results.json" } " beside it, every sample in "
-                        code { "samples.parquet" } ". The page loads nothing from the network."
-                    }
-                }
-                script type="application/json" id="series-data" { (PreEscaped(embed::json(&drawn))) }
-                script { (PreEscaped(SCRIPT)) }
+    let body = html! {
+        (masthead(results))
+        main {
+            (tables::headline(results))
+            (figures::charts(results, samples))
+            (figures::comparisons(results))
+            (tables::other_metrics(results))
+            (cells::details(results, &drawn))
+            (environment(results))
+            (how_measured(results))
+            (failures_and_warnings(results))
+            (repeat(results, lab_file))
+        }
+        footer {
+            p {
+                "Written by weir " (env!("CARGO_PKG_VERSION")) ". Every number of this page is in "
+                code { "results.json" } " beside it, every sample in "
+                code { "samples.parquet" } ". The page loads nothing from the network."
             }
         }
     };
-    page.into_string()
-}
-
-/// The document's head; only this page's own script and style may run.
-fn head(results: &Results) -> Markup {
-    let policy = format!(
-        "default-src 'none'; script-src '{SCRIPT_HASH}'; style-src '{STYLE_HASH}'; \
-         base-uri 'none'; form-action 'none'"
-    );
-    html! {
-        head {
-            meta charset="utf-8";
-            meta http-equiv="Content-Security-Policy" content=(policy);
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta name="color-scheme" content="light dark";
-            meta name="referrer" content="no-referrer";
-            title { (title(results)) " · weir lab" }
-            style { (PreEscaped(STYLE)) }
-        }
-    }
+    document::page(&format!("{} · weir lab", title(results)), &body, &drawn)
 }
 
 fn masthead(results: &Results) -> Markup {
@@ -188,8 +165,3 @@ fn title(results: &Results) -> &str {
 // A simulated sweep has thousands of cells. Beyond this many the page shows the main metric of all,
 // and leaves the rest to results.json: otherwise it takes seconds to open.
 const MOST_CELLS: usize = 600;
-
-const SCRIPT: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js"));
-const SCRIPT_HASH: &str = include_str!(concat!(env!("OUT_DIR"), "/report.js.hash"));
-const STYLE: &str = include_str!(concat!(env!("OUT_DIR"), "/report.css"));
-const STYLE_HASH: &str = include_str!(concat!(env!("OUT_DIR"), "/report.css.hash"));

@@ -1,7 +1,8 @@
 //! What a lab's run looks like afterwards: `results.json`, `samples.parquet`, `report.md`,
 //! `report.html` and a table for the terminal.
 //!
-//! The lab computes (medians, intervals, verdicts); this crate only shows.
+//! The lab computes (medians, intervals, verdicts); this crate only shows. [`measurement`] does the same
+//! for one measurement of `perf`.
 
 mod answer;
 mod axis;
@@ -9,6 +10,7 @@ pub mod charts;
 mod error;
 pub mod html;
 pub mod markdown;
+pub mod measurement;
 mod method;
 pub mod metrics;
 pub mod number;

@@ -203,7 +203,7 @@ fn repeat(out: &mut String, results: &Results, lab_file: &str) {
     }
 }
 
-fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
+pub(crate) fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
     let row = |texts: &[String]| {
         let texts: Vec<String> = texts.iter().map(|text| escape(text)).collect();
         format!("| {} |", texts.join(" | "))
@@ -237,7 +237,7 @@ fn bullets<'a>(out: &mut String, texts: impl Iterator<Item = &'a String>) {
     line(out, "");
 }
 
-fn line(out: &mut String, text: &str) {
+pub(crate) fn line(out: &mut String, text: &str) {
     out.push_str(text);
     out.push('\n');
 }
@@ -247,7 +247,7 @@ fn with_unit(label: &str, unit: &str) -> String {
 }
 
 // Text from outside is shown as it is: neither as markup nor, on sites that allow it, as HTML.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {

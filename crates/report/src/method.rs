@@ -89,7 +89,7 @@ pub(crate) fn command(results: &Results) -> String {
     format!("weir lab run {}{form}", results.lab)
 }
 
-fn flatten(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
+pub(crate) fn flatten(name: &str, value: &Value, rows: &mut Vec<(String, String)>) {
     match value {
         Value::Object(map) => {
             for (inner, value) in map {

@@ -47,7 +47,7 @@ pub fn write_run(
 }
 
 // A reader sees the old file or the new one: the rename is atomic within a directory, rename(2).
-fn replace(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
+pub(crate) fn replace(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     let write = || {
         let directory = file.parent().unwrap_or(Path::new("."));
         let mut temporary =

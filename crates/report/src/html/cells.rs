@@ -63,21 +63,28 @@ fn over_time(index: usize, mine: &[(usize, &Series)]) -> Markup {
                 "Repeat " (first.repeat + 1) " over time; the others are in "
                 code { "samples.parquet" } ". Drag to look closer, double-click to see all again."
             }
-            div class="charts" {
-                @for (place, series) in mine {
-                    @let stride = embed::stride(series);
-                    figure {
-                        figcaption {
-                            (series.name)
-                            @if stride > 1 {
-                                small { " · each point the mean of " (stride) " readings" }
-                            }
+            (charts(index, mine))
+        }
+    }
+}
+
+/// Each series as a chart, with its place in the page's data.
+pub(super) fn charts(index: usize, mine: &[(usize, &Series)]) -> Markup {
+    html! {
+        div class="charts" {
+            @for (place, series) in mine {
+                @let stride = embed::stride(series);
+                figure {
+                    figcaption {
+                        (series.name)
+                        @if stride > 1 {
+                            small { " · each point the mean of " (stride) " readings" }
                         }
-                        @match series.shape {
-                            Shape::Lines => { div data-series=(place) {} }
-                            Shape::Stacked => {
-                                div class="scroll" { (stacked(series, index, *place, stride)) }
-                            }
+                    }
+                    @match series.shape {
+                        Shape::Lines => { div data-series=(place) {} }
+                        Shape::Stacked => {
+                            div class="scroll" { (stacked(series, index, *place, stride)) }
                         }
                     }
                 }

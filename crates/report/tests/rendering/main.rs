@@ -5,5 +5,6 @@
 
 mod drawings;
 mod example_data;
+mod measurement;
 mod page;
 mod text;

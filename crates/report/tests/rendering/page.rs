@@ -83,7 +83,7 @@ fn an_invalid_run_says_so_first() {
 }
 
 /// Fails unless every element that opens also closes, in order.
-fn balanced(page: &str) {
+pub(crate) fn balanced(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = page;
     while let Some(at) = rest.find('<') {
@@ -107,7 +107,7 @@ fn balanced(page: &str) {
 }
 
 /// Every attribute of every tag; scripts and styles are skipped.
-fn attributes(page: &str) -> Vec<(&str, &str)> {
+pub(crate) fn attributes(page: &str) -> Vec<(&str, &str)> {
     let mut all = Vec::new();
     let mut rest = page;
     while let Some(at) = rest.find('<') {

@@ -1,0 +1,140 @@
+//! The page of one measurement.
+
+use maud::{Markup, html};
+
+use super::{cells, document};
+use crate::measurement::{
+    Measurement, Table, answer, cpu, environment, how, latency, limits, meaning, outcome, series,
+    title,
+};
+use crate::{Series, answer as words, number};
+
+pub(crate) fn render(measurement: &Measurement) -> String {
+    let series = series(measurement);
+    let drawn: Vec<&Series> = series.iter().collect();
+    let title = title(&measurement.started);
+    let body = html! {
+        (masthead(measurement, &title))
+        main {
+            (warnings(measurement))
+            (section("outcome", "What both ends counted", &outcome(measurement)))
+            (over_time(&drawn))
+            (section("latency", "Latency", &latency(measurement)))
+            (section("limits", "What limited the sender", &limits(measurement)))
+            (section("cpu", "CPU", &cpu(measurement)))
+            (method(measurement))
+            (named("environment", "This machine", environment(measurement)))
+            (repeat(measurement))
+        }
+        footer {
+            p {
+                "Written by weir " (env!("CARGO_PKG_VERSION")) ". Every number of this page is in "
+                code { "results.json" } " beside it. The page loads nothing from the network."
+            }
+        }
+    };
+    document::page(&format!("{title} · weir perf"), &body, &drawn)
+}
+
+fn masthead(measurement: &Measurement, title: &str) -> Markup {
+    let count = measurement.ended.warnings.len();
+    html! {
+        header {
+            div class="eyebrow" {
+                span { "weir perf" }
+                button id="theme" type="button" hidden { "Dark" }
+            }
+            h1 { (title) }
+            div class="answer" { @for sentence in answer(measurement) { p { (sentence) } } }
+            div class="facts" {
+                @if count > 0 {
+                    span class="badge warn" {
+                        a href="#warnings" { (words::counted(count, "warning")) }
+                    }
+                }
+                span { (httpdate::fmt_http_date(measurement.started.at)) }
+                span { "took " (number::duration(measurement.ended.duration.secs_f64())) }
+            }
+        }
+    }
+}
+
+fn over_time(drawn: &[&Series]) -> Markup {
+    let places: Vec<(usize, &Series)> = drawn.iter().copied().enumerate().collect();
+    html! {
+        @if !places.is_empty() {
+            h2 id="time" { "Over time" }
+            noscript {
+                p class="note" {
+                    "Lines over time are drawn by a script, which this browser does not run; the "
+                    "values are in " code { "results.json" } "."
+                }
+            }
+            p class="note" {
+                "Each point tells of the time before it. Drag to look closer, double-click to see "
+                "all again."
+            }
+            section class="charted" id="charts" { (cells::charts(0, &places)) }
+        }
+    }
+}
+
+fn section(id: &str, heading: &str, table: &Table) -> Markup {
+    html! {
+        @if !table.rows.is_empty() {
+            h2 id=(id) { (heading) }
+            div class="scroll" tabindex="0" role="group" aria-label=(heading) { table {
+                thead { tr {
+                    @for (place, head) in table.heads.iter().enumerate() {
+                        th scope="col" class=[(place == 0).then_some("text")] { (head) }
+                    }
+                } }
+                tbody {
+                    @for row in &table.rows {
+                        tr {
+                            @for (place, text) in row.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (text) } } @else { td { (text) } }
+                            }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn method(measurement: &Measurement) -> Markup {
+    html! {
+        (named("method", "How it was measured", how(measurement)))
+        @for paragraph in meaning() { p { (paragraph) } }
+    }
+}
+
+fn named(id: &str, heading: &str, rows: Vec<(String, String)>) -> Markup {
+    html! {
+        @if !rows.is_empty() {
+            h2 id=(id) { (heading) }
+            div class="scroll" { table class="wrap" { tbody {
+                @for (name, text) in rows { tr { th scope="row" { (name) } td { (text) } } }
+            } } }
+        }
+    }
+}
+
+fn warnings(measurement: &Measurement) -> Markup {
+    html! {
+        @if !measurement.ended.warnings.is_empty() {
+            h2 id="warnings" { "Warnings" }
+            ul { @for warning in &measurement.ended.warnings { li { (warning) } } }
+        }
+    }
+}
+
+fn repeat(measurement: &Measurement) -> Markup {
+    html! {
+        @if !measurement.command.is_empty() {
+            h2 id="repeat" { "How to repeat it" }
+            pre { code { (measurement.command) } }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! What happened over time, as the page draws it.
+
+use perf::event::{Datagrams, StreamInterval};
+use perf::observe;
+use perf::options::Protocol;
+use perf::output::outcome::{Progress, ways};
+
+use super::Measurement;
+use super::words::{GIGABIT, mbit};
+use crate::{Axes, Line, Series, Shape};
+
+/// In the order a reader asks: how fast, how long a round trip, what held it back, what it cost.
+pub(crate) fn series(measurement: &Measurement) -> Vec<Series> {
+    let observed = measurement.ended.observed.as_ref().map_or(&[][..], |seen| &seen.series);
+    let named = |name: &'static str| observed.iter().filter(move |one| one.name == name);
+    let mut charts = Vec::new();
+    match named("throughput").next() {
+        Some(seen) => charts.push(of_streams(measurement, "Throughput", seen, Together::Sum)),
+        None => charts.extend(throughput_by_interval(measurement)),
+    }
+    charts.extend(named("latency").map(|seen| {
+        let mut chart = chart("Latency of the probes", seen);
+        for line in &mut chart.lines {
+            line.name = "longest round trip".to_owned();
+        }
+        chart
+    }));
+    charts.extend(limited_by(named("limited_by").collect()));
+    for (name, title, together) in [
+        ("rtt", "Round-trip time of the streams, smoothed", Together::Spread),
+        ("cwnd", "Congestion window", Together::Sum),
+        ("delivery_rate", "Delivery rate, as the kernel estimates it", Together::Spread),
+        ("send_window", "Window the receiver offers", Together::Spread),
+    ] {
+        charts.extend(named(name).map(|seen| of_streams(measurement, title, seen, together)));
+    }
+    for (name, title) in [("retransmits", "Segments sent again"), ("reordering", "Reordering seen")]
+    {
+        let eventful = named(name).filter(|seen| has_any(seen));
+        charts.extend(eventful.map(|seen| of_streams(measurement, title, seen, Together::Sum)));
+    }
+    charts.extend(datagrams_by_interval(measurement));
+    charts.extend(named("cpu").flat_map(cores));
+    charts.iter_mut().for_each(in_gigabits);
+    charts
+}
+
+/// How more streams than a chart has colours become few lines.
+#[derive(Debug, Clone, Copy)]
+enum Together {
+    Sum,
+    /// The least, the mean and the most.
+    Spread,
+}
+
+fn of_streams(
+    measurement: &Measurement,
+    title: &str,
+    seen: &observe::Series,
+    together: Together,
+) -> Series {
+    let mut chart = chart(title, seen);
+    without_crowding(&mut chart, matches!(seen.name, "retransmits" | "reordering"));
+    let streams = std::mem::take(&mut chart.lines);
+    let few = streams.len() <= MOST_LINES;
+    let (there, back): (Vec<Line>, Vec<Line>) =
+        streams.into_iter().partition(|line| sends(measurement, &line.name));
+    let both = !there.is_empty() && !back.is_empty();
+    for (way, lines) in [(" from here", there), (" to here", back)] {
+        let way = if both { way } else { "" };
+        match (lines.as_slice(), together) {
+            ([], _) => {}
+            ([_], _) => {}
+            (many, Together::Sum) => chart.lines.push(sum(many, way)),
+            (many, Together::Spread) if !few => chart.lines.extend(spread(many, way)),
+            (_, Together::Spread) => {}
+        }
+        let single = lines.len() == 1;
+        let named = lines.into_iter().map(|line| Line {
+            name: if single && !both {
+                "the stream".to_owned()
+            } else {
+                format!("stream {}{way}", line.name)
+            },
+            ..line
+        });
+        if few || single {
+            chart.lines.extend(named);
+        }
+    }
+    chart
+}
+
+fn sends(measurement: &Measurement, id: &str) -> bool {
+    let streams = &measurement.ended.streams;
+    streams.iter().any(|stream| stream.sends && stream.id.to_string() == id)
+}
+
+fn sum(lines: &[Line], way: &str) -> Line {
+    across(lines, format!("all {}{way}", lines.len()), |here| here.iter().sum())
+}
+
+fn spread(lines: &[Line], way: &str) -> [Line; 3] {
+    let most = |here: &[f64]| here.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let least = |here: &[f64]| here.iter().copied().fold(f64::INFINITY, f64::min);
+    let mean = |here: &[f64]| here.iter().sum::<f64>() / here.len() as f64;
+    [
+        across(lines, format!("most of {}{way}", lines.len()), most),
+        across(lines, format!("mean{way}"), mean),
+        across(lines, format!("least{way}"), least),
+    ]
+}
+
+/// What `fold` makes of all lines at each time at which any was read.
+fn across(lines: &[Line], name: String, fold: impl Fn(&[f64]) -> f64) -> Line {
+    let length = lines.iter().map(|line| line.values.len()).max().unwrap_or(0);
+    let values = (0..length).map(|at| {
+        let here: Vec<f64> = lines.iter().filter_map(|line| *line.values.get(at)?).collect();
+        (!here.is_empty()).then(|| fold(&here))
+    });
+    let unit = lines.first().map(|line| line.unit.clone()).unwrap_or_default();
+    Line { name, unit, values: values.collect() }
+}
+
+/// Of several senders, the mean: each tells of the same times.
+fn limited_by(seen: Vec<&observe::Series>) -> Option<Series> {
+    let first = *seen.first()?;
+    let title = match seen.len() {
+        1 => "What limited the sender".to_owned(),
+        count => format!("What limited {count} streams, on average"),
+    };
+    let mut chart = chart(&title, first);
+    let mean = |here: &[f64]| here.iter().sum::<f64>() / here.len() as f64;
+    for line in &mut chart.lines {
+        let same: Vec<Line> = seen
+            .iter()
+            .flat_map(|series| self::chart("", series).lines)
+            .filter(|other| other.name == line.name)
+            .collect();
+        line.values = across(&same, String::new(), mean).values;
+        line.values.resize(chart.time_s.len(), None);
+    }
+    without_crowding(&mut chart, false);
+    Some(chart)
+}
+
+/// The test's own use, and each core's; of many cores the busiest.
+fn cores(seen: &observe::Series) -> Vec<Series> {
+    let whole = chart("", seen);
+    let (cores, own): (Vec<Line>, Vec<Line>) =
+        whole.lines.into_iter().partition(|line| line.name.starts_with("core "));
+    let part = |title: String, lines: Vec<Line>| Series {
+        name: title,
+        time_s: whole.time_s.clone(),
+        lines,
+        ..blank()
+    };
+    let mut charts = Vec::new();
+    for (kind, title) in
+        [("busy", "Each core, whatever ran on it"), ("softirq", "Softirqs of each core")]
+    {
+        let suffix = format!(" {kind}");
+        let mut lines: Vec<Line> = cores
+            .iter()
+            .filter_map(|line| {
+                let name = line.name.strip_suffix(&suffix)?.to_owned();
+                Some(Line { name, ..line.clone() })
+            })
+            .collect();
+        let all = lines.len();
+        if all > MOST_LINES {
+            lines.sort_by(|a, b| mean(b).total_cmp(&mean(a)));
+            lines.truncate(MOST_LINES);
+        }
+        let few = if all > MOST_LINES {
+            format!(" ({MOST_LINES} busiest of {all})")
+        } else {
+            String::new()
+        };
+        charts.push(part(format!("{title}{few}"), lines));
+    }
+    charts.push(part("CPU of the test at this end".to_owned(), own));
+    charts.retain(|chart| !chart.lines.is_empty());
+    charts
+}
+
+/// Where nothing was watched between the intervals.
+fn throughput_by_interval(measurement: &Measurement) -> Option<Series> {
+    let of = |sends: bool, streams: &[StreamInterval]| {
+        let way =
+            ways(measurement.started.role, streams).into_iter().find(|way| way.sends == sends);
+        way.map(|way| Progress::of(&way.streams).bytes)
+    };
+    let lines =
+        [("from here", true), ("to here", false)].into_iter().filter_map(|(name, sends)| {
+            let rates = measurement.intervals.iter().map(|interval| {
+                Some(mbit(of(sends, &interval.streams)?, interval.end - interval.start))
+            });
+            line(name, "Mbit/s", rates.collect())
+        });
+    by_interval(measurement, "Throughput", lines.collect())
+}
+
+fn datagrams_by_interval(measurement: &Measurement) -> Vec<Series> {
+    if measurement.started.options.protocol != Protocol::Udp {
+        return Vec::new();
+    }
+    let received = |value: fn(&Datagrams) -> f64| -> Vec<Option<f64>> {
+        measurement
+            .intervals
+            .iter()
+            .map(|interval| {
+                let ways = ways(measurement.started.role, &interval.streams);
+                let way = ways.iter().find(|way| !way.sends)?;
+                Progress::of(&way.streams).datagrams.as_ref().map(value)
+            })
+            .collect()
+    };
+    let eventful = |line: &Line| line.values.iter().flatten().any(|value| *value > 0.0);
+    let lost = line("lost", "%", received(|d| 100.0 * d.lost as f64 / d.count.max(1) as f64));
+    let disordered =
+        line("out of order", "%", received(|d| 100.0 * d.reordered as f64 / d.count.max(1) as f64));
+    let jitter = line("jitter", "ms", received(|d| d.jitter.millis_f64()));
+    let lines = |lines: Vec<Option<Line>>| lines.into_iter().flatten().collect::<Vec<Line>>();
+    [
+        by_interval(
+            measurement,
+            "Datagrams lost",
+            lines(vec![lost, disordered]).into_iter().filter(eventful).collect(),
+        ),
+        by_interval(measurement, "Jitter", lines(vec![jitter])),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Intervals count anew behind what is left out; a chart does not.
+fn by_interval(measurement: &Measurement, title: &str, lines: Vec<Line>) -> Option<Series> {
+    let mut time_s = Vec::new();
+    for interval in &measurement.intervals {
+        let length = (interval.end - interval.start).secs_f64();
+        time_s.push(time_s.last().copied().unwrap_or(0.0) + length);
+    }
+    (!lines.is_empty()).then(|| Series { name: title.to_owned(), time_s, lines, ..blank() })
+}
+
+fn line(name: &str, unit: &str, values: Vec<Option<f64>>) -> Option<Line> {
+    let told = values.iter().any(Option::is_some);
+    told.then(|| Line { name: name.to_owned(), unit: unit.to_owned(), values })
+}
+
+fn chart(title: &str, seen: &observe::Series) -> Series {
+    Series {
+        name: title.to_owned(),
+        shape: if seen.stacked { Shape::Stacked } else { Shape::Lines },
+        time_s: seen.time_s.clone(),
+        lines: seen
+            .lines
+            .iter()
+            .map(|line| Line {
+                name: line.name.clone(),
+                unit: line.unit.to_owned(),
+                values: line.values.clone(),
+            })
+            .collect(),
+        ..blank()
+    }
+}
+
+/// A measurement is one system at one point, once.
+fn blank() -> Series {
+    Series {
+        name: String::new(),
+        system: String::new(),
+        axes: Axes::new(),
+        repeat: 0,
+        block: 0,
+        valid: true,
+        shape: Shape::Lines,
+        time_s: Vec::new(),
+        lines: Vec::new(),
+    }
+}
+
+fn in_gigabits(chart: &mut Series) {
+    let values = || chart.lines.iter().filter(|line| line.unit == "Mbit/s");
+    let most = values().flat_map(|line| &line.values).flatten().copied().fold(0.0, f64::max);
+    if most < GIGABIT {
+        return;
+    }
+    for line in chart.lines.iter_mut().filter(|line| line.unit == "Mbit/s") {
+        line.unit = "Gbit/s".to_owned();
+        line.values.iter_mut().flatten().for_each(|value| *value /= 1e3);
+    }
+}
+
+/// An interval's end may follow a look at once: what was read over next to no time says nothing of a
+/// rate, and is added to the point before it where it was counted.
+fn without_crowding(chart: &mut Series, counted: bool) {
+    let mut gaps: Vec<f64> = chart.time_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort_by(f64::total_cmp);
+    let Some(usual) = gaps.get(gaps.len() / 2).copied() else {
+        return;
+    };
+    for at in (1..chart.time_s.len()).rev() {
+        if chart.time_s[at] - chart.time_s[at - 1] >= usual * CROWDED {
+            continue;
+        }
+        chart.time_s.remove(at);
+        for line in chart.lines.iter_mut().filter(|line| at < line.values.len()) {
+            let gone = line.values.remove(at);
+            if counted && let (Some(value), Some(gone)) = (&mut line.values[at - 1], gone) {
+                *value += gone;
+            }
+        }
+    }
+}
+
+fn has_any(seen: &observe::Series) -> bool {
+    seen.lines.iter().flat_map(|line| &line.values).flatten().any(|value| *value > 0.0)
+}
+
+fn mean(line: &Line) -> f64 {
+    let known: Vec<f64> = line.values.iter().flatten().copied().collect();
+    known.iter().sum::<f64>() / known.len().max(1) as f64
+}
+
+/// As many as a chart has colours.
+const MOST_LINES: usize = 8;
+/// Of the usual distance between two points.
+const CROWDED: f64 = 0.2;

@@ -1,0 +1,122 @@
+//! How a measurement was made, and where.
+
+use perf::event::LatencySource;
+use perf::options::{Amount, Protocol};
+use units::{Bytes, Span};
+
+use super::Measurement;
+use crate::number;
+
+/// Options, ends and versions, as name and text.
+pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
+    let Measurement { started, ended, .. } = measurement;
+    let options = &started.options;
+    let udp = options.protocol == Protocol::Udp;
+    let mut rows: Vec<(&str, Option<String>)> = vec![
+        ("this end", Some(format!("{}, weir {}", started.local, env!("CARGO_PKG_VERSION")))),
+        ("far end", Some(far_end(measurement))),
+        ("begun", Some(http_date(measurement))),
+        ("asked for", Some(amount(options.amount, udp))),
+        ("left out at the start", some_span(options.omit)),
+        ("streams each way", Some(options.streams.to_string())),
+        ("bytes a write", Some(Bytes::new(options.block_bytes() as u64).to_string())),
+        ("rate of each stream", options.rate.map(|rate| rate.to_string())),
+        ("kernel pacing", options.kernel_rate.map(|rate| rate.to_string())),
+        ("socket buffers asked for", options.window.map(|window| window.to_string())),
+        ("segment size asked for", options.mss.map(|mss| format!("{mss} B"))),
+        ("segment size of the control connection", started.mss.map(|mss| mss.to_string())),
+        ("algorithm here, read back", ended.local_congestion.clone().filter(|_| !udp)),
+        ("algorithm there, as told", ended.remote_congestion.clone().filter(|_| !udp)),
+    ];
+    if let Some(stream) = started.streams.first() {
+        let buffers =
+            format!("{} to send, {} to receive", stream.send_buffer, stream.receive_buffer);
+        rows.push(("socket buffers at the start", Some(buffers)));
+    }
+    let tos = options.type_of_service;
+    rows.push(("type of service", (tos != 0).then(|| format!("{tos:#04x}"))));
+    for (name, is) in [
+        ("small segments held back", options.no_delay),
+        ("data copied as it is sent", options.zero_copy),
+        ("data copied as it is received", options.skip_receive_copy),
+    ] {
+        rows.push((name, is.then(|| "no".to_owned())));
+    }
+    rows.push(("round trips", Some(round_trips(measurement))));
+    if let Some(observed) = &ended.observed {
+        let seconds = number::format(observed.cost.secs_f64());
+        rows.push(("CPU time of the observing", Some(format!("{seconds} s"))));
+    }
+    rows.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
+}
+
+/// The machine of this end, as name and text.
+pub(crate) fn environment(measurement: &Measurement) -> Vec<(String, String)> {
+    let machine = measurement.machine.as_ref();
+    let Some(serde_json::Value::Object(facts)) =
+        machine.and_then(|machine| serde_json::to_value(machine).ok())
+    else {
+        return Vec::new();
+    };
+    let mut rows = Vec::new();
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_null()) {
+        crate::method::flatten(name, value, &mut rows);
+    }
+    rows
+}
+
+/// What the numbers are, in plain words.
+pub(crate) fn meaning() -> [&'static str; 4] {
+    [
+        "What was received is what the receiving end counted, over its own time; what was sent is what \
+         the sender handed to its kernel. What was asked to be left out at the start is in the series \
+         over time and in no other number.",
+        "What limited a sender is the kernel's own account of it (tcp_info): the time without anything \
+         to send is the application's; the time stopped by the receiver's window and by the own send \
+         buffer is counted apart; the rest the congestion control decided, by its window or its pacing.",
+        "The round-trip times of the streams are the kernel's smoothed estimate. The latency under load \
+         is measured by a flow of its own, which waits in the same queues; each point of its chart is \
+         the longest of its time.",
+        "CPU is in percent of one core, so that 200 % are two. That of a core holds everything that ran \
+         on it, whether for this test or not.",
+    ]
+}
+
+fn far_end(measurement: &Measurement) -> String {
+    let started = &measurement.started;
+    let version = perf::output::peer_program(started);
+    match started.peer.as_str() {
+        "" => format!("{}, {version}", started.remote),
+        name => format!("{name} ({}), {version}", started.remote),
+    }
+}
+
+/// The document has the same text.
+fn http_date(measurement: &Measurement) -> String {
+    httpdate::fmt_http_date(measurement.started.at)
+}
+
+fn amount(amount: Amount, udp: bool) -> String {
+    match amount {
+        Amount::Time(span) => number::duration(span.secs_f64()),
+        Amount::Bytes(count) => Bytes::new(count).to_string(),
+        Amount::Blocks(count) if udp => format!("{count} datagrams"),
+        Amount::Blocks(count) => format!("{count} blocks"),
+    }
+}
+
+fn some_span(span: Span) -> Option<String> {
+    (span > Span::ZERO).then(|| number::duration(span.secs_f64()))
+}
+
+fn round_trips(measurement: &Measurement) -> String {
+    let ended = &measurement.ended;
+    let by = ended.loaded_latency.as_ref().or(ended.idle_latency.as_ref()).map(|one| one.by);
+    match by {
+        Some(LatencySource::Echo) => "by datagrams that our server sends back, beside the streams",
+        Some(LatencySource::Ping) => "by ICMP echo, beside the streams",
+        Some(LatencySource::TcpInfo) => "by the kernel's estimate of the streams themselves",
+        None => "not measured",
+    }
+    .to_owned()
+}
