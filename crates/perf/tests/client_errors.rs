@@ -1,4 +1,5 @@
 //! Whatever comes in a client's way ends as one clear sentence, in the time asked for.
+#![allow(clippy::unwrap_used)]
 
 mod scripted;
 
@@ -214,6 +215,57 @@ fn a_call_to_stop_ends_the_test_and_tells_what_was_measured() {
     server.has_done_all();
 }
 
+#[test]
+fn a_lost_hello_is_said_again() {
+    let steps = scripted::running().into_iter().take(4).collect();
+    let server = Server::start(steps, After::Hang);
+    let heard = hellos(server.port(), 1);
+    let within = Duration::from_millis(1500);
+    let mut options = udp(server.port());
+    options.connect_timeout = within;
+    // The script has no more to say, so it is there that the client is left waiting.
+    let error = failure(&options);
+    assert!(error.to_string().ends_with("the test was to start"), "{error}");
+    assert_eq!(heard.join().unwrap(), 2);
+}
+
+#[test]
+fn a_lost_answer_is_made_up_for_by_the_start_of_the_test() {
+    let mut steps = scripted::whole();
+    steps.retain(|step| *step != Step::Stream);
+    let server = Server::start(steps, After::Hang);
+    let silent = UdpSocket::bind(("127.0.0.1", server.port())).unwrap();
+    run(&udp(server.port()), &Stop::default(), &mut Told::default()).unwrap();
+    let mut datagram = [0; 64];
+    let mut came = std::iter::from_fn(|| {
+        silent.set_nonblocking(true).unwrap();
+        silent.recv(&mut datagram).ok()
+    });
+    assert_eq!(came.next(), Some(4));
+    assert!(came.all(|length| length > 4), "a second hello counts as data at a stock server");
+}
+
+/// Answers none of the first so many hellos, and then one; tells how many it heard.
+fn hellos(port: u16, deaf_to: usize) -> thread::JoinHandle<usize> {
+    let socket = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    thread::spawn(move || {
+        let mut datagram = [0; 64];
+        for _ in 0..deaf_to {
+            socket.recv(&mut datagram).unwrap();
+        }
+        let (length, from) = socket.recv_from(&mut datagram).unwrap();
+        let hello = perf::udp::is_hello(&datagram[..length]).unwrap();
+        socket.send_to(&perf::udp::answer(hello), from).unwrap();
+        deaf_to + 1
+    })
+}
+
+fn udp(port: u16) -> ClientOptions {
+    let mut options = options("127.0.0.1", port);
+    options.test.protocol = Protocol::Udp;
+    options
+}
+
 #[derive(Debug)]
 struct StopsOnce {
     told: Told,
@@ -252,12 +304,8 @@ fn firewalls() {
             let datagrams = UdpSocket::bind(("127.0.0.1", port)).unwrap();
             (Server::start_at(port, steps, After::Hang), datagrams)
         });
-        let udp = |port| {
-            let mut options = hurried(port);
-            options.test.protocol = Protocol::Udp;
-            options
-        };
-        let outcomes = [hurried(5201), hurried(5202), udp(5203), udp(5204)];
+        let hurried_udp = |port| ClientOptions { test: udp(port).test, ..hurried(port) };
+        let outcomes = [hurried(5201), hurried(5202), hurried_udp(5203), hurried_udp(5204)];
         let outcomes = outcomes.map(|options| failure(&options));
         drop((listeners, servers));
         Ok(outcomes)
