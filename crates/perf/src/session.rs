@@ -90,7 +90,9 @@ impl Session {
         stop: Stop,
     ) -> Result<Self, PerfError> {
         let streams = opened.iter().map(facts::of).collect::<Result<_, _>>()?;
-        let running = Running::start(opened, &setup.options, setup.affinity, stop.clone())?;
+        let (affinity, account) = (setup.affinity, observer.account());
+        let running =
+            Running::start_charged(opened, &setup.options, affinity, stop.clone(), &account)?;
         let timetable = Timetable::new(clock::now(), setup.interval, setup.options.omit);
         let rate_limit = setup.rate_limit.map(RateLimit::new);
         Ok(Self {

@@ -28,6 +28,7 @@ pub(crate) use tally::Counter;
 
 use crate::PerfError;
 use crate::event::Stop;
+use crate::observe::cpu::CpuAccount;
 use crate::options::{Protocol, TestOptions};
 use crate::udp::{self, Arrivals};
 use probe::tcp::{self, TcpInfo};
@@ -89,6 +90,17 @@ impl Running {
         affinity: Option<usize>,
         stop: Stop,
     ) -> Result<Self, PerfError> {
+        Self::start_charged(opened, options, affinity, stop, &CpuAccount::default())
+    }
+
+    /// Likewise, with the threads' CPU time on `account`.
+    pub fn start_charged(
+        opened: Vec<Opened>,
+        options: &TestOptions,
+        affinity: Option<usize>,
+        stop: Stop,
+        account: &CpuAccount,
+    ) -> Result<Self, PerfError> {
         if options.protocol == Protocol::Udp {
             udp::check_block(options)?;
         }
@@ -99,7 +111,7 @@ impl Running {
             progress: Mutex::new(Progress { bytes: 0, at: Instant::now() }),
         };
         for opened in opened {
-            running.add(opened, options, affinity)?;
+            running.add(opened, options, affinity, account)?;
         }
         Ok(running)
     }
@@ -187,6 +199,7 @@ impl Running {
         opened: Opened,
         options: &TestOptions,
         affinity: Option<usize>,
+        account: &CpuAccount,
     ) -> Result<(), PerfError> {
         let Opened { id, sends, socket } = opened;
         let failed = |error| PerfError::system(format!("could not set up stream {id}"), error);
@@ -212,7 +225,9 @@ impl Running {
         let work = pipe::work(&stream, &self.course, &self.budget, options).map_err(failed)?;
         let ending = Arc::clone(&stream.ending);
         let course = Arc::clone(&self.course);
+        let account = account.clone();
         let thread = std::thread::Builder::new().name(format!("stream {id}")).spawn(move || {
+            let _charged = account.enter();
             pipe::settle(affinity);
             if course.wait() {
                 *guard(&ending) = work();

@@ -7,6 +7,7 @@ use super::{Client, Outcome, OutputForm};
 use crate::PerfError;
 use crate::control::{Control, Cookie, Parameters, Results, State};
 use crate::event::{Audience, Event, Role, Started, Stop};
+use crate::observe::cpu::CpuOf;
 use crate::observe::{EchoOffer, Observer, Plan};
 use crate::options::{Amount, ServerOptions, TestOptions};
 use crate::output::{Document, Look, Text};
@@ -96,6 +97,7 @@ impl<'a> Visit<'a> {
         let stop = self.house.stop.clone();
         let setup = self.setup(&options);
         let observer = Observer::begin(self.plan(&setup));
+        let _charged = observer.account().enter();
         let mut session = Session::open(setup, opened, observer, stop)
             .map_err(Refusal::during(refusal::INIT_STREAM))?;
         let started = self.started(control, &parameters, options, &session)?;
@@ -130,6 +132,8 @@ impl<'a> Visit<'a> {
     fn plan(&self, setup: &Setup) -> Plan {
         Plan {
             probes: self.house.options.probes,
+            // Other tests run in this process.
+            cpu: CpuOf::Threads,
             cores: setup.affinity.into_iter().collect(),
             ..Plan::default()
         }
