@@ -71,9 +71,17 @@ pub(super) fn accepted(
     let options = parameters
         .options()
         .map_err(|error| denied(code_of(&error, parameters), error.to_string()))?;
+    if options.protocol == Protocol::Udp {
+        crate::udp::check_block(&options).map_err(|error| denied(UDP_BLOCK, error.to_string()))?;
+    }
     if options.streams > limits.streams {
         let reason = format!("{} streams, and {} are served", options.streams, limits.streams);
         return Err(denied(STREAMS, reason));
+    }
+    if let Some(cpu) = options.server_affinity
+        && !probe::cpu::affinity().is_ok_and(|cpus| cpus.contains(&cpu))
+    {
+        return Err(denied(AFFINITY, format!("this server may not run on CPU {cpu}")));
     }
     if let Some(most) = limits.duration
         && let Amount::Time(time) = options.amount
@@ -165,6 +173,7 @@ pub(super) const RECEIVE_PARAMETERS: i32 = 114;
 pub(super) const RECEIVE_RESULTS: i32 = 117;
 /// "The server has terminated": what 3.12 knows that comes nearest to a test that did not end in time.
 pub(super) const SERVER_TERMINATED: i32 = 120;
+const AFFINITY: i32 = 132;
 pub(super) const CONGESTION: i32 = 134;
 pub(super) const WINDOW: i32 = 141;
 const AUTHORIZATION: i32 = 142;

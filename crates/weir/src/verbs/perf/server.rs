@@ -13,6 +13,7 @@ use std::time::Duration;
 use units::{Rate, Span};
 
 #[derive(Debug, Args)]
+#[command(disable_version_flag = true)]
 pub(crate) struct Server {
     /// The port, for TCP and UDP, for example 5202; 0 takes a free one and tells it
     #[arg(short, long, default_value_t = PORT, value_name = "N")]

@@ -1,0 +1,391 @@
+//! Clients that mean ill, or are ill: each loses its own session, and no other does.
+
+#[path = "support/hostile.rs"]
+mod hostile;
+
+use hostile::{House, Raw, TEST, patient, quick};
+use perf::control::State;
+use perf::options::{Amount, Direction, Limits, Protocol, ServerOptions};
+use perf::server::Server;
+use serde_json::json;
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+use units::{Rate, Span};
+
+#[test]
+fn what_is_no_iperf3_is_shown_the_door() {
+    let house = House::open(patient());
+    let strangers: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03],
+        &[0xff; 100],
+        // The length of a cookie, and no zero at its end.
+        &[b'a'; 37],
+    ];
+    for bytes in strangers {
+        let mut socket = house.connect();
+        socket.write_all(bytes).unwrap();
+        assert!(hostile::rest(&mut socket).is_empty());
+    }
+    house.assert_serves();
+    let summary = house.close();
+    assert_eq!((summary.dismissed, summary.completed, summary.failed), (4, 1, 0));
+}
+
+#[test]
+fn silence_ends_a_session_in_every_state() {
+    for step in Step::ALL {
+        let house = House::open(quick());
+        let mut raw = Raw::connect(&house);
+        step.go_to(&mut raw, &house);
+        // Says nothing more, and holds everything open.
+        let rest = hostile::rest(&mut raw.control);
+        let told = match step {
+            Step::Connected | Step::Displayed => None,
+            Step::Named => Some(114),
+            Step::Asked => Some(204),
+            Step::Running => Some(144),
+            Step::Ended => Some(117),
+        };
+        match told {
+            Some(code) => assert_eq!(hostile::server_error(&rest), Some(code), "{step:?}"),
+            None if step == Step::Connected => assert!(rest.is_empty(), "{step:?}"),
+            None => assert!(hostile::server_error(&rest).is_some(), "{step:?}: {rest:?}"),
+        }
+        house.assert_serves();
+        house.assert_one_failure(step != Step::Connected, &format!("{step:?}"));
+    }
+}
+
+#[test]
+fn death_ends_a_session_in_every_state() {
+    for step in Step::ALL {
+        let house = House::open(Limits { sessions: 1, ..patient() });
+        let mut raw = Raw::connect(&house);
+        step.go_to(&mut raw, &house);
+        drop(raw);
+        // The only session there may be is free again.
+        house.assert_serves();
+        // After the results there is nothing left to miss.
+        let fails = !matches!(step, Step::Connected | Step::Displayed);
+        house.assert_one_failure(fails, &format!("{step:?}"));
+    }
+}
+
+#[test]
+fn a_promise_of_two_gigabytes_is_not_waited_for() {
+    let house = House::open(patient());
+    for message in ["parameters", "results"] {
+        let mut raw = Raw::connect(&house);
+        let step = if message == "parameters" { Step::Named } else { Step::Ended };
+        step.go_to(&mut raw, &house);
+        raw.control.write_all(&0x7fff_ffff_u32.to_be_bytes()).unwrap();
+        let code = if message == "parameters" { 114 } else { 117 };
+        let rest = hostile::rest(&mut raw.control);
+        assert_eq!(hostile::server_error(&rest), Some(code), "{message}");
+    }
+    house.assert_serves();
+}
+
+#[test]
+fn absurd_wishes_are_refused_with_iperf3s_numbers() {
+    let limits = Limits {
+        streams: 16,
+        rate: Some(Rate::from_bits_per_second(1_000_000_000)),
+        duration: Some(Span::from_secs(60)),
+        ..patient()
+    };
+    let house = House::open(limits);
+    for (parameters, code) in [
+        (r#"{"tcp":true,"time":-1}"#, 5),
+        (r#"{"tcp":true,"time":61}"#, 5),
+        (r#"{"tcp":true,"time":61,"client_version":"3.19"}"#, 37),
+        (r#"{"tcp":true,"time":1,"parallel":1e308}"#, 6),
+        (r#"{"tcp":true,"time":1,"parallel":17}"#, 6),
+        (r#"{"tcp":true,"time":1,"len":1e12}"#, 7),
+        (r#"{"udp":true,"time":1,"len":65508}"#, 20),
+        (r#"{"udp":true,"time":1,"len":1}"#, 20),
+        (r#"{"tcp":true,"time":1,"window":1e18}"#, 8),
+        (r#"{"tcp":true,"time":1,"MSS":1e6}"#, 10),
+        (r#"{"tcp":true,"time":1,"omit":-0.5}"#, 12),
+        (r#"{"tcp":true,"time":1,"TOS":256}"#, 21),
+        (r#"{"tcp":true,"time":1,"reverse":true,"bidirectional":true}"#, 25),
+        (r#"{"udp":true,"time":1,"bandwidth":2000000000}"#, 27),
+        (r#"{"sctp":true,"time":1}"#, 18),
+        (r#"{"tcp":true,"time":1,"authtoken":"?"}"#, 142),
+        (r#"{"tcp":true,"time":1,"server_affinity":4000}"#, 132),
+        (r#"{"tcp":true,"time":"soon"}"#, 114),
+        (r#"[[[[[[[["#, 114),
+        ("\u{0}", 114),
+    ] {
+        let mut raw = Raw::connect(&house);
+        raw.name();
+        raw.send(parameters.as_bytes());
+        let rest = hostile::rest(&mut raw.control);
+        assert_eq!(hostile::server_error(&rest), Some(code), "{parameters}");
+    }
+    house.assert_serves();
+}
+
+#[test]
+fn absurd_results_are_ignored_one_by_one() {
+    let house = House::open(patient());
+    for results in [
+        json!({}),
+        json!({"streams": [{"id": 1, "bytes": -7, "end_time": 1e300, "jitter": -1e300}]}),
+        json!({"streams": [{"id": 99}, {"id": 1e300}, {}], "cpu_util_user": -1e300}),
+        json!({"congestion_used": "\u{1b}[2J\u{1b}[31m", "sender_has_retransmits": 1e19}),
+        json!({"streams": vec![json!({}); 20_000]}),
+    ] {
+        let mut raw = Raw::connect(&house);
+        Step::Ended.go_to(&mut raw, &house);
+        raw.send(results.to_string().as_bytes());
+        let told = raw.receive_json();
+        assert_eq!(told["streams"][0]["id"], json!(1.0), "{results}");
+        raw.expect(State::DisplayResults);
+        raw.say(State::Done);
+        assert!(hostile::rest(&mut raw.control).is_empty());
+    }
+    let mut raw = Raw::connect(&house);
+    Step::Ended.go_to(&mut raw, &house);
+    raw.send(br#"{"streams":"none"}"#);
+    assert_eq!(hostile::server_error(&hostile::rest(&mut raw.control)), Some(117));
+    let summary = house.close();
+    assert_eq!((summary.completed, summary.failed), (5, 1));
+}
+
+#[test]
+fn a_thousand_silent_connections_disturb_nobody() {
+    hostile::allow_files(4096);
+    let house = House::open(Limits { unnamed: 100, ..patient() });
+    let mut silent: Vec<TcpStream> = (0..500).map(|_| house.connect()).collect();
+    let server = house.address();
+    let more = std::thread::spawn(move || -> Vec<TcpStream> {
+        (0..500).map(|_| TcpStream::connect(server).unwrap()).collect()
+    });
+    // While they come.
+    house.assert_serves();
+    silent.extend(more.join().unwrap());
+    house.assert_serves();
+    // All but the newest were closed, without a word.
+    let mut oldest = silent.swap_remove(0);
+    assert!(hostile::rest(&mut oldest).is_empty());
+    let summary = house.close();
+    assert_eq!(summary.completed, 2);
+    assert!(summary.dismissed >= 900, "{summary:?}");
+}
+
+#[test]
+fn one_test_too_many_is_told_to_come_again() {
+    let house = House::open(Limits { sessions: 2, ..patient() });
+    let mut first = Raw::connect(&house);
+    Step::Running.go_to(&mut first, &house);
+    let mut second = Raw::connect(&house);
+    Step::Asked.go_to(&mut second, &house);
+    let mut third = Raw::connect(&house);
+    third.control.write_all(third.cookie.as_bytes()).unwrap();
+    assert_eq!(hostile::rest(&mut third.control), [State::AccessDenied.byte()]);
+    // Those who are served do not notice.
+    first.say(State::TestEnd);
+    first.expect(State::ExchangeResults);
+    drop(second);
+    house.assert_serves();
+    assert!(house.close().busy >= 1);
+}
+
+#[test]
+fn a_stream_too_many_is_refused_and_takes_nobodys_place() {
+    let house = House::open(patient());
+    let mut raw = Raw::connect(&house);
+    Step::Running.go_to(&mut raw, &house);
+    let mut uninvited = house.connect();
+    uninvited.write_all(raw.cookie.as_bytes()).unwrap();
+    assert_eq!(hostile::rest(&mut uninvited), [State::AccessDenied.byte()]);
+    raw.finish();
+}
+
+#[test]
+fn two_clients_of_one_address_at_once() {
+    let house = House::open(patient());
+    for protocol in [Protocol::Tcp, Protocol::Udp] {
+        for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
+            let mut options = house.client_options(protocol);
+            options.test.direction = direction;
+            options.test.streams = 3;
+            options.test.amount = Amount::Time(Span::from_millis(300));
+            options.test.rate = Some(Rate::from_bits_per_second(20_000_000));
+            let clients: Vec<_> = (0..3).map(|_| hostile::client(options.clone())).collect();
+            for client in clients {
+                let ended = client.join().unwrap().unwrap();
+                let ways = if direction == Direction::Both { 2 } else { 1 };
+                assert_eq!(ended.streams.len(), 3 * ways, "{protocol:?} {direction:?}");
+                for stream in ended.streams {
+                    let (sent, received) = (stream.sent.bytes, stream.received.bytes);
+                    assert!(received.count() > 0, "{protocol:?} {direction:?} {stream:?}");
+                    // What was sent to one client is not counted with another.
+                    let most = sent.count() + 4 * (1 << 20);
+                    assert!(received.count() <= most, "{protocol:?} {direction:?} {stream:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(house.close().completed, 18);
+}
+
+#[test]
+fn a_second_hello_makes_no_second_stream() {
+    let house = House::open(patient());
+    let mut raw = Raw::connect(&house);
+    raw.name();
+    raw.send(br#"{"udp":true,"time":1,"parallel":2,"len":1000}"#);
+    raw.expect(State::CreateStreams);
+    let first = hostile::datagrams(&house);
+    let mut answer = [0; 16];
+    for _ in 0..2 {
+        first.send(&hostile::HELLO).unwrap();
+        // It is answered again: the first answer may have been lost.
+        assert_eq!(first.recv(&mut answer).unwrap(), 4);
+    }
+    let second = hostile::datagrams(&house);
+    second.send(&hostile::HELLO).unwrap();
+    assert_eq!(second.recv(&mut answer).unwrap(), 4);
+    raw.expect(State::TestStart);
+    raw.expect(State::TestRunning);
+    raw.finish();
+}
+
+#[test]
+fn a_hello_of_nobody_is_not_answered_and_hurts_nobody() {
+    let house = House::open(patient());
+    let stranger = hostile::datagrams(&house);
+    for bytes in [&hostile::HELLO[..], &[], &[0; 4], &[0xff; 60_000]] {
+        stranger.send(bytes).unwrap();
+    }
+    let mut options = house.client_options(Protocol::Udp);
+    options.test.amount = Amount::Time(Span::from_millis(100));
+    hostile::client(options).join().unwrap().unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    assert!(stranger.recv(&mut [0; 16]).is_err());
+}
+
+#[test]
+fn probes_come_back_to_whoever_knows_the_token() {
+    let house = House::open(patient());
+    let mut raw = Raw::connect(&house);
+    raw.name();
+    raw.send(br#"{"tcp":true,"time":1,"weir":{}}"#);
+    raw.expect(State::WeirOffer);
+    let offer = raw.receive_json();
+    assert_eq!(offer["echo"]["port"], json!(house.address().port()));
+    let token = offer["echo"]["token"].as_str().unwrap().parse().unwrap();
+    let echo = |token, sequence| {
+        perf::observe::echo::Echo { token, sequence, sent_at: units::Time::ZERO }.encode()
+    };
+    let socket = hostile::datagrams(&house);
+    socket.send(&echo(perf::observe::echo::Token::random(), 1)).unwrap();
+    socket.send(&echo(token, 2)).unwrap();
+    let mut back = [0; 100];
+    let length = socket.recv(&mut back).unwrap();
+    assert_eq!(back[..length], echo(token, 2));
+}
+
+#[test]
+fn a_call_to_stop_ends_running_tests_with_a_word() {
+    let house = House::open(patient());
+    let mut running = Raw::connect(&house);
+    Step::Running.go_to(&mut running, &house);
+    let mut opening = Raw::connect(&house);
+    Step::Asked.go_to(&mut opening, &house);
+    house.stop.call();
+    for raw in [&mut running, &mut opening] {
+        assert_eq!(hostile::rest(&mut raw.control), [State::ServerTerminate.byte()]);
+    }
+    let summary = house.close();
+    assert_eq!((summary.completed, summary.failed), (0, 2));
+}
+
+#[test]
+fn a_client_above_the_rate_is_stopped() {
+    let limits = Limits { rate: Some(Rate::from_bits_per_second(1_000_000)), ..patient() };
+    let house = House::open(limits);
+    let mut options = house.client_options(Protocol::Tcp);
+    options.test.amount = Amount::Time(Span::from_secs(30));
+    let error = hostile::client(options).join().unwrap().unwrap_err();
+    assert!(error.to_string().contains("limit") || error.to_string().contains("rate"), "{error}");
+    assert_eq!(house.close().failed, 1);
+}
+
+#[test]
+fn a_server_of_one_test_ends_after_it() {
+    let house = House::open_with(ServerOptions { one_off: true, ..TEST() });
+    // What is no test does not count.
+    let mut stranger = house.connect();
+    stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+    assert!(hostile::rest(&mut stranger).is_empty());
+    house.assert_serves();
+    assert_eq!(house.wait().completed, 1);
+}
+
+#[test]
+fn a_server_whom_nobody_visits_ends() {
+    let idle_timeout = Some(Duration::from_millis(100));
+    let house = House::open_with(ServerOptions { idle_timeout, ..TEST() });
+    assert_eq!(house.wait().completed, 0);
+}
+
+#[test]
+fn a_port_that_is_taken_is_said_to_be() {
+    let first = Server::bind(&TEST()).unwrap();
+    let port = first.address().port();
+    let error = Server::bind(&ServerOptions { port, ..TEST() }).unwrap_err().to_string();
+    assert!(error.contains(&format!("port {port} is taken")), "{error}");
+    let bind = Some("192.0.2.77".parse().unwrap());
+    let error = Server::bind(&ServerOptions { bind, ..TEST() }).unwrap_err().to_string();
+    assert!(error.contains("192.0.2.77 is no address of this machine"), "{error}");
+}
+
+/// How far a client goes before it falls silent or dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Connected,
+    Named,
+    Asked,
+    Running,
+    Ended,
+    Displayed,
+}
+
+impl Step {
+    const ALL: [Self; 6] =
+        [Self::Connected, Self::Named, Self::Asked, Self::Running, Self::Ended, Self::Displayed];
+
+    fn go_to(self, raw: &mut Raw, house: &House) {
+        if self == Self::Connected {
+            return;
+        }
+        raw.name();
+        if self == Self::Named {
+            return;
+        }
+        raw.send(br#"{"tcp":true,"time":30,"parallel":1,"len":1000}"#);
+        raw.expect(State::CreateStreams);
+        if self == Self::Asked {
+            return;
+        }
+        raw.open_stream(house);
+        raw.expect(State::TestStart);
+        raw.expect(State::TestRunning);
+        if self == Self::Running {
+            return;
+        }
+        raw.say(State::TestEnd);
+        raw.expect(State::ExchangeResults);
+        if self == Self::Ended {
+            return;
+        }
+        raw.send(br#"{"streams":[]}"#);
+        raw.receive_json();
+        raw.expect(State::DisplayResults);
+    }
+}

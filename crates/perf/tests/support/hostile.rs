@@ -1,0 +1,246 @@
+//! A server in this process, and clients that speak to it byte by byte.
+
+use perf::PerfError;
+use perf::control::{Cookie, State};
+use perf::event::{Audience, Ended, Event, Stop};
+use perf::options::{Amount, ClientOptions, Limits, Protocol, ServerOptions, TestOptions};
+use perf::server::{Server, Summary};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use units::{Bytes, Span};
+
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+#[allow(non_snake_case)]
+pub(crate) fn TEST() -> ServerOptions {
+    ServerOptions { port: 0, bind: Some(LOCALHOST), limits: patient(), ..ServerOptions::default() }
+}
+
+/// Longer than anything takes on a busy machine: a test that waits for it hangs instead of passing.
+pub(crate) fn patient() -> Limits {
+    Limits {
+        patience: Duration::from_secs(60),
+        receive_timeout: Duration::from_secs(60),
+        ..Limits::default()
+    }
+}
+
+/// For clients that say nothing. Whoever speaks must do so at once.
+pub(crate) fn quick() -> Limits {
+    Limits {
+        patience: Duration::from_secs(2),
+        receive_timeout: Duration::from_secs(2),
+        ..Limits::default()
+    }
+}
+
+pub(crate) struct House {
+    pub(crate) stop: Stop,
+    address: SocketAddr,
+    failures: Failures,
+    server: JoinHandle<Summary>,
+}
+
+impl House {
+    pub(crate) fn open(limits: Limits) -> Self {
+        Self::open_with(ServerOptions { limits, ..TEST() })
+    }
+
+    pub(crate) fn open_with(options: ServerOptions) -> Self {
+        let server = Server::bind(&options).unwrap();
+        let (stop, address, failures) = (Stop::default(), server.address(), Failures::default());
+        let (heard, all) = (stop.clone(), failures.clone());
+        let server =
+            std::thread::spawn(move || server.run(&heard, |_| Box::new(all.clone())).unwrap());
+        Self { stop, address, failures, server }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.address).unwrap();
+        socket.set_read_timeout(Some(HANGS)).unwrap();
+        socket
+    }
+
+    pub(crate) fn client_options(&self, protocol: Protocol) -> ClientOptions {
+        ClientOptions {
+            host: self.address.ip().to_string(),
+            port: self.address.port(),
+            probes: false,
+            idle_probe: Span::ZERO,
+            connect_timeout: HANGS,
+            test: TestOptions {
+                protocol,
+                block: Some(Bytes::new(1200)),
+                amount: Amount::Bytes(100_000),
+                ..TestOptions::default()
+            },
+            ..ClientOptions::default()
+        }
+    }
+
+    /// A whole test, of a client that does all as it should. Sessions that just ended may still hold
+    /// their place for a moment.
+    pub(crate) fn assert_serves(&self) {
+        loop {
+            match client(self.client_options(Protocol::Tcp)).join().unwrap() {
+                Err(PerfError::Busy { .. }) => std::thread::yield_now(),
+                ended => {
+                    let ended = ended.unwrap();
+                    assert!(ended.streams[0].received.bytes.count() > 0, "{ended:?}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// One clear sentence for one broken session; none where there was no session.
+    pub(crate) fn assert_one_failure(self, fails: bool, what: &str) {
+        let failures = self.failures.clone();
+        self.close();
+        let failures = failures.0.lock().unwrap();
+        assert_eq!(failures.len(), usize::from(fails), "{what}: {failures:?}");
+    }
+
+    pub(crate) fn close(self) -> Summary {
+        self.stop.call();
+        self.wait()
+    }
+
+    /// For a server that ends by itself.
+    pub(crate) fn wait(self) -> Summary {
+        self.server.join().unwrap()
+    }
+}
+
+/// What went wrong in all sessions.
+#[derive(Debug, Clone, Default)]
+struct Failures(Arc<Mutex<Vec<String>>>);
+
+impl Audience for Failures {
+    fn event(&mut self, event: &Event<'_>) {
+        if let Event::Failed(error) = event {
+            self.0.lock().unwrap().push(error.to_string());
+        }
+    }
+}
+
+/// A client's end of a control connection.
+pub(crate) struct Raw {
+    pub(crate) control: TcpStream,
+    pub(crate) cookie: Cookie,
+    streams: Vec<TcpStream>,
+}
+
+impl Raw {
+    pub(crate) fn connect(house: &House) -> Self {
+        Self { control: house.connect(), cookie: Cookie::random(), streams: Vec::new() }
+    }
+
+    pub(crate) fn name(&mut self) {
+        self.control.write_all(self.cookie.as_bytes()).unwrap();
+        self.expect(State::ExchangeParameters);
+    }
+
+    pub(crate) fn open_stream(&mut self, house: &House) {
+        let mut socket = house.connect();
+        socket.write_all(self.cookie.as_bytes()).unwrap();
+        self.streams.push(socket);
+    }
+
+    pub(crate) fn say(&mut self, state: State) {
+        self.control.write_all(&[state.byte()]).unwrap();
+    }
+
+    pub(crate) fn send(&mut self, json: &[u8]) {
+        let length = u32::try_from(json.len()).unwrap();
+        self.control.write_all(&length.to_be_bytes()).unwrap();
+        self.control.write_all(json).unwrap();
+    }
+
+    pub(crate) fn expect(&mut self, state: State) {
+        let mut byte = [0];
+        self.control.read_exact(&mut byte).unwrap();
+        assert_eq!(State::from_byte(byte[0]), Some(state), "{byte:?}");
+    }
+
+    pub(crate) fn receive_json(&mut self) -> Value {
+        let mut length = [0; 4];
+        self.control.read_exact(&mut length).unwrap();
+        let mut bytes = vec![0; u32::from_be_bytes(length) as usize];
+        self.control.read_exact(&mut bytes).unwrap();
+        serde_json::from_slice(&bytes).unwrap()
+    }
+
+    /// From a running test to its proper end.
+    pub(crate) fn finish(mut self) {
+        self.say(State::TestEnd);
+        self.expect(State::ExchangeResults);
+        self.send(br#"{"streams":[]}"#);
+        self.receive_json();
+        self.expect(State::DisplayResults);
+        self.say(State::Done);
+        assert!(rest(&mut self.control).is_empty());
+    }
+}
+
+pub(crate) fn client(options: ClientOptions) -> JoinHandle<Result<Ended, PerfError>> {
+    std::thread::spawn(move || perf::client::run(&options, &Stop::default(), &mut Deaf))
+}
+
+struct Deaf;
+
+impl Audience for Deaf {
+    fn event(&mut self, _: &Event<'_>) {}
+}
+
+pub(crate) fn datagrams(house: &House) -> UdpSocket {
+    let socket = UdpSocket::bind((LOCALHOST, 0)).unwrap();
+    socket.connect(house.address()).unwrap();
+    socket.set_read_timeout(Some(HANGS)).unwrap();
+    socket
+}
+
+/// Everything the server still says, until it closes. A reset closes, too.
+pub(crate) fn rest(socket: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut bytes = [0; 4096];
+    loop {
+        match socket.read(&mut bytes) {
+            Ok(0) => return all,
+            Ok(count) => all.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return all,
+            Err(error) => {
+                panic!("the server did not close the connection: {error}; it said {all:?}")
+            }
+        }
+    }
+}
+
+/// iperf3's number, if that is what the server said at last.
+pub(crate) fn server_error(said: &[u8]) -> Option<i32> {
+    let (state, numbers) = said.split_first()?;
+    let code = numbers.first_chunk::<4>()?;
+    (numbers.len() == 8 && *state == State::ServerError.byte()).then(|| i32::from_be_bytes(*code))
+}
+
+/// This process may hold so many descriptors, where the system lets it.
+pub(crate) fn allow_files(count: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let count = limit.maximum.map_or(count, |maximum| count.min(maximum));
+    if limit.current.is_some_and(|current| current < count) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(count), ..limit }).unwrap();
+    }
+}
+
+/// iperf3's first datagram, in this machine's order.
+pub(crate) const HELLO: [u8; 4] = 0x3637_3839_u32.to_ne_bytes();
+const HANGS: Duration = Duration::from_secs(60);
