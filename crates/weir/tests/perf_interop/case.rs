@@ -1,0 +1,106 @@
+//! One thing that two peers do together, and what is to be seen of it.
+
+use crate::document::Document;
+use crate::sockets::Seen;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// What a client asks for, the same words for every implementation.
+#[derive(Clone)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) client: Vec<&'static str>,
+    pub(crate) server: Vec<&'static str>,
+    pub(crate) host: &'static str,
+    /// Both ends print for people, the client among other things one of these.
+    pub(crate) plain: &'static [&'static str],
+    /// Programs that do not have the option, by name.
+    pub(crate) lacking: &'static [(&'static str, &'static str)],
+    /// Holds of the sockets at some moment of the test, or says what was expected.
+    pub(crate) sockets: Option<fn(&Seen) -> Result<(), String>>,
+    /// Holds of what both said.
+    pub(crate) documents: Option<DocumentCheck>,
+}
+
+type DocumentCheck = Arc<dyn Fn(&Both) -> Result<(), String> + Send + Sync>;
+
+/// What both ends said.
+#[derive(Debug)]
+pub(crate) struct Both {
+    pub(crate) client: Document,
+    pub(crate) server: Document,
+}
+
+/// `client` in the words of the command line, without the host.
+pub(crate) fn case(name: &'static str, client: &'static str) -> Case {
+    Case {
+        name,
+        client: client.split_whitespace().collect(),
+        server: Vec::new(),
+        host: "127.0.0.1",
+        plain: &[],
+        lacking: &[],
+        sockets: None,
+        documents: None,
+    }
+}
+
+impl Case {
+    pub(crate) fn server(mut self, words: &'static str) -> Self {
+        self.server = words.split_whitespace().collect();
+        self
+    }
+
+    pub(crate) fn host(mut self, host: &'static str) -> Self {
+        self.host = host;
+        self
+    }
+
+    pub(crate) fn plain(mut self, prints: &'static [&'static str]) -> Self {
+        self.plain = prints;
+        self
+    }
+
+    pub(crate) fn lacking(mut self, lacking: &'static [(&'static str, &'static str)]) -> Self {
+        self.lacking = lacking;
+        self
+    }
+
+    pub(crate) fn sockets(mut self, check: fn(&Seen) -> Result<(), String>) -> Self {
+        self.sockets = Some(check);
+        self
+    }
+
+    pub(crate) fn documents(
+        mut self,
+        check: impl Fn(&Both) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.documents = Some(Arc::new(check));
+        self
+    }
+
+    pub(crate) fn has(&self, word: &str) -> bool {
+        self.client.contains(&word)
+    }
+}
+
+impl Both {
+    /// What the client says, as its document is.
+    pub(crate) fn client_says(&self, pointer: &str) -> &Value {
+        self.client.value(pointer)
+    }
+
+    pub(crate) fn server_says(&self, pointer: &str) -> &Value {
+        self.server.value(pointer)
+    }
+
+    /// Both documents hold this value.
+    pub(crate) fn ends_say(&self, pointer: &str, value: &Value) -> Result<(), String> {
+        let said = [self.client_says(pointer), self.server_says(pointer)];
+        expect(said == [value, value], || format!("{pointer} is {said:?}, not {value}"))
+    }
+}
+
+pub(crate) fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}

@@ -1,0 +1,49 @@
+//! `weir perf` with other implementations of iperf3's protocol, both roles, as their users run them.
+//!
+//! Every case has a network namespace of its own, a server of one kind and a client of the other, and
+//! compares what both say afterwards. The matrix is printed (`--nocapture` shows it) and written to
+//! `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names hold that text.
+#![allow(clippy::unwrap_used)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bout;
+mod case;
+mod cases;
+mod document;
+mod matrix;
+mod sockets;
+
+use bout::Program;
+use matrix::Matrix;
+
+/// The real program.
+#[test]
+fn iperf3() {
+    let Some(peer) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
+    let matrix = Matrix::run("iperf3", &peer, &cases::all());
+    assert!(matrix.holds(), "see the table above");
+}
+
+/// Another implementation, in Rust.
+#[test]
+fn riperf3() {
+    let how = "cargo install riperf3-cli --version ^0.8";
+    let Some(peer) = found("riperf3", "WEIR_RIPERF3", how) else { return };
+    let matrix = Matrix::run("riperf3", &peer, &cases::all());
+    assert!(matrix.holds(), "see the table above");
+}
+
+/// The program of that name, or the one the variable names; `None`, and a word about it, without either.
+fn found(name: &'static str, variable: &str, how: &str) -> Option<Program> {
+    let path = match std::env::var(variable) {
+        Ok(path) => path,
+        Err(_) if support::is_installed(name) => name.to_owned(),
+        Err(_) => {
+            eprintln!("SKIPPED: {name} is neither installed nor named by {variable}: {how}");
+            return None;
+        }
+    };
+    Some(Program::other(name, path))
+}
