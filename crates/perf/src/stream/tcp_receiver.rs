@@ -42,5 +42,5 @@ impl TcpReceiver {
 
 /// Enough that a reader that runs behind empties the queue in few calls, little enough to stay in a
 /// core's second cache.
-const LEAST_ROOM: usize = 512 << 10;
+const LEAST_ROOM: usize = 128 << 10;
 const UNTOUCHED_ROOM: usize = 1 << 20;
