@@ -86,7 +86,8 @@ pub fn run(
         }
     };
     outcomes.retain(|outcome| plan.turns.iter().any(|turn| plan.is_turn_of(turn, outcome)));
-    let per_turn = plan.omit + plan.duration + Span::from_millis(700);
+    let around = if lab.is_emulated() { AROUND_A_TURN } else { AROUND_A_TURN_OF_CABLES };
+    let per_turn = plan.omit + plan.duration + around;
     let left = plan.turns.len().saturating_sub(outcomes.len());
     progress.plan(&plan, outcomes.len(), (per_turn * left as u64).as_duration());
     for (number, turn) in plan.turns.iter().enumerate() {
@@ -208,3 +209,6 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
 }
 
 const RETRIES: usize = 2;
+/// What building a network and starting programs takes, for the estimate.
+const AROUND_A_TURN: Span = Span::from_millis(700);
+const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);
