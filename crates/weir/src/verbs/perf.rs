@@ -2,6 +2,7 @@
 
 mod client;
 mod plain;
+mod report;
 mod rounds;
 mod server;
 mod values;

@@ -1,3 +1,4 @@
+use super::report::report_audience;
 use super::values::{self, Affinity, Bind, Bitrate};
 use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
@@ -8,6 +9,7 @@ use perf::event::{Audience, Event, Stop};
 use perf::options::{Amount, ClientOptions, Direction, Family, PORT, Protocol, TestOptions};
 use perf::output::{Json, JsonStream, Look, RateUnit, Text};
 use std::io::{self, Stdout};
+use std::path::PathBuf;
 use std::time::Duration;
 use units::{Bytes, Rate, Span};
 
@@ -160,6 +162,9 @@ struct Output {
     /// A text for the JSON of both ends
     #[arg(long, value_name = "TEXT")]
     extra_data: Option<String>,
+    /// Write a report of the test there: report.html, report.md and results.json
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// Fetch what the server itself prints
     #[arg(long, action = ArgAction::SetTrue)]
     get_server_output: bool,
@@ -192,15 +197,15 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     let out = io::stdout();
     if arguments.output.json {
         let mut json = Json::new(out).stopping(stop.clone());
-        return ended(run_for(&options, &stop, &mut json), json.finish());
+        return ended(arguments.run_for(&options, &stop, &mut json), json.finish());
     }
     if arguments.output.json_stream {
         let mut lines = JsonStream::new(out).stopping(stop.clone());
-        return ended(run_for(&options, &stop, &mut lines), lines.finish());
+        return ended(arguments.run_for(&options, &stop, &mut lines), lines.finish());
     }
     let text = Text::new(out, arguments.output.look()).stopping(stop.clone());
     let mut text = WithoutFailure(text);
-    ended(run_for(&options, &stop, &mut text), text.0.finish())
+    ended(arguments.run_for(&options, &stop, &mut text), text.0.finish())
 }
 
 /// Text for a person, who hears of a failure where every verb tells it: on standard error.
@@ -215,22 +220,29 @@ impl Audience for WithoutFailure {
     }
 }
 
-fn run_for(
-    options: &ClientOptions,
-    stop: &Stop,
-    audience: &mut dyn Audience,
-) -> Result<(), PerfError> {
-    perf::client::run(options, stop, audience).map(|_| ())
-}
-
 /// The test's failure comes first; that it could not be written is one too.
-fn ended(outcome: Result<(), PerfError>, written: io::Result<Stdout>) -> anyhow::Result<Ending> {
+fn ended(outcome: anyhow::Result<()>, written: io::Result<Stdout>) -> anyhow::Result<Ending> {
     outcome?;
     written.context("writing the output")?;
     Ok(Ending::Fine)
 }
 
 impl Client {
+    fn run_for(
+        &self,
+        options: &ClientOptions,
+        stop: &Stop,
+        audience: &mut dyn Audience,
+    ) -> anyhow::Result<()> {
+        let Some(directory) = &self.output.report else {
+            perf::client::run(options, stop, audience)?;
+            return Ok(());
+        };
+        let mut report = report_audience(directory);
+        perf::client::run(options, stop, &mut report.beside(audience))?;
+        report.write()
+    }
+
     fn options(&self) -> Result<ClientOptions, PerfError> {
         let defaults = ClientOptions::default();
         let connection = &self.connection;
