@@ -426,13 +426,13 @@ fn clients_that_die_in_any_state_leave_the_server_serving() {
         drop(control);
         let (mut control, _) = server.offered(kind);
         control.send_state(State::TestStart).unwrap();
-        (&mut &*control.socket()).write_all(&[0x7f, 0xff, 0xff, 0xff, b'{']).unwrap();
+        control.socket().write_all(&[0x7f, 0xff, 0xff, 0xff, b'{']).unwrap();
         assert!(control.receive_state("").is_err() || control.receive_state("").is_err());
         let (mut control, _) = server.offered(kind);
         control.send_state(State::TestStart).unwrap();
         let nonsense: Value = serde_json::json!({"kind": 7, "request": -1, "seconds": "x"});
         let bytes = Message::encode(&nonsense).unwrap();
-        (&mut &*control.socket()).write_all(&bytes).unwrap();
+        control.socket().write_all(&bytes).unwrap();
         drop(control);
         // In the middle of a measurement.
         let (mut control, cookie) = server.offered(kind);

@@ -109,7 +109,7 @@ mod tests {
         columns.remark("! 1 is loud".to_owned());
         assert_eq!(
             columns.render(&Look::plain()),
-            "       latency    CPU\nsize   p50  p99  here\n   1  12.5  100     3\n! 1 is loud\n"
+            "       latency   CPU\nsize   p50  p99  here\n   1  12.5  100     3\n! 1 is loud\n"
         );
         let coloured = columns.render(&Look { colour: true, ..Look::plain() });
         assert!(coloured.contains("\x1b[1;31m! 1 is loud\x1b[0m\n"));

@@ -22,7 +22,7 @@ pub(super) fn answer(
     patience: Patience<'_>,
     arrivals: &Arrivals,
 ) {
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; PIECE.min(order.request as usize)];
     let mut count = 0;
     while !patience.is_over() {
         let socket = match listener.accept() {

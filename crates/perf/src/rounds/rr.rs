@@ -17,7 +17,7 @@ pub(super) fn answer(
     patience: Patience<'_>,
     arrivals: &Arrivals,
 ) {
-    let mut buffer = vec![0; PIECE];
+    let mut buffer = vec![0; PIECE.min(order.request as usize)];
     let mut count = 0;
     let mut transact = || {
         patience.receive(socket, order.request, &mut buffer)?;

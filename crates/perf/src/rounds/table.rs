@@ -125,3 +125,65 @@ fn figure(value: f64) -> String {
 }
 
 const NONE: &str = "-";
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Confidence, Kind, Latencies, Run, document};
+    use super::*;
+    use crate::event::CpuUse;
+    use std::time::Duration;
+
+    fn outcome(rates: &[f64]) -> RoundsOutcome {
+        let mut latencies = Latencies::default();
+        (1..=100).for_each(|micros| latencies.add(Duration::from_micros(micros)));
+        let used = CpuUse { user: 10.0, system: 40.0, cores: Vec::new() };
+        let cpu = Cpu { elapsed: Span::from_secs(1), used };
+        let run = |rate: &f64| Run {
+            rate: *rate,
+            elapsed: Span::from_secs(1),
+            count: *rate as u64,
+            bytes_sent: *rate as u64,
+            bytes_received: *rate as u64,
+            lost: 1,
+            late: 0,
+            latency: latencies.summary(),
+            client: cpu.clone(),
+            server: cpu.clone(),
+        };
+        let runs = rates.iter().map(run).collect();
+        let size = "1/128".parse().unwrap();
+        let asked = Some(Confidence::usual());
+        RoundsOutcome::of((Kind::UdpRr, size), (1, 1), (runs, &latencies), asked).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_sure_is_told_loudly_and_what_is_sure_is_not() {
+        let options = RoundsOptions {
+            confidence: Some(Confidence::usual()),
+            ..RoundsOptions::new("host", Kind::UdpRr)
+        };
+        let look = Look { colour: true, ..Look::plain() };
+        let sure = outcome(&[10_000.0, 10_010.0, 9_990.0]);
+        let text = table(&options, std::slice::from_ref(&sure), &look);
+        assert!(!text.contains("!!!") && text.contains("1/128"), "{text}");
+        assert!(text.contains("+-2.5 % at 99 %") && !text.contains('±'), "{text}");
+        let unsure = outcome(&[10_000.0, 20_000.0, 15_000.0]);
+        let text = table(&options, &[sure.clone(), unsure.clone()], &look);
+        assert!(text.contains("\x1b[1;31m!!! NOT SURE: 1/128 came to +-191 % at 99 %"), "{text}");
+
+        let told = document(&options, &[sure, unsure], None);
+        let results = told["results"].as_array().unwrap();
+        assert_eq!(results[0]["confidence"]["met"], true);
+        assert_eq!(results[1]["confidence"]["met"], false);
+        assert_eq!(results[1]["requests_s"]["mean"], 15_000.0);
+        assert_eq!(results[0]["latency_us"]["samples"], 100);
+        // 0.5 s of CPU for 10000 transactions.
+        assert_eq!(results[0]["cpu"]["client"]["demand_us"], 50.0);
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        let figures = [0.0, 0.1234, 1.234, 12.34, 123.4, 123_456.7].map(figure);
+        assert_eq!(figures, ["0.000", "0.123", "1.23", "12.3", "123", "123457"]);
+    }
+}
