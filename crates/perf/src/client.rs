@@ -16,6 +16,7 @@ use crate::options::{ClientOptions, Protocol, TestOptions};
 use crate::session::{Account, Halt, Session, Setup};
 use handshake::{Agreed, agree, expect, introduce, refusal, unexpected};
 use offer::Offer;
+use rustix::net::sockopt;
 use serde_json::Map;
 use socket2::SockRef;
 use std::net::SocketAddr;
@@ -98,6 +99,7 @@ impl<'a> Client<'a> {
             Err(_) => account.alone(),
         };
         ended.warnings.extend(agreed.warnings);
+        ended.warnings.extend(self.fragments(&agreed.test));
         if let Ok(results) = &outcome {
             ended.server_output = server_output(results);
         }
@@ -153,6 +155,23 @@ impl<'a> Client<'a> {
             test.block = self.mss.map(|mss| Bytes::new(u64::from(mss).min(MOST_DATAGRAM)));
         }
         test
+    }
+
+    /// The control connection takes the same path. What its kernel has learned of the MTU tells what
+    /// fits; a first hop's, until something on the way objects.
+    fn fragments(&self, test: &TestOptions) -> Option<String> {
+        let mtu = match self.remote {
+            SocketAddr::V4(_) => sockopt::ip_mtu(self.control.socket()),
+            SocketAddr::V6(_) => sockopt::ipv6_mtu(self.control.socket()),
+        };
+        let headers = if self.remote.is_ipv4() { 20 + 8 } else { 40 + 8 };
+        let fits = Bytes::new(u64::from(mtu.ok()?).saturating_sub(headers));
+        let block = Bytes::new(test.block_bytes() as u64);
+        if test.protocol != Protocol::Udp || block <= fits {
+            return None;
+        }
+        let fate = if test.dont_fragment { "do not go out" } else { "travel in fragments" };
+        Some(format!("datagrams of {block} {fate}: at most {fits} fit in a packet (--length)"))
     }
 
     fn setup(&self, test: &TestOptions) -> Setup {
