@@ -4,8 +4,11 @@
 
 use cc::Algorithm;
 use link::LinkConfig;
-use sim::{Dumbbell, End, FlowSpec, Outcome, World, WorldConfig};
-use units::{Bytes, Span, Time};
+use sim::{
+    Demand, Dumbbell, Ecn, End, FlowSpec, Opening, Outcome, Spacing, TcpConfig, World, WorldConfig,
+};
+use std::sync::Arc;
+use units::{Bytes, Rate, Share, Span, Time};
 
 fn seconds(seconds: u64) -> Time {
     Time::ZERO + Span::from_secs(seconds)
@@ -73,4 +76,126 @@ fn a_sized_flow_finishes_in_the_time_of_slow_start() {
     assert!(took > Span::from_millis(350) && took < Span::from_millis(353), "{took}");
     assert_eq!(outcome.flows[0].received, size);
     assert_eq!(outcome.packets.inside, 0);
+}
+
+/// M/D/1: Poisson arrivals and equal packets wait rho / (2 (1 - rho)) service times on average
+/// (Pollaczek and Khinchine).
+#[test]
+fn datagrams_by_chance_wait_as_in_m_d_1() {
+    let shape = pair("1gbit", Span::ZERO, "droptail:1000000p", "none");
+    for load in [0.3, 0.6, 0.8] {
+        let rate = Rate::from_bits_per_second((load * 1e9) as u64);
+        let (from, to) = (shape.senders[0], shape.receivers[0]);
+        let flow = FlowSpec::datagrams(from, to, rate, Bytes::new(1250), Spacing::Poisson);
+        let config = WorldConfig { until: seconds(4), ..WorldConfig::default() };
+        let outcome = World::new(&shape.topology, vec![flow], config).unwrap().run();
+        let expected = 10_000.0 * load / (2.0 * (1.0 - load));
+        let wait = outcome.links[0].sojourns.mean().nanos() as f64;
+        println!("load {load}: {wait:.0} ns, M/D/1 {expected:.0}");
+        assert!((wait / expected - 1.0).abs() < 0.05, "load {load}: {wait}, not {expected}");
+        assert!(outcome.packets.holds());
+    }
+}
+
+/// Half a round trip more than an upload: the request travels too.
+#[test]
+fn a_download_waits_for_its_request() {
+    let shape = pair("1gbit", Span::from_millis(100), "droptail:10MB", "none");
+    let took = |opening| {
+        let config = Arc::new(TcpConfig { opening, ..TcpConfig::default() });
+        let size = Bytes::new(1448 * 10);
+        let flow = FlowSpec::sized(shape.senders[0], shape.receivers[0], Algorithm::Reno, size);
+        let world = World::new(&shape.topology, vec![flow.with(config)], WorldConfig::default());
+        world.unwrap().run().flows[0].completion.unwrap().millis_f64().round()
+    };
+    assert_eq!(took(Opening::Established), 50.0);
+    assert_eq!(took(Opening::BySender), 150.0);
+    assert_eq!(took(Opening::ByReceiver), 200.0);
+}
+
+/// DCTCP keeps the queue at its threshold without losing anything once it has begun (RFC 8257).
+#[test]
+fn dctcp_holds_its_threshold() {
+    let shape = pair("1gbit", Span::from_micros(200), "red:limit=2000p,min=20p,step", "none");
+    let flows = (0..2)
+        .map(|_| FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Dctcp))
+        .collect();
+    let config =
+        WorldConfig { until: seconds(2), measure_from: seconds(1), ..WorldConfig::default() };
+    let outcome = World::new(&shape.topology, flows, config).unwrap().run();
+    let link = &outcome.links[0];
+    let packets = |share| link.occupancy.quantile(Share::new(share).unwrap()).count() / 1514;
+    assert!(link.marked.packets > 0 && outcome.packets.dropped == 0);
+    assert!(link.throughput > Rate::from_mbit(990), "{}", link.throughput);
+    assert!((5..45).contains(&packets(0.95)), "{}", packets(0.95));
+    assert!(outcome.jain() > 0.9, "{}", outcome.jain());
+}
+
+/// RFC 3168 with Reno: reductions without a single loss.
+#[test]
+fn classic_marks_replace_losses() {
+    let shape =
+        pair("50mbit", Span::from_millis(20), "red:limit=400p,min=30p,max=120p,gentle,ecn", "none");
+    let config = Arc::new(TcpConfig { ecn: Ecn::Classic, ..TcpConfig::default() });
+    let flow = FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Reno).with(config);
+    let world =
+        WorldConfig { until: seconds(20), measure_from: seconds(5), ..WorldConfig::default() };
+    let outcome = World::new(&shape.topology, vec![flow], world).unwrap().run();
+    let (flow, link) = (&outcome.flows[0], &outcome.links[0]);
+    assert!(link.marked.packets > 5 && link.dropped_measured == 0);
+    assert!(flow.recoveries > 5, "{}", flow.recoveries);
+    assert!(flow.goodput > Rate::from_mbit(35), "{}", flow.goodput);
+}
+
+/// Reordering by more than a few packets: RACK waits, what it repeats needlessly it takes back, and
+/// the flow stays near the link's rate.
+#[test]
+fn reordering_is_no_congestion() {
+    let there = LinkConfig {
+        rate: "20mbit".parse().unwrap(),
+        delay: Span::from_millis(10),
+        queue: "droptail:200KB".parse().unwrap(),
+        reorder: "2%,4ms".parse().unwrap(),
+        ..LinkConfig::default()
+    };
+    let back = LinkConfig { delay: Span::from_millis(10), ..LinkConfig::default() };
+    let shape = Dumbbell::new(&[LinkConfig::default()], &there, &back);
+    let outcome = bulk(&shape, Algorithm::Reno, 20, 5);
+    let flow = &outcome.flows[0];
+    assert!(flow.goodput > Rate::from_mbit(17), "{}", flow.goodput);
+    assert_eq!(flow.timeouts, 0);
+}
+
+/// An application that sends less than it may keeps the window from growing.
+#[test]
+fn an_idle_window_does_not_grow() {
+    let shape = pair("100mbit", Span::from_millis(20), "droptail:250KB", "none");
+    let demand = Demand::Pieces { size: Bytes::new(3000), every: Span::from_millis(10) };
+    let (from, to) = (shape.senders[0], shape.receivers[0]);
+    let flow = FlowSpec::tcp(from, to, Algorithm::Reno, demand, Arc::default()).traced();
+    let outcome = World::new(&shape.topology, vec![flow], WorldConfig::default()).unwrap().run();
+    let flow = &outcome.flows[0];
+    let last = flow.trace.as_ref().unwrap().points().last().copied().unwrap();
+    // In slow start up to twice what is in flight: nine segments, some of them small.
+    assert!(last.window <= Bytes::new(2 * 9 * 1448 + 3000), "{}", last.window);
+    let rate = flow.goodput.mbit_per_second();
+    assert!((2.3..2.5).contains(&rate), "{rate}");
+}
+
+/// Receive coalescing and a paced sender change how packets travel, not how much.
+#[test]
+fn coalescing_and_pacing_keep_the_rate() {
+    let shape = pair("1gbit", Span::from_millis(10), "droptail:2MB", "none");
+    let config =
+        TcpConfig { coalesce: Some(Span::from_micros(50)), paces: true, ..TcpConfig::default() };
+    let flow = FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Cubic);
+    let world =
+        WorldConfig { until: seconds(6), measure_from: seconds(3), ..WorldConfig::default() };
+    let plain = World::new(&shape.topology, vec![flow.clone()], world.clone()).unwrap().run();
+    let other =
+        World::new(&shape.topology, vec![flow.with(Arc::new(config))], world).unwrap().run();
+    assert!(other.flows[0].goodput > Rate::from_mbit(930), "{}", other.flows[0].goodput);
+    assert!(plain.flows[0].goodput > Rate::from_mbit(930), "{}", plain.flows[0].goodput);
+    let acks = |outcome: &Outcome| outcome.packets.sent - outcome.flows[0].packets_sent;
+    assert!(acks(&other) * 3 < acks(&plain) * 2, "{} {}", acks(&other), acks(&plain));
 }

@@ -63,7 +63,12 @@ fn transfers(there: &LinkConfig, back: &LinkConfig, tcp: TcpConfig, seed: u64) -
         Spacing::Poisson,
     );
     flows.push(noise.stopping(seconds(5)));
-    let config = WorldConfig { seed, until: seconds(20_000), ..WorldConfig::default() };
+    let config = WorldConfig {
+        seed,
+        until: seconds(20_000),
+        sample_every: Span::from_secs(1),
+        ..WorldConfig::default()
+    };
     World::new(&shape.topology, flows, config).unwrap().run()
 }
 
@@ -91,7 +96,7 @@ fn any_tcp() -> impl Strategy<Value = TcpConfig> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// However packets are lost, doubled, damaged and reordered, every flow arrives whole, and every
     /// packet is accounted for.
@@ -120,7 +125,7 @@ proptest! {
             .collect();
         let until = Time::ZERO + Span::from_millis(millis);
         let config =
-            WorldConfig { seed, until, max_events: 100_000, ..WorldConfig::default() };
+            WorldConfig { seed, until, max_events: 20_000, ..WorldConfig::default() };
         let outcome = World::new(&shape.topology, flows, config).unwrap().run();
         prop_assert!(outcome.packets.holds(), "{:?}", outcome.packets);
     }

@@ -10,6 +10,8 @@ mod receiver;
 mod recovery;
 mod rtt;
 mod scoreboard;
+#[cfg(test)]
+mod scripts;
 mod sender;
 mod window;
 

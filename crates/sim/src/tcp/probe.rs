@@ -20,8 +20,8 @@ struct Flying {
 }
 
 impl Probe {
-    /// 7.2: two round trips, and the receiver's delay if it may wait for a second segment; never
-    /// behind the retransmission timer.
+    /// 7.2: two round trips, and the receiver's delay if it may wait for a second segment; at the
+    /// latest when the retransmission timer would expire, in its stead.
     pub(crate) fn schedule(
         &mut self,
         now: Time,
@@ -39,10 +39,7 @@ impl Probe {
             Some(smoothed) => smoothed * 2 + GRANULARITY,
             None => config.rto_initial,
         };
-        let at = now + wait;
-        if at < timeout_at {
-            self.at = Some(at);
-        }
+        self.at = Some((now + wait).min(timeout_at));
     }
 
     pub(crate) fn sent(&mut self, end: u64, repeats: bool) {

@@ -25,7 +25,8 @@ impl Reduction {
         let allowed = if pipe > self.threshold {
             let share = u128::from(self.delivered) * u128::from(self.threshold);
             let share = share.div_ceil(u128::from(self.flight)) as u64;
-            share.saturating_sub(self.sent)
+            // Whole segments, as Linux counts.
+            share.saturating_sub(self.sent).div_ceil(mss) * mss
         } else {
             let conserved = self.delivered.saturating_sub(self.sent).max(delivered);
             let bound = conserved + if clean { mss } else { 0 };

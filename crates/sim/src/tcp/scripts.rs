@@ -1,0 +1,261 @@
+//! Senders against scripts of acknowledgements, in the manner of packetdrill.
+
+use super::{Identity, Sender};
+use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::{Opening, TcpConfig};
+use cc::Algorithm;
+use std::sync::Arc;
+use units::{Bytes, Span, Time};
+
+/// A connection of 1000-byte segments and a round trip of 100 ms, with Reno.
+struct Script {
+    sender: Sender,
+    now: Time,
+    out: Vec<Packet>,
+}
+
+impl Script {
+    fn new(config: TcpConfig) -> Self {
+        let config = Arc::new(TcpConfig { mss: Bytes::new(1000), ..config });
+        let identity = Identity { flow: 0, route: 0, algorithm: Algorithm::Reno, seed: 1 };
+        let mut script =
+            Self { sender: Sender::new(config, identity), now: Time::ZERO, out: Vec::new() };
+        script.sender.open(script.now, &mut script.out);
+        assert_eq!(script.out.pop().map(|packet| packet.kind), Some(Kind::Syn));
+        script.after(100);
+        let mut answer = script.answer(0, Time::ZERO, &[]);
+        answer.kind = Kind::SynAck;
+        script.sender.on_packet(script.now, &answer, &mut script.out);
+        script
+    }
+
+    fn after(&mut self, millis: u64) -> &mut Self {
+        self.now += Span::from_millis(millis);
+        self
+    }
+
+    /// Writes segments; the numbers of those that leave.
+    fn write(&mut self, segments: u64) -> Vec<u64> {
+        self.sender.write(self.now, segments * 1000, &mut self.out);
+        self.left()
+    }
+
+    /// Segments up to `number` arrived, and those of the ranges.
+    fn ack(&mut self, number: u64, ranges: &[(u64, u64)]) -> Vec<u64> {
+        self.ack_echoing(number, self.now - Span::from_millis(100), ranges)
+    }
+
+    fn ack_echoing(&mut self, number: u64, echo: Time, ranges: &[(u64, u64)]) -> Vec<u64> {
+        let packet = self.answer(number, echo, ranges);
+        self.sender.on_packet(self.now, &packet, &mut self.out);
+        self.left()
+    }
+
+    fn answer(&self, number: u64, stamp: Time, ranges: &[(u64, u64)]) -> Packet {
+        let mut sacks = Sacks::default();
+        for (start, end) in ranges {
+            sacks.push(number * 1000, start * 1000, end * 1000);
+        }
+        Packet {
+            flow: 0,
+            route: 0,
+            size: 66,
+            length: 1 << 20,
+            sequence: number * 1000,
+            stamp,
+            sacks,
+            kind: Kind::Ack,
+            flags: Flags::default(),
+        }
+    }
+
+    /// Lets the time come to the next timer: how long that took in milliseconds, and what left.
+    fn timer(&mut self) -> (u64, Vec<u64>) {
+        let at = self.sender.timer();
+        let waited = at.since(self.now).nanos() / 1_000_000;
+        self.now = at;
+        self.sender.on_timer(self.now, &mut self.out);
+        (waited, self.left())
+    }
+
+    fn left(&mut self) -> Vec<u64> {
+        self.out.drain(..).map(|packet| packet.sequence / 1000).collect()
+    }
+
+    fn window(&self) -> u64 {
+        self.sender.window() / 1000
+    }
+}
+
+/// RFC 6928, and slow start: two for each acknowledged.
+#[test]
+fn ten_leave_at_first() {
+    let mut script = Script::new(TcpConfig::default());
+    assert_eq!(script.write(100), (0..10).collect::<Vec<_>>());
+    assert_eq!(script.after(100).ack(2, &[]), [10, 11, 12, 13]);
+    assert_eq!(script.ack(3, &[]), [14, 15]);
+}
+
+/// RFC 8985 without reordering: three SACKs beyond a hole mean that it is lost, and it is repeated
+/// at once. RFC 6937 then sends one for every two that arrive.
+#[test]
+fn three_sacks_mean_a_loss() {
+    let mut script = Script::new(TcpConfig::default());
+    script.write(10);
+    script.write(100);
+    assert_eq!(script.after(100).ack(0, &[(1, 2)]).first(), Some(&10));
+    assert_eq!(script.ack(0, &[(1, 3)]).first(), Some(&12));
+    assert_eq!(script.ack(0, &[(1, 4)]), [0]);
+    assert_eq!(script.sender.counts().recoveries, 1);
+    let mut sent = 0;
+    for end in 5..=10 {
+        sent += script.ack(0, &[(1, end)]).len();
+    }
+    assert!((2..=4).contains(&sent), "{sent}");
+    // The hole is filled a round trip later: the window is half of what was in flight.
+    script.after(100).ack(14, &[]);
+    assert_eq!(script.window(), 6);
+}
+
+/// Two SACKs are not enough; a quarter of a round trip later the timer says so (6.2, step 5).
+#[test]
+fn fewer_sacks_wait_for_the_reordering_window() {
+    let mut script = Script::new(TcpConfig::default());
+    script.write(4);
+    assert_eq!(script.after(100).ack(0, &[(2, 4)]), [0; 0]);
+    let (waited, sent) = script.timer();
+    // Both are lost; proportional rate reduction lets one go for now.
+    assert_eq!((waited, sent), (25, vec![0]));
+    assert_eq!(script.after(100).ack(1, &[(2, 4)]), [1]);
+}
+
+/// A retransmission that is lost is found by what was sent after it and arrived.
+#[test]
+fn a_lost_retransmission_is_sent_again() {
+    let mut script = Script::new(TcpConfig::default());
+    script.write(100);
+    assert_eq!(script.after(100).ack(0, &[(1, 10)]).first(), Some(&0));
+    // New data follows the retransmission.
+    let new: Vec<u64> = (0..3).flat_map(|_| script.after(1).ack(0, &[(1, 10)])).collect();
+    assert!(new.iter().all(|number| *number >= 10));
+    let again = script.after(130).ack(0, &[(1, 12)]);
+    assert_eq!(again.first(), Some(&0), "{again:?}");
+    assert_eq!(script.sender.counts().timeouts, 0);
+}
+
+/// RFC 8985, 7: two round trips after the last segment it is sent once more, and if that shows it had
+/// been lost, the window shrinks.
+#[test]
+fn a_probe_repairs_the_tail() {
+    let mut script = Script::new(TcpConfig::default());
+    script.write(5);
+    script.after(100).ack(4, &[]);
+    let window = script.window();
+    let (waited, sent) = script.timer();
+    // One segment may wait for the receiver's delayed acknowledgement.
+    assert_eq!((waited / 10, sent), (30, vec![4]));
+    assert_eq!(script.sender.counts().probes, 1);
+    script.after(100).ack(5, &[]);
+    script.write(1);
+    script.after(100).ack(6, &[]);
+    assert!(script.window() < window, "{} {window}", script.window());
+    assert_eq!(script.sender.counts().timeouts, 0);
+}
+
+/// A needless probe is answered by a DSACK, and nothing shrinks.
+#[test]
+fn a_needless_probe_costs_nothing() {
+    let mut script = Script::new(TcpConfig::default());
+    script.write(5);
+    script.after(100).ack(4, &[]);
+    let window = script.window();
+    script.timer();
+    script.after(10).ack(5, &[]);
+    script.after(90).ack(5, &[(4, 5)]);
+    script.write(1);
+    script.after(100).ack(6, &[]);
+    assert!(script.window() >= window);
+    assert_eq!(script.sender.counts().recoveries, 0);
+}
+
+/// RFC 6298: each timeout in a row waits twice as long; only the first segment is sent again.
+#[test]
+fn timeouts_back_off() {
+    let mut script = Script::new(TcpConfig { tail_loss_probe: false, ..TcpConfig::default() });
+    script.write(10);
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let (waited, sent) = script.timer();
+        assert_eq!(sent, [0]);
+        waits.push(waited);
+    }
+    // 100 ms and at least 200 ms of variation.
+    assert_eq!(waits, [300, 600, 1200, 2400]);
+    assert_eq!(script.window(), 1);
+    // Then slow start repairs the rest.
+    assert_eq!(script.after(100).ack(1, &[]), [1, 2]);
+    assert_eq!(script.after(100).ack(3, &[]), [3, 4, 5, 6]);
+}
+
+/// Eifel (RFC 3522): the acknowledgement after a timeout echoes the first transmission, so that
+/// nothing was lost, and the window is what it was.
+#[test]
+fn a_needless_timeout_is_taken_back() {
+    let mut script = Script::new(TcpConfig { tail_loss_probe: false, ..TcpConfig::default() });
+    script.write(10);
+    let sent_at = script.now;
+    assert_eq!(script.timer().1, [0]);
+    assert_eq!(script.window(), 1);
+    script.after(20);
+    assert_eq!(script.ack_echoing(2, sent_at, &[]), [0; 0]);
+    assert_eq!(script.sender.counts().undone, 1);
+    assert!(script.window() >= 10, "{}", script.window());
+}
+
+/// DSACKs for every retransmission tell the same (RFC 3708), and RACK waits longer from then on.
+#[test]
+fn dsacks_take_a_recovery_back() {
+    let mut script = Script::new(TcpConfig::default());
+    script.write(100);
+    script.after(100).ack(0, &[(1, 5)]);
+    assert_eq!(script.sender.counts().recoveries, 1);
+    let before = 10;
+    assert!(script.after(5).ack(5, &[]).iter().all(|number| *number > 9));
+    script.after(95).ack(6, &[(0, 1)]);
+    assert_eq!(script.sender.counts().undone, 1);
+    assert!(script.window() >= before, "{}", script.window());
+}
+
+/// The receiver's window bounds what is sent.
+#[test]
+fn nothing_leaves_beyond_the_offered_window() {
+    let mut script = Script::new(TcpConfig::default());
+    script.sender.write(script.now, 0, &mut script.out);
+    let mut packet = script.answer(0, script.now, &[]);
+    packet.length = 1 << 20;
+    script.sender.on_packet(script.now, &packet, &mut script.out);
+    let mut most = script.write(5000).last().copied();
+    for number in 1..3000 {
+        let sent = script.after(1).ack(number, &[]);
+        most = sent.last().copied().or(most);
+        assert!(most.is_none_or(|most| most < number + 1049), "{most:?} {number}");
+    }
+}
+
+/// A SYN that gets no answer is repeated after 1, 2, 4 seconds.
+#[test]
+fn syns_are_repeated() {
+    let config = Arc::new(TcpConfig { opening: Opening::BySender, ..TcpConfig::default() });
+    let identity = Identity { flow: 0, route: 0, algorithm: Algorithm::Reno, seed: 1 };
+    let mut sender = Sender::new(config, identity);
+    let mut out = Vec::new();
+    sender.open(Time::ZERO, &mut out);
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let at = sender.timer();
+        sender.on_timer(at, &mut out);
+        times.push(at.nanos() / 1_000_000_000);
+    }
+    assert_eq!(times, [1, 3, 7]);
+    assert!(out.len() == 4 && out.iter().all(|packet| packet.kind == Kind::Syn));
+}
