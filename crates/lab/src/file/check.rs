@@ -386,7 +386,7 @@ impl LabFile {
     fn check_omit(&self, omit: Option<&Spanned<Span>>) -> Result<(), FileError> {
         match omit {
             Some(omit) if *omit.get_ref() > LONGEST_OMISSION => {
-                self.refuse(omit.span(), "`omit` is at most 600s")
+                self.refuse(omit.span(), "`omit` is at most 60s")
             }
             _ => Ok(()),
         }
@@ -440,7 +440,7 @@ impl LabFile {
 const MOST_PLACES: usize = 10_000;
 /// iperf3 takes no longer ones, and perf agrees (MAX_TIME and MAX_OMIT_TIME of its iperf.h).
 const LONGEST_TURN: Span = Span::from_secs(86_400);
-const LONGEST_OMISSION: Span = Span::from_secs(600);
+const LONGEST_OMISSION: Span = Span::from_secs(60);
 /// What the workloads of a lab measure.
 pub(crate) const METRICS: &[&str] = &[
     "goodput_mbit_s",
