@@ -24,6 +24,11 @@ impl<W: Write> JsonStream<W> {
         self
     }
 
+    /// Nobody reads any more: a test called off for it did not fail.
+    pub fn is_abandoned(&self) -> bool {
+        self.sink.is_abandoned()
+    }
+
     /// What was written to; an error unless the reader was content to go.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()

@@ -32,6 +32,11 @@ impl<W: Write> Sink<W> {
         }
     }
 
+    /// The reader has gone.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// What kept from writing, but for a reader that has gone.
     pub(super) fn finish(self) -> io::Result<W> {
         match self.trouble {
@@ -65,7 +70,7 @@ mod tests {
         sink.stops(stop.clone());
         sink.write("one\n");
         sink.write("two\n");
-        assert!(stop.is_called());
+        assert!(stop.is_called() && sink.is_abandoned());
         assert_eq!(sink.finish().unwrap().1, 1);
     }
 

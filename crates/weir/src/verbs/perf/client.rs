@@ -197,15 +197,18 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     let out = io::stdout();
     if arguments.output.json {
         let mut json = Json::new(out).stopping(stop.clone());
-        return ended(arguments.run_for(&options, &stop, &mut json), json.finish());
+        let outcome = arguments.run_for(&options, &stop, &mut json);
+        return ended(outcome, json.is_abandoned(), json.finish());
     }
     if arguments.output.json_stream {
         let mut lines = JsonStream::new(out).stopping(stop.clone());
-        return ended(arguments.run_for(&options, &stop, &mut lines), lines.finish());
+        let outcome = arguments.run_for(&options, &stop, &mut lines);
+        return ended(outcome, lines.is_abandoned(), lines.finish());
     }
     let text = Text::new(out, arguments.output.look()).stopping(stop.clone());
     let mut text = WithoutFailure(text);
-    ended(arguments.run_for(&options, &stop, &mut text), text.0.finish())
+    let outcome = arguments.run_for(&options, &stop, &mut text);
+    ended(outcome, text.0.is_abandoned(), text.0.finish())
 }
 
 /// Text for a person, who hears of a failure where every verb tells it: on standard error.
@@ -220,9 +223,20 @@ impl Audience for WithoutFailure {
     }
 }
 
-/// The test's failure comes first; that it could not be written is one too.
-fn ended(outcome: anyhow::Result<()>, written: io::Result<Stdout>) -> anyhow::Result<Ending> {
-    outcome?;
+/// The test's failure comes first; that it could not be written is one too. That a reader had seen
+/// enough (`weir perf client HOST --json-stream | head`) is none.
+fn ended(
+    outcome: anyhow::Result<()>,
+    abandoned: bool,
+    written: io::Result<Stdout>,
+) -> anyhow::Result<Ending> {
+    let called_off = |error: &anyhow::Error| {
+        matches!(error.downcast_ref::<PerfError>(), Some(PerfError::Interrupted))
+    };
+    match outcome {
+        Err(error) if abandoned && called_off(&error) => return Ok(Ending::Fine),
+        outcome => outcome?,
+    }
     written.context("writing the output")?;
     Ok(Ending::Fine)
 }
