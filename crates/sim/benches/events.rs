@@ -6,9 +6,10 @@
 use cc::Algorithm;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use link::LinkConfig;
-use sim::{Dumbbell, FlowSpec, World, WorldConfig};
+use sim::{Demand, Dumbbell, FlowSpec, World, WorldConfig};
 use std::hint::black_box;
-use units::{Rate, Span, Time};
+use std::sync::Arc;
+use units::{Bytes, Rate, Span, Time};
 
 /// `flows` over a bottleneck that gives each 10 Mbit/s (a single one 1 Gbit/s), 20 ms apart.
 fn world(flows: usize, until: Span) -> World {
@@ -31,7 +32,37 @@ fn world(flows: usize, until: Span) -> World {
     World::new(&shape.topology, specs, config).unwrap()
 }
 
+/// What a flow takes that is connected and has nothing to send, links and all.
+fn memory() {
+    let flows = 100_000;
+    let demand = Demand::Pieces { size: Bytes::new(20_000), every: Span::from_secs(1000) };
+    let wire = LinkConfig { delay: Span::from_millis(5), ..LinkConfig::default() };
+    let shape = Dumbbell::new(std::slice::from_ref(&wire), &wire, &wire);
+    let (from, to) = (shape.senders[0], shape.receivers[0]);
+    let hosts = Arc::default();
+    let specs: Vec<_> = (0..flows)
+        .map(|index| {
+            let start = Time::ZERO + Span::from_millis(index as u64);
+            let flow = FlowSpec::tcp(from, to, Algorithm::Reno, demand, Arc::clone(&hosts));
+            flow.starting(start)
+        })
+        .collect();
+    let given = specs.len() * size_of::<FlowSpec>();
+    let before = resident();
+    let config = WorldConfig { until: Time::ZERO + Span::from_secs(900), ..WorldConfig::default() };
+    let mut world = World::new(&shape.topology, specs, config).unwrap();
+    let end = world.run_until(Time::ZERO + Span::from_secs(800));
+    let bytes = (resident() - before + given) / flows;
+    println!("{bytes} bytes for each of {flows} idle flows, {} events, {end:?}", world.events());
+}
+
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
 fn events(criterion: &mut Criterion) {
+    memory();
     let mut group = criterion.benchmark_group("events");
     group.sample_size(10);
     for (flows, until) in

@@ -42,7 +42,7 @@ impl Arrivals {
         loop {
             at = match &self.times {
                 Times::Poisson(mean) => at + exponential(&mut times, (*mean).max(SHORTEST)),
-                Times::Every(span) if flows.is_empty() => at + *span * 0,
+                Times::Every(_) if flows.is_empty() => at,
                 Times::Every(span) => at + (*span).max(SHORTEST),
                 Times::At(times) => match times.get(flows.len()) {
                     Some(after) => self.from + *after,

@@ -134,3 +134,22 @@ fn rate_of(bytes: u64, time: Span) -> Rate {
     let per_second = bits.checked_div(u128::from(time.nanos())).unwrap_or(0);
     Rate::from_bits_per_second(per_second.min(u128::from(u64::MAX)) as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Besides the algorithm's state, 2 KB must do for an idle flow.
+    #[test]
+    fn a_flow_is_small() {
+        let bytes = size_of::<Connection>() + size_of::<Record>() + size_of::<FlowSpec>();
+        println!(
+            "{} + {} + {}",
+            size_of::<Connection>(),
+            size_of::<Record>(),
+            size_of::<FlowSpec>()
+        );
+        println!("sender {} receiver {}", size_of::<Sender>(), size_of::<Receiver>());
+        assert!(bytes < 1700, "{bytes}");
+    }
+}

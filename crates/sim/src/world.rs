@@ -54,6 +54,9 @@ pub struct World {
     now: Time,
     events: u64,
     wheel: Wheel<Event>,
+    /// Taken from the wheel before its time had come.
+    next: Option<(Time, Event)>,
+    end: Option<End>,
     routes: Routes,
     /// Where each flow's ways begin, there and back.
     ways: Vec<(u32, u32)>,
@@ -118,6 +121,8 @@ impl World {
             now: Time::ZERO,
             events: 0,
             wheel,
+            next: None,
+            end: None,
             routes,
             ways,
             awaited: vec![Time::NEVER; lines.len()],
@@ -137,7 +142,7 @@ impl World {
 
     /// Lets everything happen.
     pub fn run(mut self) -> Outcome {
-        let end = self.advance();
+        let end = self.run_until(self.config.until).unwrap_or(End::TimeUp);
         self.now = match end {
             End::TimeUp | End::Unfinished { .. } => self.config.until,
             _ => self.now,
@@ -145,25 +150,45 @@ impl World {
         self.outcome(end)
     }
 
-    fn advance(&mut self) -> End {
-        while let Some((at, event)) = self.wheel.pop() {
-            if at > self.config.until {
-                return match self.unfinished {
+    /// Lets everything happen up to `until`; the end of the world if it came to that. It may go on
+    /// from there.
+    pub fn run_until(&mut self, until: Time) -> Option<End> {
+        if self.end.is_none() {
+            self.end = self.advance(until.min(self.config.until));
+        }
+        self.end
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    fn advance(&mut self, until: Time) -> Option<End> {
+        loop {
+            let next = match self.next.take() {
+                Some(next) => Some(next),
+                None => self.wheel.pop(),
+            };
+            let Some((at, event)) = next else { break };
+            if at > until {
+                self.next = Some((at, event));
+                return (until == self.config.until).then_some(match self.unfinished {
                     0 if self.active == 0 => End::Finished,
                     0 => End::TimeUp,
                     flows => End::Unfinished { flows },
-                };
+                });
             }
             if self.events >= self.config.max_events {
-                return End::EventBudget;
+                return Some(End::EventBudget);
             }
             self.now = at;
             self.happen(event);
         }
-        match self.unfinished {
+        Some(match self.unfinished {
             0 => End::Finished,
             flows => End::Stalled { flows },
-        }
+        })
     }
 
     #[inline]

@@ -234,7 +234,7 @@ fn a_parking_lot_favours_the_short_ways() {
 fn every_world_ends() {
     let dead = LinkConfig { loss: "100%".parse().unwrap(), ..LinkConfig::default() };
     let live = LinkConfig::default();
-    let shape = Dumbbell::new(&[live.clone()], &dead, &live);
+    let shape = Dumbbell::new(std::slice::from_ref(&live), &dead, &live);
     let flow =
         FlowSpec::sized(shape.senders[0], shape.receivers[0], Algorithm::Reno, Bytes::new(1));
     let world = |config| World::new(&shape.topology, vec![flow.clone()], config).unwrap().run();

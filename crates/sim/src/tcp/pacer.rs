@@ -13,7 +13,7 @@ impl Pacer {
     pub(crate) fn burst(rate: Rate, min_rtt: Option<Span>, mss: u64, config: &TcpConfig) -> u64 {
         let most = config.burst_max.count();
         let mut bytes = rate.bytes_in(config.burst_time).count();
-        if let Some(doublings) = min_rtt.map(|rtt| rtt.nanos() / 1000 >> 9).filter(|d| *d < 32) {
+        if let Some(doublings) = min_rtt.map(|rtt| (rtt.nanos() / 1000) >> 9).filter(|d| *d < 32) {
             bytes += most >> doublings;
         }
         let segments = (bytes.min(most) / mss).max(u64::from(config.burst_segments));
