@@ -134,6 +134,8 @@ struct Reception<'scope, 'env, A> {
 enum Outcome {
     Completed,
     Failed,
+    /// It was told to try again later.
+    Busy,
     /// It never said what it wants.
     Nothing,
 }
@@ -168,13 +170,13 @@ where
 
     fn receive(&mut self, named: Named) {
         let Named { cookie, socket, from, .. } = named;
-        let most = if self.house.options.one_off { 1 } else { self.house.options.limits.sessions };
-        if self.guests.count() >= most {
-            self.turn_away(socket, from, "as many tests as may run at once are running");
+        if self.guests.tests() >= self.house.most_tests() {
+            self.turn_away(socket, from, visit::FULL);
             return;
         }
         let Ok(local) = socket.local_addr() else { return };
-        let seat = self.guests.seat(cookie, from, local);
+        let most_silent = self.house.options.limits.unnamed;
+        let seat = self.guests.seat(cookie, &socket, (from, local), most_silent);
         let client = Client { number: seat.number(), address: plain(from) };
         let (house, audience_for, ended) = (self.house, self.audience_for, self.ended.0.clone());
         // A second handle, in case there is no thread to be had.
@@ -210,7 +212,7 @@ where
         let mut tests = false;
         while let Ok(outcome) = self.ended.1.try_recv() {
             self.summary.note(outcome);
-            tests |= outcome != Outcome::Nothing;
+            tests |= matches!(outcome, Outcome::Completed | Outcome::Failed);
         }
         tests
     }
@@ -231,6 +233,7 @@ impl Summary {
         match outcome {
             Outcome::Completed => self.completed += 1,
             Outcome::Failed => self.failed += 1,
+            Outcome::Busy => self.busy += 1,
             Outcome::Nothing => self.dismissed += 1,
         }
     }

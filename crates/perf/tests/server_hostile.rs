@@ -35,7 +35,7 @@ fn what_is_no_iperf3_is_shown_the_door() {
 
 #[test]
 fn silence_ends_a_session_in_every_state() {
-    for step in Step::ALL {
+    in_every_state(|step| {
         let house = House::open(quick());
         let mut raw = Raw::connect(&house);
         step.go_to(&mut raw, &house);
@@ -55,12 +55,12 @@ fn silence_ends_a_session_in_every_state() {
         }
         house.assert_serves();
         house.assert_one_failure(step != Step::Connected, &format!("{step:?}"));
-    }
+    });
 }
 
 #[test]
 fn death_ends_a_session_in_every_state() {
-    for step in Step::ALL {
+    in_every_state(|step| {
         let house = House::open(Limits { sessions: 1, ..patient() });
         let mut raw = Raw::connect(&house);
         step.go_to(&mut raw, &house);
@@ -70,7 +70,7 @@ fn death_ends_a_session_in_every_state() {
         // After the results there is nothing left to miss.
         let fails = !matches!(step, Step::Connected | Step::Displayed);
         house.assert_one_failure(fails, &format!("{step:?}"));
-    }
+    });
 }
 
 #[test]
@@ -192,6 +192,24 @@ fn one_test_too_many_is_told_to_come_again() {
     drop(second);
     house.assert_serves();
     assert!(house.close().busy >= 1);
+}
+
+#[test]
+fn names_alone_take_nobodys_place() {
+    let house = House::open(Limits { sessions: 1, unnamed: 20, ..patient() });
+    let mut named: Vec<Raw> = (0..60)
+        .map(|_| {
+            let mut raw = Raw::connect(&house);
+            raw.name();
+            raw
+        })
+        .collect();
+    house.assert_serves();
+    // All but the newest were shown out.
+    assert!(hostile::rest(&mut named[0].control).is_empty());
+    drop(named);
+    let summary = house.close();
+    assert_eq!((summary.completed, summary.failed), (1, 0));
 }
 
 #[test]
@@ -343,6 +361,15 @@ fn a_port_that_is_taken_is_said_to_be() {
     let bind = Some("192.0.2.77".parse().unwrap());
     let error = Server::bind(&ServerOptions { bind, ..TEST() }).unwrap_err().to_string();
     assert!(error.contains("192.0.2.77 is no address of this machine"), "{error}");
+}
+
+fn in_every_state(check: impl Fn(Step) + Sync) {
+    std::thread::scope(|scope| {
+        for step in Step::ALL {
+            let check = &check;
+            scope.spawn(move || check(step));
+        }
+    });
 }
 
 /// How far a client goes before it falls silent or dies.

@@ -1,7 +1,7 @@
 use crate::control::Cookie;
 use crate::observe::echo::Token;
 use std::collections::{HashMap, VecDeque};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,20 +41,25 @@ pub(super) enum Placement {
 }
 
 impl Guests {
-    pub(super) fn count(&self) -> usize {
-        self.table().guests.len()
+    /// Those whose tests are running or about to.
+    pub(super) fn tests(&self) -> usize {
+        self.table().tests()
     }
 
-    /// `local` is the address the client reached.
+    /// `local` is the address the client reached. A client that has a seat and does not say what it wants
+    /// takes nobody's place: of more than `most_silent` of them the oldest is shown out.
     pub(super) fn seat(
         self: &Arc<Self>,
         cookie: Cookie,
-        peer: SocketAddr,
-        local: SocketAddr,
+        socket: &TcpStream,
+        (peer, local): (SocketAddr, SocketAddr),
+        most_silent: usize,
     ) -> Seat {
         let (bring, arrivals) = mpsc::channel();
         let peer = peer.ip().to_canonical();
+        let silent = socket.try_clone().ok();
         let mut table = self.table();
+        table.show_out(most_silent);
         table.last += 1;
         let number = table.last;
         let guest = Guest {
@@ -65,6 +70,7 @@ impl Guests {
             wants: Wants::Nothing,
             token: None,
             memory: 0,
+            silent,
             bring,
         };
         table.guests.push(guest);
@@ -137,6 +143,19 @@ impl Guests {
 impl Seat {
     pub(super) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The client has said what it wants: from now on this is one of the tests, if there are fewer than
+    /// `most`.
+    pub(super) fn begin_test(&self, most: usize) -> bool {
+        let mut table = self.guests.table();
+        if table.tests() >= most {
+            return false;
+        }
+        if let Some(guest) = table.guests.iter_mut().find(|guest| guest.number == self.number) {
+            guest.silent = None;
+        }
+        true
     }
 
     pub(super) fn want_connections(&self, count: usize) {
@@ -246,6 +265,19 @@ struct Table {
 }
 
 impl Table {
+    fn tests(&self) -> usize {
+        self.guests.iter().filter(|guest| guest.silent.is_none()).count()
+    }
+
+    /// Makes room for one more silent guest. Its session finds its connection closed.
+    fn show_out(&self, most: usize) {
+        let silent: Vec<_> = self.guests.iter().filter_map(|guest| guest.silent.as_ref()).collect();
+        let over = (silent.len() + 1).saturating_sub(most.max(1));
+        for socket in silent.into_iter().take(over) {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
     fn is_first(&self, seat: &Seat) -> bool {
         self.turns.get(&seat.peer).and_then(VecDeque::front) == Some(&seat.number)
     }
@@ -269,6 +301,8 @@ struct Guest {
     wants: Wants,
     token: Option<Token>,
     memory: u64,
+    /// The connection of a client that has not said what it wants.
+    silent: Option<TcpStream>,
     bring: Sender<Arrival>,
 }
 
@@ -293,6 +327,7 @@ const MOST_MEMORY: u64 = 1 << 30;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::net::TcpListener;
 
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -308,7 +343,10 @@ mod tests {
 
     fn seat(guests: &Arc<Guests>, peer: &str) -> (Seat, Cookie) {
         let cookie = Cookie::random();
-        (guests.seat(cookie, address(peer), address("127.0.0.1:5201")), cookie)
+        let ends = (address(peer), address("127.0.0.1:5201"));
+        let seat = guests.seat(cookie, &connection(), ends, 8);
+        assert!(seat.begin_test(8));
+        (seat, cookie)
     }
 
     #[test]
@@ -323,7 +361,32 @@ mod tests {
         assert!(matches!(seat.next(PATIENCE), Some(Arrival::Connection { order: 2, .. })));
         drop(seat);
         assert!(matches!(place(4), Err(Placement::New)));
-        assert_eq!(guests.count(), 0);
+        assert_eq!(guests.tests(), 0);
+    }
+
+    #[test]
+    fn whoever_does_not_say_what_it_wants_takes_nobodys_place() {
+        let guests = Arc::new(Guests::default());
+        let ends = (address("127.0.0.1:1000"), address("127.0.0.1:5201"));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let clients: Vec<_> =
+            (0..3).map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap()).collect();
+        let connections: Vec<_> = (0..3).map(|_| listener.accept().unwrap().0).collect();
+        let seats: Vec<_> = connections
+            .iter()
+            .map(|socket| guests.seat(Cookie::random(), socket, ends, 2))
+            .collect();
+        assert_eq!(guests.tests(), 0);
+        // The oldest of three was shown out.
+        let is_closed = |socket: &TcpStream| {
+            socket.set_nonblocking(true).unwrap();
+            matches!((&mut &*socket).read(&mut [0]), Ok(0))
+        };
+        assert!(is_closed(&connections[0]));
+        assert!(!is_closed(&connections[1]) && !is_closed(&connections[2]));
+        drop(clients);
+        assert!(seats[1].begin_test(1));
+        assert!(!seats[2].begin_test(1));
     }
 
     #[test]

@@ -64,6 +64,9 @@ pub(super) fn datagram_socket(
 ) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     prepare(&socket, address, options)?;
+    // A client says hello once: it must not be lost among what others send. More than the kernel's
+    // limit is cut to it.
+    let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
     socket.bind(&address.into())?;
     Ok(socket.into())
 }
@@ -132,3 +135,4 @@ fn advice(error: io::Error, address: SocketAddr, options: &ServerOptions) -> Per
 /// What the kernel holds until the server takes it; somaxconn may lower it.
 const BACKLOG: i32 = 1024;
 const TRIES: u32 = 16;
+const RECEIVE_BUFFER: usize = 1 << 20;

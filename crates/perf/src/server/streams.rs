@@ -148,8 +148,8 @@ impl Opening<'_> {
                 SocketError::Congestion(_) => CONGESTION,
                 _ => INIT_STREAM,
             };
-            let reason = error.to_string();
-            Refusal::new(code, PerfError::Denied { peer: "this server".to_owned(), reason })
+            let peer = self.control.peer();
+            Refusal::new(code, PerfError::Usage(format!("{peer} was refused: {error}")))
         })
     }
 

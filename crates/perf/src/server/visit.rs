@@ -13,7 +13,7 @@ use crate::options::{Amount, ServerOptions, TestOptions};
 use crate::output::{Document, Look, Text};
 use crate::rounds::{self, wire::Ask};
 use crate::session::{Account, Halt, Session, Setup};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, SystemTime};
@@ -39,6 +39,12 @@ pub(super) struct Visit<'a> {
     has_asked: bool,
 }
 
+impl House<'_> {
+    pub(super) fn most_tests(&self) -> usize {
+        if self.options.one_off { 1 } else { self.options.limits.sessions }
+    }
+}
+
 impl<'a> Visit<'a> {
     pub(super) fn new(house: House<'a>, seat: Seat, cookie: Cookie, client: Client) -> Self {
         Self { house, seat, cookie, client, has_asked: false }
@@ -53,6 +59,7 @@ impl<'a> Visit<'a> {
         let peer = self.client.address.to_string();
         let served = match Control::new(socket, peer, patience, stop) {
             Ok(mut control) => {
+                keep_alive(&control, patience);
                 let served = self.serve(&mut control, &mut *audience);
                 if let Err(refusal) = &served {
                     take_leave(&mut control, refusal.told);
@@ -63,10 +70,14 @@ impl<'a> Visit<'a> {
         };
         match served {
             Ok(()) => Outcome::Completed,
-            Err(Refusal { error, .. }) => {
+            Err(Refusal { error, told }) => {
                 tracing::info!("client {}: {error}", self.client.number);
                 audience.event(&Event::Failed(&error));
-                if self.has_asked { Outcome::Failed } else { Outcome::Nothing }
+                match told {
+                    Told::Busy => Outcome::Busy,
+                    _ if self.has_asked => Outcome::Failed,
+                    _ => Outcome::Nothing,
+                }
             }
         }
     }
@@ -77,6 +88,9 @@ impl<'a> Visit<'a> {
             .receive_json(LONGEST_PARAMETERS, "telling its parameters")
             .map_err(Refusal::during(refusal::RECEIVE_PARAMETERS))?;
         self.has_asked = true;
+        if !self.seat.begin_test(self.house.most_tests()) {
+            return Err(Refusal::busy(later(control.peer(), FULL)));
+        }
         if let Some(ask) = parameters.weir.as_ref().and_then(Ask::within) {
             return self.serve_rounds(control, &ask);
         }
@@ -84,8 +98,7 @@ impl<'a> Visit<'a> {
         let options = accepted(&parameters, limits, control.peer())?;
         if !self.seat.reserve(memory(&options)) {
             let reason = "its streams and those of the other tests need more memory than is given";
-            let peer = control.peer().to_owned();
-            return Err(Refusal::busy(PerfError::Denied { peer, reason: reason.to_owned() }));
+            return Err(Refusal::busy(later(control.peer(), reason)));
         }
         if parameters.weir.is_some() {
             let echo = EchoOffer { port: self.house.port, token: self.seat.new_token() };
@@ -270,7 +283,14 @@ impl<'a> Audiences<'a> {
 
     fn written_into(&self, results: &mut Results) {
         results.server_output_text = self.text.as_ref().map(|(_, transcript)| transcript.text());
-        results.server_output_json = self.document.as_ref().map(Document::value);
+        let document = self.document.as_ref().map(Document::value);
+        let length = document.as_ref().map_or(0, |document| document.to_string().len());
+        if length <= LONGEST_DOCUMENT {
+            results.server_output_json = document;
+        } else {
+            let text = format!("The server's output has {length} bytes, too many to be sent.\n");
+            results.server_output_text = Some(text);
+        }
     }
 }
 
@@ -286,6 +306,18 @@ impl Audience for Audiences<'_> {
     }
 }
 
+/// A client whose machine is gone sends nothing, and a test may need nothing from it for hours.
+fn keep_alive(control: &Control, patience: Duration) {
+    let probes =
+        TcpKeepalive::new().with_time(patience).with_interval(patience / 4).with_retries(4);
+    // Without it, the test's own deadline is what is left.
+    let _ = SockRef::from(control.socket()).set_tcp_keepalive(&probes);
+}
+
+fn later(peer: &str, why: &str) -> PerfError {
+    PerfError::Usage(format!("{peer} was told to try again later: {why}"))
+}
+
 /// What its streams' buffers take.
 fn memory(options: &TestOptions) -> u64 {
     let directions = if options.direction == crate::options::Direction::Both { 2 } else { 1 };
@@ -298,11 +330,14 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(LONGEST_VERSION).collect()
 }
 
+pub(super) const FULL: &str = "as many tests as may run at once are running";
 /// iperf3's MAX_PARAMS_JSON_STRING.
 const LONGEST_PARAMETERS: usize = 8 * 1024;
 /// Of a client with the most streams, and what ours adds; it could be parsed into thirty times as much.
 const LONGEST_RESULTS: usize = 256 * 1024;
 const LONGEST_VERSION: usize = 64;
+/// With the rest of the results, what a client of ours takes.
+const LONGEST_DOCUMENT: usize = crate::control::LONGEST - LONGEST_RESULTS;
 /// iperf3's: ten steps of the protocol at four seconds each.
 const GRACE: Duration = Duration::from_secs(40);
 /// For the last bytes of a test that is over when so many were sent.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::stream::Omitted;
+use proptest::prelude::*;
 use serde_json::json;
 use std::time::Instant;
 
@@ -100,4 +101,48 @@ fn two_ends_of_ours_tell_each_other_exactly() {
     let told = serde_json::to_string(&receiver.results(true)).unwrap();
     let total = sender.ended(&serde_json::from_str(&told).unwrap()).streams.remove(0);
     assert_eq!(total.datagrams, receiver.snapshots[0].datagrams);
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_peer_tells_is_borne(
+        numbers in proptest::collection::vec(any::<f64>(), 12),
+        text: String,
+        count: u64,
+    ) {
+        let told = StreamResult {
+            id: 1.0,
+            bytes: numbers[0],
+            retransmits: numbers[1],
+            jitter: numbers[2],
+            errors: numbers[3],
+            omitted_errors: numbers[4],
+            packets: numbers[5],
+            omitted_packets: numbers[6],
+            start_time: numbers[7],
+            end_time: numbers[8],
+        };
+        let weir = json!({
+            "cpu": {"cores": [{"core": count, "busy_percent": numbers[9], "softirq_percent": 1.0}]},
+            "datagrams": [{"id": 1, "count": count, "received": count, "lost": count,
+                "reordered": count, "duplicates": count, "jitter_us": numbers[10]}],
+            "streams": [{"id": 1, "min_rtt_us": numbers[11], "max_cwnd_bytes": count}, text],
+        });
+        let peer = Results {
+            cpu_util_user: numbers[9],
+            cpu_util_system: numbers[10],
+            congestion_used: Some(text),
+            streams: vec![told; 3],
+            weir: Some(weir),
+            ..Results::default()
+        };
+        for (protocol, sends) in [(Protocol::Tcp, true), (Protocol::Udp, true), (Protocol::Udp, false)] {
+            let account = account(protocol, vec![stream(1, sends, 1000, Some((100, 7)))]);
+            let ended = account.ended(&peer);
+            let total = &ended.streams[0];
+            prop_assert!(total.sent.elapsed <= Span::from_secs(100_000));
+            prop_assert!(total.received.elapsed <= Span::from_secs(100_000));
+            prop_assert!(ended.remote_cpu.user.is_finite() && ended.remote_cpu.system.is_finite());
+        }
+    }
 }

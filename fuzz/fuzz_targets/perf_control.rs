@@ -1,0 +1,58 @@
+//! What comes on a control connection, from whoever found the port: lengths, JSON, and what is made of
+//! it. What a server accepts it can say again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use perf::control::{Cookie, Message, Parameters, Results, State, count};
+use perf::rounds::wire::{Ask, Order, Report};
+use serde::de::DeserializeOwned;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((first, rest)) = bytes.split_first() else { return };
+    let _ = State::from_byte(*first);
+    if let Some(cookie) = rest.first_chunk::<{ Cookie::LENGTH }>() {
+        let _ = Cookie::from_bytes(*cookie).map(|cookie| cookie.as_str().to_owned());
+    }
+    // As it comes, with a length that may promise anything, in pieces of any size.
+    fed(rest, usize::from(*first).max(1));
+    // And with a length that is right, so that the rest is looked at, too.
+    let Ok(length) = u32::try_from(rest.len()) else { return };
+    let framed = [&length.to_be_bytes()[..], rest].concat();
+    let Some(message) = fed(&framed, framed.len()) else { return };
+    if let Some(parameters) = read::<Parameters>(&message)
+        && let Ok(options) = parameters.options()
+    {
+        let _ = parameters.weir.as_ref().and_then(Ask::within);
+        assert!(options.block_bytes() <= 1 << 20);
+        assert!(Parameters::of(&options).options().is_ok());
+    }
+    if let Some(results) = read::<Results>(&message) {
+        for stream in results.streams {
+            let _ = (count(stream.bytes), count(stream.retransmits), count(stream.packets));
+        }
+    }
+    let _ = (read::<Order>(&message), read::<Report>(&message));
+});
+
+/// Whole, or `None`. Never more than what came is kept.
+fn fed(bytes: &[u8], step: usize) -> Option<Message> {
+    let mut message = Message::new(LONGEST);
+    let mut rest = bytes;
+    loop {
+        match message.wants().ok()? {
+            0 => return Some(message),
+            _ if rest.is_empty() => return None,
+            wants => {
+                let (now, later) = rest.split_at(wants.min(step).min(rest.len()));
+                message.take(now);
+                rest = later;
+            }
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(message: &Message) -> Option<T> {
+    message.parse().ok()
+}
+
+const LONGEST: usize = 8 * 1024;
