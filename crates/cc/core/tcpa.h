@@ -64,6 +64,10 @@ struct tcpa {
 	u64 min_rtt_at_us;
 	u64 rate[2]; /* the best of this stretch of rounds and of the one before */
 	u32 stretch_rounds;
+	u64 bound; /* on the rate, since loss told that it is too high, until the next probe; 0: none */
+	u8 verified; /* this stretch saw what the path loses by itself */
+	u8 lossy_rounds; /* of CRUISE in a row */
+	u8 unused3[6];
 	u64 floor_lost; /* bytes, while sending below the path's rate; both decay */
 	u64 floor_sent;
 	u32 ceiling; /* bytes in flight that met loss of our making; 0: none known */
@@ -93,9 +97,15 @@ struct tcpa {
 #define TCPA_LEAST_SEGMENTS 4U
 #define TCPA_SLACK_US 2000U
 
-CC_INLINE u64 tcpa_rate(const struct tcpa *t)
+/* The best of what was delivered of late. */
+CC_INLINE u64 tcpa_best(const struct tcpa *t)
 {
 	return cc_max(t->rate[0], t->rate[1]);
+}
+
+CC_INLINE u64 tcpa_rate(const struct tcpa *t)
+{
+	return t->bound ? cc_min(tcpa_best(t), t->bound) : tcpa_best(t);
 }
 
 /* The share that the path loses by itself, of 1024. */
@@ -195,6 +205,7 @@ CC_INLINE u8 tcpa_below_floor(const struct tcpa *t)
 /* Half of what was known gives way with every thousand segments. */
 CC_INLINE void tcpa_learn_floor(struct tcpa *t)
 {
+	t->verified = 1;
 	t->floor_lost += t->round_lost;
 	t->floor_sent += (u64)t->round_lost + t->round_acked;
 	if (t->floor_sent > 1024ULL * t->mss) {
@@ -230,13 +241,21 @@ CC_INLINE u64 tcpa_least_rate(const struct tcpa *t)
 	return cc_div((u64)TCPA_LEAST_SEGMENTS * t->mss * 1000000U, 2ULL * cc_max(t->min_rtt, 1000));
 }
 
-/* The model was too high: what a round delivers is all there is. By no more than three tenths at once: a
- * round may be unlucky. */
-CC_INLINE void tcpa_lower_rate(struct tcpa *t, u64 rate)
+/* More is lost than the path loses by itself: keep to what a round delivers until the next probe, but by no
+ * more than three tenths at once, since a round may be unlucky. */
+CC_INLINE void tcpa_bound_rate(struct tcpa *t, u64 average)
 {
-	rate = cc_max(rate, cc_max(cc_scale(tcpa_rate(t), TCPA_KEPT), tcpa_least_rate(t)));
-	t->rate[0] = cc_min(t->rate[0], rate);
-	t->rate[1] = cc_min(t->rate[1], rate);
+	u64 kept = cc_max(cc_scale(tcpa_rate(t), TCPA_KEPT), tcpa_least_rate(t));
+
+	t->bound = cc_max(average, kept);
+}
+
+/* The path became another: what was known of its rate is wrong. */
+CC_INLINE void tcpa_forget_rate(struct tcpa *t, u64 rate)
+{
+	t->rate[0] = cc_max(rate, tcpa_least_rate(t));
+	t->rate[1] = 0;
+	t->bound = 0;
 	t->stretch_rounds = 0;
 }
 
@@ -340,15 +359,20 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 			tcpa_learn_floor(t);
 		break;
 	default:
-		if (tcpa_excess(t) && !t->starved)
-			tcpa_lower_rate(t, average);
+		if (!tcpa_excess(t) || t->starved) {
+			t->lossy_rounds = 0;
+		} else {
+			t->lossy_rounds++;
+			if (t->lossy_rounds >= 2)
+				tcpa_bound_rate(t, average);
+		}
 		break;
 	}
 	/* The path became much slower: a queue, and far less than the model comes out of it. */
 	if (t->judged != TCPA_STARTUP && queued && !t->starved && average < model / 2) {
 		t->slow_rounds++;
 		if (t->slow_rounds >= 2) {
-			tcpa_lower_rate(t, cc_max(t->round_rate, average));
+			tcpa_forget_rate(t, cc_max(t->round_rate, average));
 			t->slow_rounds = 0;
 		}
 	} else {
@@ -357,6 +381,10 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 	t->stretch_rounds++;
 	if (t->stretch_rounds >= TCPA_STRETCH) {
 		t->stretch_rounds = 0;
+		/* What is not seen again fades. */
+		if (!t->verified)
+			t->floor_lost -= t->floor_lost / 16;
+		t->verified = 0;
 		t->rate[1] = t->rate[0];
 		t->rate[0] = t->round_rate;
 		t->aggregated[1] = t->aggregated[0];
@@ -376,6 +404,7 @@ CC_INLINE void tcpa_step(struct tcpa *t, const struct cc_ack *ack, u8 round)
 	case TCPA_CRUISE:
 		if (round && t->since_probe >= t->probe_rounds + (tcpa_random(t) & 1)) {
 			t->since_probe = 0;
+			t->bound = 0;
 			t->full_rate = tcpa_rate(t);
 			t->grown = 0;
 			tcpa_enter(t, TCPA_UP);

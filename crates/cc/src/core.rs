@@ -161,4 +161,4 @@ unsafe extern "C" {
 }
 
 /// Room for `struct tcpa`.
-const TCPA_BYTES: usize = 256;
+const TCPA_BYTES: usize = 320;
