@@ -199,3 +199,15 @@ fn coalescing_and_pacing_keep_the_rate() {
     let acks = |outcome: &Outcome| outcome.packets.sent - outcome.flows[0].packets_sent;
     assert!(acks(&other) * 3 < acks(&plain) * 2, "{} {}", acks(&other), acks(&plain));
 }
+
+/// Windows of tens of thousands of segments with losses all over them.
+#[test]
+fn wide_windows_are_repaired() {
+    let shape = pair("10gbit", Span::from_millis(50), "droptail:400MB", "0.1%");
+    let outcome = bulk(&shape, Algorithm::Bbr, 2, 1);
+    let flow = &outcome.flows[0];
+    assert!(flow.goodput > Rate::from_mbit(7000), "{}", flow.goodput);
+    assert_eq!((flow.timeouts, flow.undone), (0, 0));
+    assert!(flow.retransmitted.count() * 500 < flow.sent.count(), "{}", flow.retransmitted);
+    println!("{} events, {} recoveries", outcome.events, flow.recoveries);
+}
