@@ -86,6 +86,11 @@ impl World {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
+    /// Does it on a thread in this world's namespace.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.outer.run(|| Ok(work())).unwrap()
+    }
+
     /// Runs to the end.
     pub fn weir(&self, words: &[&str]) -> Said {
         self.start(words).end()

@@ -1,0 +1,199 @@
+//! What `weir perf` counts of datagrams, against an emulated link that ordered their fate.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use std::process::Command;
+use support::{Running, World, await_some, is_installed};
+
+/// What both ends counted of one run, and what the link did to it.
+#[derive(Debug)]
+struct Counted {
+    client: Value,
+    server: Value,
+    link: Value,
+}
+
+/// Everything at once. Datagrams held back or dropped, and twice, are the link's to say.
+#[test]
+fn loss_reordering_and_duplicates_are_counted_as_the_link_ordered_them() {
+    let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
+    let Some(counted) = run(&disorder, "up") else { return };
+    counted.holds();
+    assert!(counted.link("dropped_loss") > 0 && counted.link("duplicated") > 0);
+    assert!(counted.of_datagrams("reordered") > 0);
+}
+
+#[test]
+fn loss_alone_is_counted_to_the_datagram() {
+    let Some(counted) = run(&["--loss", "5%", "--delay", "1ms"], "up") else { return };
+    counted.holds();
+    assert_eq!(counted.sent(), counted.of_datagrams("count"));
+    assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
+}
+
+#[test]
+fn a_clean_link_loses_nothing() {
+    let Some(counted) = run(&["--delay", "1ms"], "up") else { return };
+    counted.holds();
+    assert_eq!(counted.of_datagrams("lost"), 0);
+}
+
+/// The server sends.
+#[test]
+fn back_from_the_server_too() {
+    let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
+    let Some(counted) = run(&disorder, "down") else { return };
+    counted.holds();
+}
+
+impl Counted {
+    /// The link's and the receiver's books say the same of every datagram.
+    ///
+    /// The direction carries the test's datagrams and few other frames: the control connection's, the
+    /// neighbours'. Those are told apart by their size, as they are small or few.
+    fn holds(&self) {
+        let [sent, received] = [self.of_datagrams("count"), self.of_datagrams("received")];
+        let (lost, duplicates) = (self.of_datagrams("lost"), self.of_datagrams("duplicates"));
+        let story = format!("link {} client {}", self.link, self.client["weir"]["streams"]);
+        assert_eq!(self.link("lost_outside_model"), 0, "{story}");
+        // Of the receiver's own books: every datagram it knows of came or is lost.
+        assert_eq!(sent, received + lost, "{story}");
+        let (dropped, others_dropped) = self.of_test("dropped_loss");
+        let (doubled, others_doubled) = self.of_test("duplicated");
+        assert_eq!(lost, dropped, "lost; {others_dropped} others; {story}");
+        assert_eq!(duplicates, doubled, "duplicates; {others_doubled} others; {story}");
+        // Held back is reordered only if one sent later came before it, and not if it is the copy of
+        // a datagram that came in time: those are duplicates.
+        let (held, _) = self.of_test("reordered");
+        let reordered = self.of_datagrams("reordered");
+        assert!(reordered <= held && held - reordered <= doubled + held / 20, "{held}; {story}");
+        // What the client tells is what its peer counted, or its peer what it counted.
+        let server = &self.server["weir"]["streams"][0]["datagrams"];
+        assert_eq!(*server, self.client["weir"]["streams"][0]["datagrams"], "{story}");
+        eprintln!(
+            "sent {}, counted {sent}; ordered and counted: {dropped}/{lost} lost, {doubled}/{duplicates} \
+             twice, {held}/{reordered} late",
+            self.sent(),
+        );
+    }
+
+    fn of_datagrams(&self, key: &str) -> u64 {
+        self.client["weir"]["streams"][0]["datagrams"][key].as_u64().unwrap()
+    }
+
+    fn sent(&self) -> u64 {
+        self.client["end"]["sum_sent"]["packets"].as_u64().unwrap()
+    }
+
+    fn link(&self, key: &str) -> u64 {
+        let value = &self.link[key];
+        value.as_u64().or(value["frames"].as_u64()).unwrap()
+    }
+
+    /// Frames with a datagram of the test, and others.
+    fn of_test(&self, key: &str) -> (u64, u64) {
+        let value = &self.link[key];
+        let (frames, bytes) = (value["frames"].as_u64().unwrap(), value["bytes"].as_u64().unwrap());
+        let datagrams = (bytes - SMALLEST * frames) / (FRAME - SMALLEST);
+        (datagrams, frames - datagrams)
+    }
+}
+
+fn run(link: &[&str], way: &str) -> Option<Counted> {
+    let world = World::new()?;
+    if !is_installed("nsenter") || !is_installed("unshare") {
+        eprintln!("SKIPPED: unshare and nsenter are needed");
+        return None;
+    }
+    let far = Far::of(&world);
+    let name = format!("test-{}-{way}{}", std::process::id(), link.concat().len());
+    let far_end = format!("pid:{}:east", far.0.pid());
+    let mut words = vec!["link", "up", "--a", "west", "--b", &far_end, "--name", &name, "--json"];
+    words.extend(["--address-a", "10.9.8.1/24", "--address-b", "10.9.8.2/24"]);
+    words.extend(["--queue", "droptail:64MiB", "--no-real-time", "--seed", "7"]);
+    words.extend(link);
+    let running = world.start(&words);
+    await_some("the link", || {
+        let (stdout, stderr) = running.said_so_far();
+        format!("{stdout}{stderr}").contains("is up").then_some(())
+    });
+    let mut server = far.command(env!("CARGO_BIN_EXE_weir"));
+    server.args(["perf", "server", "-1", "-J"]);
+    let server = world.start_command(server);
+    await_some("the server", || {
+        let table = std::fs::read_to_string(format!("/proc/{}/net/tcp6", server.pid())).ok()?;
+        table.contains(":1451 0000").then_some(())
+    });
+    let mut words = vec!["perf", "client", "10.9.8.2", "-J", "-u", "-b", RATE, "-t", "2"];
+    words.extend(["-l", LENGTH, "-w", "8M", "--no-probes"]);
+    words.extend((way == "down").then_some("-R"));
+    let client = world.start(&words);
+    let side = if way == "down" { "ba" } else { "ab" };
+    // Its end is orderly: what the link held back then would come after the test. A client that
+    // receives stops counting with some datagrams under way, all of them the last; they are neither
+    // counted nor missed.
+    await_some("half of the test", || {
+        let shown = world.weir(&["link", "show", &name, "--json"]);
+        let shown: Value = serde_json::from_str(&shown.stdout).ok()?;
+        let arrived = shown[side]["statistics"]["arrived"]["frames"].as_u64()?;
+        (arrived > HALF).then_some(())
+    });
+    let calm = ["link", "set", &name, "loss=0%", "reorder=0%,0ms", "duplicate=0%"];
+    let set = world.weir(&calm);
+    assert!(set.status.success(), "{set:?}");
+    let client = client.end();
+    assert!(client.status.success(), "{client:?}");
+    let server = server.end();
+    assert!(server.status.success(), "{server:?}");
+    running.signal("INT");
+    let ended = running.end();
+    let mut report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    report[side]["statistics"].as_object_mut().unwrap().remove("trace");
+    far.0.signal("KILL");
+    Some(Counted {
+        client: serde_json::from_str(&client.stdout).unwrap(),
+        server: serde_json::from_str(&server.stdout).unwrap(),
+        link: report[side]["statistics"].take(),
+    })
+}
+
+/// A second namespace, alive as long as a process sleeps in it.
+struct Far(Running);
+
+impl Far {
+    fn of(world: &World) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sleep", "300"]);
+        let far = Self(world.start_command(command));
+        await_some("a second namespace", || {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", far.0.pid())).ok()?;
+            (name.trim() == "sleep").then_some(())
+        });
+        far
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.0.pid())).arg(program);
+        command
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.child.kill();
+        let _ = self.0.child.wait();
+    }
+}
+
+/// What builds without optimisation bear too.
+const RATE: &str = "100M";
+const LENGTH: &str = "1400";
+/// Of datagrams in the two seconds, roughly.
+const HALF: u64 = 9_000;
+/// With the headers of UDP, IPv4 and Ethernet.
+const FRAME: u64 = 1400 + 8 + 20 + 14;
+/// A frame of the others: the least has no more than the headers of ARP.
+const SMALLEST: u64 = 42;
