@@ -40,6 +40,7 @@ mod source;
 mod tcp;
 mod topology;
 mod trace;
+pub mod validate;
 mod wheel;
 mod world;
 

@@ -1,0 +1,140 @@
+use super::Effort;
+use crate::{Dumbbell, FlowSpec, LinkId, Outcome, TcpConfig, World, WorldConfig};
+use cc::Algorithm;
+use link::{Capacity, LinkConfig, Loss, QueueConfig};
+use std::sync::Arc;
+use units::{Bytes, Rate, Share, Span, Time};
+
+/// One pair of hosts and one bottleneck between them.
+#[derive(Debug, Clone)]
+pub(super) struct Path {
+    pub(super) rate: Rate,
+    pub(super) rtt: Span,
+    /// Of the bottleneck; the way back has as much.
+    pub(super) queue: QueueConfig,
+    /// On the way there, and on the way back.
+    pub(super) loss: [f64; 2],
+    /// The way back has the bottleneck's rate, else no bound.
+    pub(super) symmetric: bool,
+    pub(super) hosts: TcpConfig,
+    pub(super) flows: usize,
+    /// A point of the traces each so often.
+    pub(super) sample_every: Span,
+}
+
+/// When a world is measured.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Window {
+    pub(super) from: Span,
+    pub(super) until: Span,
+}
+
+impl Path {
+    pub(super) fn new(rate: Rate, rtt: Span) -> Self {
+        Self {
+            rate,
+            rtt,
+            queue: droptail(rate.bytes_in(rtt)),
+            loss: [0.0; 2],
+            symmetric: false,
+            hosts: TcpConfig::default(),
+            flows: 1,
+            sample_every: Span::from_millis(10),
+        }
+    }
+
+    pub(super) fn bdp(&self) -> Bytes {
+        self.rate.bytes_in(self.rtt)
+    }
+
+    pub(super) fn shape(&self) -> Dumbbell {
+        let loss = |p: f64| Share::new(p).map_or(Loss::NONE, Loss::Bernoulli);
+        let there = LinkConfig {
+            rate: Capacity::Fixed(self.rate),
+            delay: self.rtt / 2,
+            queue: self.queue,
+            loss: loss(self.loss[0]),
+            ..LinkConfig::default()
+        };
+        let back = LinkConfig {
+            rate: if self.symmetric { there.rate.clone() } else { Capacity::Unlimited },
+            loss: loss(self.loss[1]),
+            ..there.clone()
+        };
+        Dumbbell::new(&vec![LinkConfig::default(); self.flows], &there, &back)
+    }
+
+    /// Flows without end, traced.
+    pub(super) fn run(&self, algorithm: Algorithm, when: Window, seed: u64) -> Option<Run> {
+        let shape = self.shape();
+        let hosts = Arc::new(self.hosts.clone());
+        let flows = (0..self.flows)
+            .map(|i| {
+                let flow = FlowSpec::bulk(shape.senders[i], shape.receivers[i], algorithm);
+                flow.with(hosts.clone()).traced()
+            })
+            .collect();
+        let config = WorldConfig {
+            seed,
+            until: Time::ZERO + when.until,
+            measure_from: Time::ZERO + when.from,
+            sample_every: self.sample_every,
+            sample_limit: 1 << 16,
+            traced: vec![shape.bottleneck],
+            ..WorldConfig::default()
+        };
+        let outcome = World::new(&shape.topology, flows, config).ok()?.run();
+        Some(Run { outcome, bottleneck: shape.bottleneck, from: Time::ZERO + when.from })
+    }
+}
+
+/// A world that has been.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) outcome: Outcome,
+    pub(super) bottleneck: LinkId,
+    from: Time,
+}
+
+impl Run {
+    /// Of the flows together, in Mbit/s.
+    pub(super) fn goodput(&self) -> f64 {
+        self.outcome.flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum()
+    }
+
+    /// What was queued at each point of the measured time, in bytes.
+    pub(super) fn queue(&self) -> Vec<f64> {
+        let trace = self.outcome.link(self.bottleneck).and_then(|link| link.trace.as_ref());
+        let points = trace.into_iter().flat_map(|trace| trace.points());
+        points.filter(|p| p.at >= self.from).map(|p| p.queued.count() as f64).collect()
+    }
+
+    /// The first flow's window in segments over time.
+    pub(super) fn windows(&self, mss: Bytes) -> Vec<(Time, f64)> {
+        let trace = self.outcome.flows.first().and_then(|flow| flow.trace.as_ref());
+        let points = trace.into_iter().flat_map(|trace| trace.points());
+        points.map(|p| (p.at, p.window.count() as f64 / mss.count() as f64)).collect()
+    }
+}
+
+impl Window {
+    pub(super) fn seconds(from: u64, length: u64) -> Self {
+        Self { from: Span::from_secs(from), until: Span::from_secs(from + length) }
+    }
+
+    pub(super) fn of(effort: Effort, from: u64, short: u64, full: u64) -> Self {
+        Self::seconds(from, effort.seconds(short, full))
+    }
+}
+
+pub(super) fn droptail(limit: Bytes) -> QueueConfig {
+    QueueConfig::DropTail(link::Limit::Bytes(limit))
+}
+
+/// Acknowledges every segment, and waits for none: what formulas assume.
+pub(super) fn plain_hosts() -> TcpConfig {
+    TcpConfig { delayed_ack: None, ..TcpConfig::default() }
+}
+
+/// Payload of what a frame carries.
+pub(super) const EFFICIENCY: f64 = 1448.0 / 1514.0;

@@ -1,0 +1,49 @@
+use super::path::{Path, Window};
+use super::{Case, Effort, Layer, Measured};
+use cc::Algorithm;
+use link::{CoDelConfig, QueueConfig};
+use units::{Rate, Span, Time};
+
+/// ns-3's `tcp-validation` with `--firstTcpType=cubic --linkRate=50Mbps --baseRtt=50ms
+/// --queueUseEcn=0`: a flow that begins at 5 s into a CoDel queue (5 ms, 100 ms).
+pub(super) fn cases() -> Vec<Case> {
+    let case = |name, unit, expected, pick: fn(&Figures) -> f64| Case {
+        name,
+        layer: Layer::Trace,
+        unit,
+        note: "ns-3 tcp-validation cubic-50ms-no-ecn",
+        tolerance: 0.10,
+        measure: Box::new(move |effort| {
+            let figures = cubic(effort)?;
+            Some(Measured { expected, measured: pick(&figures) })
+        }),
+    };
+    vec![
+        case("ns-3 CUBIC: largest window", "segments", 511.0, |f| f.most),
+        case("ns-3 CUBIC: time of it", "s", 5.4593, |f| f.most_at),
+        case("ns-3 CUBIC: window after it", "segments", 173.0, |f| f.least),
+    ]
+}
+
+struct Figures {
+    most: f64,
+    most_at: f64,
+    least: f64,
+}
+
+fn cubic(effort: Effort) -> Option<Figures> {
+    let mut path = Path::new(Rate::from_mbit(50), Span::from_millis(50));
+    path.queue = QueueConfig::CoDel(CoDelConfig::default());
+    path.sample_every = Span::from_micros(100);
+    let window = Window { from: Span::ZERO, until: Span::from_secs(2) };
+    let run = path.run(Algorithm::Cubic, window, effort.seed)?;
+    let windows = run.windows(path.hosts.mss);
+    let (at, most) =
+        windows.iter().copied().fold((Time::ZERO, 0.0), |a, b| if b.1 > a.1 { b } else { a });
+    let after = windows.iter().filter(|(when, _)| *when > at);
+    let least = after.map(|(_, window)| *window).fold(f64::INFINITY, f64::min);
+    Some(Figures { most, most_at: at.since(Time::ZERO).secs_f64() + BEGINS, least })
+}
+
+/// When ns-3's flow begins.
+const BEGINS: f64 = 5.0;
