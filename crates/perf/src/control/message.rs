@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 /// What a peer's message may take: iperf3 3.12 sends a whole server's output in one.
 pub const LONGEST: usize = 4 << 20;
@@ -59,7 +60,9 @@ impl Message {
     }
 
     pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, MessageError> {
-        let body = serde_json::to_vec(value)?;
+        let mut value = serde_json::to_value(value)?;
+        whole_numbers(&mut value);
+        let body = serde_json::to_vec(&value)?;
         let Ok(length) = u32::try_from(body.len()) else {
             return Err(MessageError::TooLong { length: body.len(), longest: u32::MAX as usize });
         };
@@ -69,13 +72,31 @@ impl Message {
     }
 }
 
+/// As cJSON writes them, without a point: peers with typed numbers, riperf3 among them, refuse `1.0` for
+/// a count.
+fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            if float.fract() == 0.0 && float.abs() < EXACT {
+                *number = (float as i64).into();
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
 const PREFIX: usize = 4;
+/// From here on a double skips whole numbers.
+const EXACT: f64 = (1_u64 << 53) as f64;
 const PIECE: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     fn fed(bytes: &[u8], step: usize) -> Result<Message, MessageError> {
         let mut message = Message::new(1000);
@@ -100,6 +121,15 @@ mod tests {
             assert_eq!(message.wants().unwrap(), 0);
             assert_eq!(message.parse::<Value>().unwrap(), value);
         }
+    }
+
+    #[test]
+    fn whole_numbers_have_no_point() {
+        let value =
+            json!({"omit": 0.0, "none": -1.0, "all": [10.0, {"jitter": 0.25, "big": 1e300}]});
+        let bytes = Message::encode(&value).unwrap();
+        let text = std::str::from_utf8(&bytes[PREFIX..]).unwrap();
+        assert_eq!(text, r#"{"omit":0,"none":-1,"all":[10,{"jitter":0.25,"big":1e+300}]}"#);
     }
 
     #[test]
