@@ -1,17 +1,19 @@
 //! Clients that mean ill, or are ill: each loses its own session, and no other does.
 
+#![allow(clippy::unwrap_used)]
+
 #[path = "support/hostile.rs"]
 mod hostile;
 
-use hostile::{House, Raw, TEST, patient, quick};
+use hostile::{House, Raw, on_loopback, patient, quick};
 use perf::control::State;
 use perf::options::{Amount, Direction, Limits, Protocol, ServerOptions};
 use perf::server::Server;
 use serde_json::json;
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::time::Duration;
-use units::{Rate, Span};
+use units::{Bytes, Rate, Span};
 
 #[test]
 fn what_is_no_iperf3_is_shown_the_door() {
@@ -31,6 +33,30 @@ fn what_is_no_iperf3_is_shown_the_door() {
     house.assert_serves();
     let summary = house.close();
     assert_eq!((summary.dismissed, summary.completed, summary.failed), (4, 1, 0));
+}
+
+/// Not the best the sender can do by the end, but what came in its way: even in a test that is over
+/// before anybody looks twice.
+#[test]
+fn datagrams_that_do_not_fit_whole_end_a_test_whoever_sends_them() {
+    let localhost = Some(Ipv6Addr::LOCALHOST.into());
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+        eprintln!("SKIPPED: this machine has no IPv6");
+        return;
+    }
+    for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
+        let house = House::open_with(ServerOptions { bind: localhost, ..on_loopback() });
+        let mut options = house.client_options(Protocol::Udp);
+        options.test.direction = direction;
+        options.test.dont_fragment = true;
+        options.test.block = Some(Bytes::new(65_507));
+        options.test.amount = Amount::Time(Span::from_millis(20));
+        let error = hostile::client(options).join().unwrap().unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("do not fit the path's MTU whole: take"), "{direction:?}: {said}");
+        assert!(said.contains(" failed: ") == (direction == Direction::Reverse), "{said}");
+        house.close();
+    }
 }
 
 #[test]
@@ -336,7 +362,7 @@ fn a_client_above_the_rate_is_stopped() {
 
 #[test]
 fn a_server_of_one_test_ends_after_it() {
-    let house = House::open_with(ServerOptions { one_off: true, ..TEST() });
+    let house = House::open_with(ServerOptions { one_off: true, ..on_loopback() });
     // What is no test does not count.
     let mut stranger = house.connect();
     stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
@@ -348,18 +374,18 @@ fn a_server_of_one_test_ends_after_it() {
 #[test]
 fn a_server_whom_nobody_visits_ends() {
     let idle_timeout = Some(Duration::from_millis(100));
-    let house = House::open_with(ServerOptions { idle_timeout, ..TEST() });
+    let house = House::open_with(ServerOptions { idle_timeout, ..on_loopback() });
     assert_eq!(house.wait().completed, 0);
 }
 
 #[test]
 fn a_port_that_is_taken_is_said_to_be() {
-    let first = Server::bind(&TEST()).unwrap();
+    let first = Server::bind(&on_loopback()).unwrap();
     let port = first.address().port();
-    let error = Server::bind(&ServerOptions { port, ..TEST() }).unwrap_err().to_string();
+    let error = Server::bind(&ServerOptions { port, ..on_loopback() }).unwrap_err().to_string();
     assert!(error.contains(&format!("port {port} is taken")), "{error}");
     let bind = Some("192.0.2.77".parse().unwrap());
-    let error = Server::bind(&ServerOptions { bind, ..TEST() }).unwrap_err().to_string();
+    let error = Server::bind(&ServerOptions { bind, ..on_loopback() }).unwrap_err().to_string();
     assert!(error.contains("192.0.2.77 is no address of this machine"), "{error}");
 }
 

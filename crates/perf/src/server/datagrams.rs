@@ -57,6 +57,9 @@ fn one(
     }
 }
 
+/// A datagram that came to a socket it was not meant for, and its sender.
+type Astray = (Vec<u8>, SocketAddr);
+
 /// A socket of its own for the datagrams of one stream. Between `bind` and `connect` it takes what
 /// others send to the port: that is read out of it, and returned with its senders. Of `from` itself
 /// nothing but another hello can have come, because it waits for an answer.
@@ -64,7 +67,7 @@ fn stream(
     local: SocketAddr,
     from: SocketAddr,
     options: &ServerOptions,
-) -> io::Result<(UdpSocket, Vec<(Vec<u8>, SocketAddr)>)> {
+) -> io::Result<(UdpSocket, Vec<Astray>)> {
     let socket = datagram_socket(local, options)?;
     socket.connect(from)?;
     let mut astray = Vec::new();

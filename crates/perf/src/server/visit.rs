@@ -97,8 +97,7 @@ impl<'a> Visit<'a> {
         let limits = &self.house.options.limits;
         let options = accepted(&parameters, limits, control.peer())?;
         if !self.seat.reserve(memory(&options)) {
-            let reason = "its streams and those of the other tests need more memory than is given";
-            return Err(Refusal::busy(later(control.peer(), reason)));
+            return Err(Refusal::busy(later(control.peer(), CROWDED)));
         }
         if parameters.weir.is_some() {
             let echo = EchoOffer { port: self.house.port, token: self.seat.new_token() };
@@ -116,13 +115,24 @@ impl<'a> Visit<'a> {
         let started = self.started(control, &parameters, options, &session)?;
         let mut audience = Audiences::new(audience, &started.options, self.house.output);
         audience.event(&Event::Started(&started));
-        let account = run(control, &mut session, &started.options, &mut audience)?;
+        let account =
+            run(control, &mut session, &started.options, &mut audience).map_err(|mut why| {
+                // Before the streams close: a client that sees them break looks no further.
+                take_leave(control, why.told);
+                why.told = Told::Nothing;
+                why
+            })?;
         // As iperf3 does: what is still under way is no part of the test.
         drop(session);
         exchange(control, &account, parameters.weir.is_some(), &mut audience)
     }
 
     fn serve_rounds(&mut self, control: &mut Control, ask: &Ask) -> Result<(), Refusal> {
+        // How many connections there will be each measurement says for itself.
+        let most = u64::from(self.house.options.limits.streams) * STREAM_MEMORY;
+        if !self.seat.reserve(most) {
+            return Err(Refusal::busy(later(control.peer(), CROWDED)));
+        }
         let connections = self.seat.want_any(self.house.options.limits.streams as usize);
         let House { options, stop, .. } = self.house;
         rounds::serve(control, &self.cookie, ask, &connections, options, stop)?;
@@ -331,6 +341,7 @@ fn printable(text: &str) -> String {
 }
 
 pub(super) const FULL: &str = "as many tests as may run at once are running";
+const CROWDED: &str = "its streams and those of the other tests need more memory than is given";
 /// iperf3's MAX_PARAMS_JSON_STRING.
 const LONGEST_PARAMETERS: usize = 8 * 1024;
 /// Of a client with the most streams, and what ours adds; it could be parsed into thirty times as much.

@@ -16,8 +16,7 @@ use units::{Bytes, Span};
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-#[allow(non_snake_case)]
-pub(crate) fn TEST() -> ServerOptions {
+pub(crate) fn on_loopback() -> ServerOptions {
     ServerOptions { port: 0, bind: Some(LOCALHOST), limits: patient(), ..ServerOptions::default() }
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct House {
 
 impl House {
     pub(crate) fn open(limits: Limits) -> Self {
-        Self::open_with(ServerOptions { limits, ..TEST() })
+        Self::open_with(ServerOptions { limits, ..on_loopback() })
     }
 
     pub(crate) fn open_with(options: ServerOptions) -> Self {

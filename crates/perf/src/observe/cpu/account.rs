@@ -64,10 +64,14 @@ impl Drop for Counted {
 /// The exact time, divided as the ticks are: that is how the kernel itself divides it
 /// (cputime_adjust, kernel/sched/cputime.c).
 fn split(cpu: CpuTime) -> CpuTime {
-    let ticks = (cpu.user + cpu.system).nanos();
-    let (Some(precise), 1..) = (cpu.precise, ticks) else {
-        return CpuTime { precise: None, ..cpu };
+    let Some(precise) = cpu.precise else {
+        return cpu;
     };
+    if cpu.system == units::Span::ZERO {
+        // Less than a tick is the program's own, there as here.
+        return CpuTime { user: precise, system: units::Span::ZERO, precise: None };
+    }
+    let ticks = (cpu.user + cpu.system).nanos();
     let user = u128::from(precise.nanos()) * u128::from(cpu.user.nanos()) / u128::from(ticks);
     let user = units::Span::from_nanos(u64::try_from(user).unwrap_or(u64::MAX));
     CpuTime { user, system: precise - user, precise: None }

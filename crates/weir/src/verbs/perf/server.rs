@@ -167,15 +167,16 @@ impl Voices {
     }
 
     fn of_server(&self) -> Box<dyn Audience + Send> {
-        self.audience(Voice { client: None, form: self.form, stage: self.stage.clone() })
+        self.audience(None)
     }
 
     fn of(&self, client: &Client) -> Box<dyn Audience + Send> {
-        let client = Some((client.number, client.address.to_string()));
-        self.audience(Voice { client, form: self.form, stage: self.stage.clone() })
+        self.audience(Some((client.number, client.address.to_string())))
     }
 
-    fn audience(&self, voice: Voice) -> Box<dyn Audience + Send> {
+    fn audience(&self, client: Option<(u64, String)>) -> Box<dyn Audience + Send> {
+        let stage = self.stage.clone();
+        let voice = Voice { client, form: self.form, stage, has_spoken: false };
         let stop = self.stop.clone();
         match self.form {
             Form::Text => Box::new(Text::new(voice, self.look.clone()).stopping(stop)),
@@ -192,6 +193,8 @@ struct Voice {
     client: Option<(u64, String)>,
     form: Form,
     stage: Stage,
+    /// Its first words name it.
+    has_spoken: bool,
 }
 
 impl Write for Voice {
@@ -200,12 +203,13 @@ impl Write for Voice {
         let mut out = io::stdout().lock();
         let number = self.client.as_ref().map_or(0, |(number, _)| *number);
         let written = match (&self.client, self.form) {
-            (Some((_, address)), Form::Text) if stage.has_turned_from(number) => {
+            (Some((_, address)), Form::Text) if self.has_spoken && stage.last != number => {
                 out.write_all(format!("--- {address}\n").as_bytes())
             }
             _ => Ok(()),
         };
-        stage.speaks(number);
+        stage.last = number;
+        self.has_spoken = true;
         let written = written.and_then(|()| match bytes.strip_prefix(b"{") {
             Some(rest) if self.form == Form::Lines && number > 0 => {
                 out.write_all(format!("{{\"client\":{number},").as_bytes())?;
@@ -238,25 +242,12 @@ struct Stage(Arc<Mutex<Spoken>>);
 #[derive(Debug, Default)]
 struct Spoken {
     last: u64,
-    newest: u64,
     trouble: Option<io::Error>,
 }
 
 impl Stage {
     fn lock(&self) -> MutexGuard<'_, Spoken> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Spoken {
-    /// A new client's first words name it.
-    fn has_turned_from(&self, number: u64) -> bool {
-        self.last != number && number <= self.newest
-    }
-
-    fn speaks(&mut self, number: u64) {
-        self.last = number;
-        self.newest = self.newest.max(number);
     }
 }
 
