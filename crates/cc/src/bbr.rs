@@ -27,10 +27,14 @@ pub struct Bbr {
     probe_rtt_rounds: Option<u64>,
     window_before: u64,
     /// In the first round of a recovery the window only conserves packets.
-    conserve_until_round: Option<u64>,
-    recovering: bool,
-    /// A recovery begins with a round of its own.
-    begin_round: bool,
+    conserves: bool,
+    repair: Repair,
+    /// What it was at the acknowledgement before: a recovery that follows another at once is the same
+    /// one here, and conserves packets no second time (`prev_ca_state`).
+    repair_before: Repair,
+    /// Samples of what was sent between these two counts of delivered bytes say nothing of the path,
+    /// for so little was sent to find the round-trip time.
+    unused: (Bytes, Bytes),
     restarting: bool,
     aggregation: Aggregation,
     long_term: LongTerm,
@@ -43,6 +47,14 @@ enum Mode {
     Drain,
     ProbeBandwidth,
     ProbeRtt,
+}
+
+/// What the host does about losses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repair {
+    Nothing,
+    Recovery,
+    Timeout,
 }
 
 /// Whether the pipe was ever full: three rounds without a quarter more.
@@ -77,9 +89,10 @@ impl Bbr {
             probe_rtt_done: None,
             probe_rtt_rounds: None,
             window_before: 0,
-            conserve_until_round: None,
-            recovering: false,
-            begin_round: false,
+            conserves: false,
+            repair: Repair::Nothing,
+            repair_before: Repair::Nothing,
+            unused: (Bytes::new(u64::MAX), Bytes::new(0)),
             restarting: false,
             aggregation: Aggregation::new(path.now),
             long_term: LongTerm::default(),
@@ -123,8 +136,10 @@ impl Bbr {
     fn update_bandwidth(&mut self, ack: &Ack, round: bool) {
         let Some(rate) = ack.delivery_rate() else { return };
         let rate = rate.bits_per_second() / 8;
-        self.long_term.on_ack(ack, round, rate, self.mode == Mode::ProbeBandwidth);
-        if !ack.app_limited || rate >= self.bandwidth.max() {
+        let limited =
+            ack.app_limited || (self.unused.0..=self.unused.1).contains(&ack.prior_delivered);
+        self.long_term.on_ack(ack, round, limited, self.mode == Mode::ProbeBandwidth);
+        if !limited || rate >= self.bandwidth.max() {
             self.bandwidth.offer(self.rounds.count(), rate);
         }
     }
@@ -186,16 +201,18 @@ impl Bbr {
             self.min_rtt = Some((rtt, ack.now));
         }
         if expired && !self.restarting && self.mode != Mode::ProbeRtt {
-            self.mode = Mode::ProbeRtt;
             self.save_window();
+            self.mode = Mode::ProbeRtt;
+            self.unused.0 = ack.delivered;
             self.probe_rtt_done = None;
         }
         if self.mode == Mode::ProbeRtt {
+            self.unused.1 = ack.delivered + ack.inflight;
             match self.probe_rtt_done {
                 None if ack.inflight.count() <= PROBE_RTT_SEGMENTS * self.mss => {
                     self.probe_rtt_done = Some(ack.now + PROBE_RTT_TIME);
                     self.probe_rtt_rounds = None;
-                    self.rounds.begin(ack.delivered);
+                    self.rounds.restart(ack.delivered);
                 }
                 Some(done) => {
                     if round {
@@ -243,17 +260,10 @@ impl Bbr {
         }
     }
 
+    /// `bbr_set_cwnd`.
     fn set_window(&mut self, ack: &Ack, gain: u64) {
         let acked = ack.acked.count();
-        if ack.lost.count() > 0 {
-            self.cwnd = self.cwnd.saturating_sub(ack.lost.count()).max(self.mss);
-        }
-        if self.conserve_until_round.is_some_and(|round| self.rounds.count() > round) {
-            self.conserve_until_round = None;
-        }
-        if self.conserve_until_round.is_some() {
-            self.cwnd = self.cwnd.max(ack.inflight.count() + acked);
-        } else if acked > 0 {
+        if acked > 0 && !self.follow_recovery(ack) {
             let target =
                 self.inflight(gain) + self.aggregation.allowance(self.model(), self.full.reached);
             if self.full.reached {
@@ -268,8 +278,32 @@ impl Bbr {
         }
     }
 
+    /// Whether a recovery sets the window (`bbr_set_cwnd_to_recover_or_restore`).
+    fn follow_recovery(&mut self, ack: &Ack) -> bool {
+        let flight = ack.inflight.count() + ack.acked.count();
+        self.cwnd = self.cwnd.saturating_sub(ack.lost.count()).max(self.mss);
+        match (self.repair_before, self.repair) {
+            (Repair::Nothing | Repair::Timeout, Repair::Recovery) => {
+                self.conserves = true;
+                self.rounds.restart(ack.delivered);
+                self.cwnd = flight;
+            }
+            (Repair::Recovery | Repair::Timeout, Repair::Nothing) => {
+                self.conserves = false;
+                self.cwnd = self.cwnd.max(self.window_before);
+            }
+            _ => {}
+        }
+        self.repair_before = self.repair;
+        if self.conserves {
+            self.cwnd = self.cwnd.max(flight);
+        }
+        self.conserves
+    }
+
     fn save_window(&mut self) {
-        self.window_before = if !self.recovering && self.mode != Mode::ProbeRtt {
+        self.window_before = if self.repair_before == Repair::Nothing && self.mode != Mode::ProbeRtt
+        {
             self.cwnd
         } else {
             self.window_before.max(self.cwnd)
@@ -284,9 +318,8 @@ impl CongestionControl for Bbr {
 
     fn on_ack(&mut self, ack: &Ack) {
         let round = self.rounds.on_ack(ack);
-        if std::mem::take(&mut self.begin_round) {
-            self.rounds.begin(ack.delivered);
-            self.conserve_until_round = Some(self.rounds.count());
+        if round {
+            self.conserves = false;
         }
         self.update_bandwidth(ack, round);
         self.aggregation.on_ack(ack, round, self.model(), self.cwnd);
@@ -299,36 +332,35 @@ impl CongestionControl for Bbr {
         self.set_window(ack, window_gain);
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
+    fn on_loss(&mut self, _loss: &Loss) {
         self.save_window();
-        self.recovering = true;
-        self.begin_round = true;
-        // What has just left the network may be sent again, and no more.
-        let left = loss.inflight.saturating_sub(loss.lost).count();
-        self.cwnd = left.max(self.mss);
+        self.repair = Repair::Recovery;
     }
 
     fn on_recovered(&mut self, _now: Time) {
-        self.recovering = false;
-        self.conserve_until_round = None;
-        self.cwnd = self.cwnd.max(self.window_before);
+        self.repair = Repair::Nothing;
     }
 
     fn on_timeout(&mut self, loss: &Loss) {
         self.save_window();
-        self.recovering = true;
+        self.repair = Repair::Timeout;
+        self.repair_before = Repair::Timeout;
         self.full.bandwidth = 0;
         self.full.rounds = 0;
-        self.conserve_until_round = None;
+        self.conserves = false;
         self.long_term.on_timeout(loss.now);
         self.cwnd = self.mss;
     }
 
+    fn on_timeout_repaired(&mut self, _now: Time) {
+        self.repair = Repair::Nothing;
+    }
+
     fn on_undo(&mut self, _now: Time) {
+        self.repair = Repair::Nothing;
         self.full.bandwidth = 0;
         self.full.rounds = 0;
         self.long_term.reset();
-        self.cwnd = self.cwnd.max(self.window_before);
     }
 
     fn on_idle(&mut self, now: Time, _idle: Span) {

@@ -258,7 +258,7 @@ impl Bbr3 {
         self.probe_wait = Span::from_millis(2000 + (chance >> 1) % 1000);
         self.cycle_since = ack.now;
         self.feedback = Feedback::ProbeStopping;
-        self.rounds.begin(ack.delivered);
+        self.rounds.restart(ack.delivered);
         self.state = State::Down;
     }
 
@@ -266,13 +266,13 @@ impl Bbr3 {
         self.bounds.forget_short_term();
         self.bounds.begin_probe();
         self.feedback = Feedback::Refilling;
-        self.rounds.begin(ack.delivered);
+        self.rounds.restart(ack.delivered);
         self.state = State::Refill;
     }
 
     fn start_up(&mut self, ack: &Ack, rate: u64) {
         self.feedback = Feedback::ProbeStarting;
-        self.rounds.begin(ack.delivered);
+        self.rounds.restart(ack.delivered);
         self.full.restart(rate);
         self.state = State::Up;
         self.bounds.steepen(self.cwnd, self.mss);
@@ -285,14 +285,14 @@ impl Bbr3 {
             self.state = State::ProbeRtt;
             self.probe_rtt_done = None;
             self.feedback = Feedback::ProbeStopping;
-            self.rounds.begin(ack.delivered);
+            self.rounds.restart(ack.delivered);
         }
         if self.state == State::ProbeRtt {
             match self.probe_rtt_done {
                 None if ack.inflight.count() <= self.probe_rtt_window() => {
                     self.probe_rtt_done = Some(ack.now + PROBE_RTT_TIME);
                     self.probe_rtt_round_done = false;
-                    self.rounds.begin(ack.delivered);
+                    self.rounds.restart(ack.delivered);
                 }
                 Some(done) => {
                     self.probe_rtt_round_done |= round;

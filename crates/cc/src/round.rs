@@ -13,15 +13,16 @@ impl Rounds {
     pub(crate) fn on_ack(&mut self, ack: &Ack) -> bool {
         let begins = ack.prior_delivered >= self.ends_at;
         if begins {
-            self.begin(ack.delivered);
+            self.count += 1;
+            self.restart(ack.delivered);
         }
         begins
     }
 
-    /// A round begins now, whatever was under way.
-    pub(crate) fn begin(&mut self, delivered: Bytes) {
+    /// The round under way begins again: it is over when something is acknowledged that is sent from
+    /// now on.
+    pub(crate) fn restart(&mut self, delivered: Bytes) {
         self.ends_at = delivered;
-        self.count += 1;
     }
 
     pub(crate) fn count(&self) -> u64 {

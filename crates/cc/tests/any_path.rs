@@ -45,7 +45,7 @@ impl Connection {
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Ack { wait_us, rtt_us, segments, lost, marked, app_limited } => {
-                self.now = self.now + Span::from_micros(wait_us);
+                self.now += Span::from_micros(wait_us);
                 self.fill();
                 let lost = (lost * MSS).min(self.inflight);
                 self.lose(lost);
@@ -87,7 +87,7 @@ impl Connection {
                 self.algorithm.on_undo(self.now);
             }
             Step::Idle { us } => {
-                self.now = self.now + Span::from_micros(us);
+                self.now += Span::from_micros(us);
                 self.inflight = 0;
                 self.algorithm.on_idle(self.now, Span::from_micros(us));
             }

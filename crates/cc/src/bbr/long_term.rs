@@ -41,7 +41,7 @@ impl LongTerm {
         }
     }
 
-    pub(super) fn on_ack(&mut self, ack: &Ack, round: bool, _rate: u64, cycling: bool) {
+    pub(super) fn on_ack(&mut self, ack: &Ack, round: bool, limited: bool, cycling: bool) {
         self.delivered = ack.delivered.count();
         self.lost += ack.lost.count();
         if self.uses {
@@ -60,7 +60,7 @@ impl LongTerm {
             self.begin(Some(ack.now));
             self.sampling = true;
         }
-        if ack.app_limited {
+        if limited {
             self.reset();
             return;
         }
