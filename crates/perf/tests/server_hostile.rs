@@ -7,6 +7,7 @@ mod hostile;
 
 use hostile::{House, Raw, on_loopback, patient, quick};
 use perf::control::State;
+use perf::event::StreamTotal;
 use perf::options::{Amount, Direction, Limits, Protocol, ServerOptions};
 use perf::server::Server;
 use serde_json::json;
@@ -54,7 +55,10 @@ fn datagrams_that_do_not_fit_whole_end_a_test_whoever_sends_them() {
         let error = hostile::client(options).join().unwrap().unwrap_err();
         let said = error.to_string();
         assert!(said.contains("do not fit the path's MTU whole: take"), "{direction:?}: {said}");
-        assert!(said.contains(" failed: ") == (direction == Direction::Reverse), "{said}");
+        // Where both send, either may notice first.
+        if direction != Direction::Both {
+            assert_eq!(said.contains(" failed: "), direction == Direction::Reverse, "{said}");
+        }
         house.close();
     }
 }
@@ -168,7 +172,7 @@ fn absurd_results_are_ignored_one_by_one() {
         Step::Ended.go_to(&mut raw, &house);
         raw.send(results.to_string().as_bytes());
         let told = raw.receive_json();
-        assert_eq!(told["streams"][0]["id"], json!(1.0), "{results}");
+        assert_eq!(told["streams"][0]["id"], json!(1), "{results}");
         raw.expect(State::DisplayResults);
         raw.say(State::Done);
         assert!(hostile::rest(&mut raw.control).is_empty());
@@ -264,13 +268,18 @@ fn two_clients_of_one_address_at_once() {
                 let ended = client.join().unwrap().unwrap();
                 let ways = if direction == Direction::Both { 2 } else { 1 };
                 assert_eq!(ended.streams.len(), 3 * ways, "{protocol:?} {direction:?}");
-                for stream in ended.streams {
-                    let (sent, received) = (stream.sent.bytes, stream.received.bytes);
-                    assert!(received.count() > 0, "{protocol:?} {direction:?} {stream:?}");
-                    // What was sent to one client is not counted with another.
-                    let most = sent.count() + 4 * (1 << 20);
-                    assert!(received.count() <= most, "{protocol:?} {direction:?} {stream:?}");
-                }
+                let what = format!("{protocol:?} {direction:?} {:?}", ended.streams);
+                // Of all together: on a busy machine one stream may come to nothing in so short a time.
+                let sum =
+                    |bytes: fn(&StreamTotal) -> u64| ended.streams.iter().map(bytes).sum::<u64>();
+                let (sent, received) = (
+                    sum(|stream| stream.sent.bytes.count()),
+                    sum(|stream| stream.received.bytes.count()),
+                );
+                assert!(received > 0, "{what}");
+                // What was sent to one client is not counted with another; a little may be sent while the
+                // senders' count is taken.
+                assert!(received <= sent + (4 << 20), "{what}");
             }
         }
     }
