@@ -31,6 +31,9 @@ pub enum PerfError {
     EndedByPeer { peer: String },
     #[error("{peer} failed: {reason}")]
     PeerFailed { peer: String, reason: String },
+    /// At this end, and by no doing of the peer's.
+    #[error("the test with {peer} broke: {failure}")]
+    Broken { peer: String, failure: crate::stream::StreamFailure },
     /// A stock iperf3 cannot do what was asked.
     #[error("{peer} is a stock iperf3, and {wanted} needs `weir perf server` at the far end")]
     NeedsWeir { peer: String, wanted: String },

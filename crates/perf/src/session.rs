@@ -130,15 +130,19 @@ impl Session {
             }
             self.observe(|observer, sockets| observer.look(sockets));
             if let Some(state) = control.try_state(RUNNING)? {
+                self.check_own(control.peer())?;
                 return Ok(Halt::Told(state));
             }
             if self.stop.is_called() {
                 return Err(PerfError::Interrupted);
             }
-            if let Some(halt) = self.halt(now) {
+            self.check(control.peer())?;
+            // With a stream broken the test cannot end well any more: only why is awaited.
+            if let Some(halt) = self.halt(now)
+                && self.failed.is_none()
+            {
                 return Ok(halt);
             }
-            self.check(control.peer())?;
             ready(control.socket().as_fd(), PollFlags::IN, self.until_next(now))?;
         }
     }
@@ -262,10 +266,8 @@ impl Session {
 
     /// Whether the streams still live.
     fn check(&mut self, peer: &str) -> Result<(), PerfError> {
+        self.check_own(peer)?;
         let peer = || peer.to_owned();
-        if self.failed.is_none() {
-            self.failed = self.running.failure().map(|failure| (failure, Instant::now()));
-        }
         // Whoever closes its streams has something to say on the control connection first, or is gone,
         // which shows there too.
         if let Some((failure, since)) = &self.failed
@@ -289,6 +291,19 @@ impl Session {
         Ok(())
     }
 
+    /// What this machine would not do is no peer's failure, whatever the peer makes of it.
+    fn check_own(&mut self, peer: &str) -> Result<(), PerfError> {
+        if self.failed.is_none() {
+            self.failed = self.running.failure().map(|failure| (failure, Instant::now()));
+        }
+        match self.failed {
+            Some((failure, _)) if failure.ending.is_own() => {
+                Err(PerfError::Broken { peer: peer.to_owned(), failure })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn until_next(&self, now: Time) -> Duration {
         let mut next = self.timetable.next().since(now).as_duration().min(LONGEST_TURN);
         if let Some(observer) = &self.observer {
@@ -308,11 +323,16 @@ impl Session {
         }
         let snapshots = self.running.snapshot();
         let done = bytes(&snapshots, false).max(bytes(&snapshots, true));
-        let left = self.amount().unwrap_or_default().saturating_sub(done);
-        // Half of the way at the speed so far.
-        let share = left as f64 / done.max(1) as f64 / 2.0;
-        Duration::try_from_secs_f64(passed.secs_f64() * share).unwrap_or(LONGEST_TURN)
+        until_amount(done, self.amount().unwrap_or_default(), passed)
     }
+}
+
+/// Half of the way at the speed so far. The first bytes come slowly: they tell no more than that it takes
+/// as long again.
+fn until_amount(done: u64, amount: u64, passed: Span) -> Duration {
+    let left = amount.saturating_sub(done) as f64;
+    let share = if done == 0 { 0.0 } else { (left / done as f64 / 2.0).min(1.0) };
+    Duration::from_secs_f64(passed.secs_f64() * share)
 }
 
 /// Of all senders or all receivers of this end.
@@ -344,3 +364,18 @@ const SHORTEST_TURN: Duration = Duration::from_micros(500);
 /// After so long without a byte no more is on its way.
 const QUIET: Duration = Duration::from_millis(200);
 const LAST_WORD: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_looked_for_at_once_and_ever_more_closely() {
+        let ten_ms = Span::from_millis(10);
+        assert_eq!(until_amount(0, 100, ten_ms), Duration::ZERO);
+        assert_eq!(until_amount(1, 1_000_000, ten_ms), Duration::from_millis(10));
+        assert_eq!(until_amount(50, 100, ten_ms), Duration::from_millis(5));
+        assert_eq!(until_amount(100, 100, ten_ms), Duration::ZERO);
+        assert_eq!(until_amount(200, 100, ten_ms), Duration::ZERO);
+    }
+}

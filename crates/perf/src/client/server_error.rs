@@ -2,11 +2,15 @@
 //! server sends, and that tell a person something.
 
 use crate::PerfError;
+use rustix::io::Errno;
 use std::io;
 
 /// A server that gave up, in words.
 pub(super) fn told(peer: &str, code: i32, errno: i32) -> PerfError {
     let reason = match (words(code), errno) {
+        (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {
+            "its datagrams do not fit the path's MTU whole: take a smaller --length".to_owned()
+        }
         (words, 1..) if has_errno(code) => format!("{words} ({})", system_words(errno)),
         (words, _) => words,
     };
@@ -89,6 +93,8 @@ mod tests {
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));
         assert!(text(134, 2).ends_with("(No such file or directory)"));
+        assert!(text(205, 90).ends_with("take a smaller --length"));
+        assert!(text(205, 32).ends_with("send on a stream (Broken pipe)"));
         assert_eq!(text(999, 0), "host failed: iperf3's error 999");
         assert_eq!(text(-5, -7), "host failed: iperf3's error -5");
     }

@@ -52,6 +52,7 @@ impl From<PerfError> for Refusal {
             PerfError::Gone { .. } | PerfError::EndedByPeer { .. } => Told::Nothing,
             PerfError::Silent { .. } => Told::Error(RECEIVE_MESSAGE, 0),
             PerfError::NotIperf { .. } => Told::Error(MESSAGE, 0),
+            PerfError::Broken { .. } => Told::Error(WRITE_STREAM, errno_of(&error)),
             _ => Told::Error(INIT_TEST, errno_of(&error)),
         };
         Self { error, told }
@@ -141,6 +142,7 @@ fn knows_longest_duration(parameters: &Parameters) -> bool {
 fn errno_of(error: &PerfError) -> i32 {
     match error {
         PerfError::System { source, .. } => io::Error::raw_os_error(source).unwrap_or(0),
+        PerfError::Broken { failure, .. } => failure.ending.errno(),
         _ => 0,
     }
 }
@@ -180,6 +182,7 @@ const AUTHORIZATION: i32 = 142;
 pub(super) const NO_DATA: i32 = 144;
 pub(super) const INIT_STREAM: i32 = 201;
 const ACCEPT_STREAM: i32 = 204;
+const WRITE_STREAM: i32 = 205;
 const READ_STREAM: i32 = 206;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 use rustix::io::Errno;
 use std::fmt;
+use units::Bytes;
 
 /// A stream that ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +23,10 @@ pub enum Ending {
     /// The peer's host says that nobody holds the port datagrams are sent to.
     Refused,
     /// The kernel would not send a datagram of this size in one piece.
-    TooLarge,
+    TooLarge {
+        /// What the path's MTU leaves room for, as far as this kernel has learned it.
+        fits: Option<Bytes>,
+    },
     /// This machine's firewall refuses what is sent.
     Forbidden,
     System(Errno),
@@ -34,9 +38,33 @@ impl Ending {
             Errno::PIPE => Self::Closed,
             Errno::CONNRESET | Errno::CONNABORTED => Self::Reset,
             Errno::CONNREFUSED => Self::Refused,
-            Errno::MSGSIZE => Self::TooLarge,
+            Errno::MSGSIZE => Self::TooLarge { fits: None },
             Errno::PERM | Errno::ACCESS => Self::Forbidden,
             errno => Self::System(errno),
+        }
+    }
+
+    /// Zero for what is no error of a system call.
+    pub(crate) fn errno(self) -> i32 {
+        match self {
+            Self::Closed => 0,
+            Self::Reset => Errno::CONNRESET.raw_os_error(),
+            Self::Refused => Errno::CONNREFUSED.raw_os_error(),
+            Self::TooLarge { .. } => Errno::MSGSIZE.raw_os_error(),
+            Self::Forbidden => Errno::PERM.raw_os_error(),
+            Self::System(errno) => errno.raw_os_error(),
+        }
+    }
+
+    /// This machine's alone: not the peer's doing, nor the path's.
+    pub(crate) fn is_own(self) -> bool {
+        match self {
+            Self::Closed | Self::Reset | Self::Refused => false,
+            Self::TooLarge { .. } | Self::Forbidden => true,
+            Self::System(errno) => !matches!(
+                errno,
+                Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN
+            ),
         }
     }
 }
@@ -47,8 +75,13 @@ impl fmt::Display for Ending {
             Self::Closed => f.write_str("the peer closed the data connection"),
             Self::Reset => f.write_str("the data connection was reset"),
             Self::Refused => f.write_str("the peer no longer takes datagrams on its port"),
-            Self::TooLarge => f.write_str(
-                "a datagram of this size does not fit the path: take a smaller --length",
+            Self::TooLarge { fits: Some(fits) } => write!(
+                f,
+                "datagrams of this size do not fit the path's MTU whole: take --length {} or less",
+                fits.count()
+            ),
+            Self::TooLarge { fits: None } => f.write_str(
+                "datagrams of this size do not fit the path's MTU whole: take a smaller --length",
             ),
             Self::Forbidden => f.write_str("this machine's firewall forbids what is sent"),
             Self::System(errno) => write!(f, "{}", std::io::Error::from(*errno)),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::options::Amount;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::time::Duration;
 use units::{Bytes, Rate, Span};
 
@@ -141,6 +141,47 @@ fn a_reset_is_told_as_one() {
     let failure = receiver.failure().unwrap();
     assert_eq!(failure.ending, Ending::Reset);
     assert_eq!(failure.to_string(), "stream 1: the data connection was reset");
+}
+
+#[test]
+fn datagrams_that_do_not_fit_whole_are_told_with_what_fits() {
+    let options = TestOptions {
+        protocol: Protocol::Udp,
+        block: Some(Bytes::new(65_507)),
+        dont_fragment: true,
+        ..TestOptions::default()
+    };
+    // The loopback interface's MTU is 65536, which holds the largest of IPv4's datagrams.
+    let Ok(receiver) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        eprintln!("SKIPPED: this machine has no IPv6");
+        return;
+    };
+    let socket = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
+    socket.connect(receiver.local_addr().unwrap()).unwrap();
+    on_unconnected(&socket, &options, true).unwrap();
+    let sender = start(true, vec![DataSocket::Udp(socket)], &options);
+    sender.go();
+    until(|| sender.failure().is_some());
+    let ending = sender.failure().unwrap().ending;
+    assert!(matches!(ending, Ending::TooLarge { fits: Some(_) }) && ending.is_own(), "{ending:?}");
+    assert!(ending.to_string().ends_with(" or less"), "{ending}");
+}
+
+#[test]
+fn who_no_longer_takes_datagrams_is_told_of() {
+    let options = TestOptions {
+        protocol: Protocol::Udp,
+        rate: Some(Rate::from_mbit(8)),
+        ..TestOptions::default()
+    };
+    let (client, server) = udp_pair();
+    drop(server);
+    let sender = start(true, vec![DataSocket::Udp(client)], &options);
+    sender.go();
+    until(|| sender.failure().is_some());
+    let ending = sender.failure().unwrap().ending;
+    assert_eq!(ending, Ending::Refused);
+    assert!(!ending.is_own());
 }
 
 #[test]

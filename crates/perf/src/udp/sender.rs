@@ -2,12 +2,12 @@ use super::{Counter as Width, Header};
 use crate::options::TestOptions;
 use crate::stream::{Budget, Counter, Course, Encore, Ending, Pace, option, payload};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendFlags, send, sockopt};
 use rustix::thread::ClockId;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-use units::Span;
+use units::{Bytes, Span};
 
 /// Numbers datagrams and sends them at their pace; several in one call where the kernel cuts them apart
 /// (UDP_SEGMENT), for the call is what costs.
@@ -91,6 +91,7 @@ impl UdpSender {
                         }
                     }
                     Err(_) if self.segments => self.do_without_segments(socket),
+                    Err(Errno::MSGSIZE) => return Some(Ending::TooLarge { fits: fits(socket) }),
                     Err(errno) => return Some(Ending::of(errno)),
                 }
             }
@@ -114,6 +115,15 @@ impl UdpSender {
         self.segments = false;
         self.most = 1;
     }
+}
+
+/// A datagram's payload in a packet of the MTU that the kernel knows for this connected socket's path.
+fn fits(socket: &UdpSocket) -> Option<Bytes> {
+    let (mtu, headers) = match socket.peer_addr().ok()?.ip().to_canonical() {
+        IpAddr::V4(_) => (sockopt::ip_mtu(socket), 20 + 8),
+        IpAddr::V6(_) => (sockopt::ipv6_mtu(socket), 40 + 8),
+    };
+    Some(Bytes::new(u64::from(mtu.ok()?).saturating_sub(headers)))
 }
 
 /// A port unreachable may be forged, or meant for a moment only: an end is made of them when they keep
