@@ -101,7 +101,8 @@ pub struct Ended {
     pub duration: Span,
     pub streams: Vec<StreamTotal>,
     pub local_cpu: CpuUse,
-    pub remote_cpu: CpuUse,
+    /// `None` if the other end did not tell.
+    pub remote_cpu: Option<CpuUse>,
     pub local_congestion: Option<String>,
     pub remote_congestion: Option<String>,
     pub idle_latency: Option<Latency>,
@@ -131,11 +132,18 @@ pub struct StreamTotal {
     pub path: Option<PathFacts>,
 }
 
-/// One end's count of one stream.
+/// One end's count of one stream. With no time it is unknown ([`Self::is_known`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct End {
     pub bytes: Bytes,
     pub elapsed: Span,
+}
+
+impl End {
+    /// The other end may not have come to tell.
+    pub fn is_known(&self) -> bool {
+        self.elapsed > Span::ZERO
+    }
 }
 
 /// TCP_INFO over the measured time.

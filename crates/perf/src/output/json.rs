@@ -28,11 +28,15 @@ pub struct Document {
     rest: Map<String, Value>,
 }
 
-/// Writes each test's document when the test is over.
+/// Writes each test's document when the test is over and nothing more is told of it: when it failed, when
+/// another one begins, or at the end.
 #[derive(Debug)]
-pub struct Json<W> {
-    sink: Sink<W>,
+pub struct Json<W: Write> {
+    /// `None` once [`Self::finish`] gave it away.
+    sink: Option<Sink<W>>,
     document: Document,
+    /// It is to be written yet.
+    has_ended: bool,
 }
 
 impl Document {
@@ -113,33 +117,62 @@ impl Audience for Document {
 
 impl<W: Write> Json<W> {
     pub fn new(out: W) -> Self {
-        Self { sink: Sink::new(out), document: Document::default() }
+        Self { sink: Some(Sink::new(out)), document: Document::default(), has_ended: false }
     }
 
     /// Calls `stop` when nobody reads any more.
     pub fn stopping(mut self, stop: Stop) -> Self {
-        self.sink.stops(stop);
+        if let Some(sink) = &mut self.sink {
+            sink.stops(stop);
+        }
         self
     }
 
     /// Nobody reads any more: a test called off for it did not fail.
     pub fn is_abandoned(&self) -> bool {
-        self.sink.is_abandoned()
+        self.sink.as_ref().is_some_and(Sink::is_abandoned)
     }
 
     /// What was written to; an error unless the reader was content to go.
-    pub fn finish(self) -> io::Result<W> {
-        self.sink.finish()
+    pub fn finish(mut self) -> io::Result<W> {
+        self.write();
+        match self.sink.take() {
+            Some(sink) => sink.finish(),
+            // Only this takes it.
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    fn write(&mut self) {
+        if let Some(sink) = &mut self.sink
+            && std::mem::take(&mut self.has_ended)
+        {
+            sink.write(&std::mem::take(&mut self.document).to_text());
+        }
     }
 }
 
 impl<W: Write> Audience for Json<W> {
     fn event(&mut self, event: &Event<'_>) {
-        self.document.event(event);
-        if matches!(event, Event::Ended(_) | Event::Failed(_)) {
-            let document = std::mem::take(&mut self.document);
-            self.sink.write(&document.to_text());
+        if matches!(event, Event::Started(_)) {
+            self.write();
         }
+        self.document.event(event);
+        match event {
+            // A failure may follow, and belongs to the same document.
+            Event::Ended(_) => self.has_ended = true,
+            Event::Failed(_) => {
+                self.has_ended = true;
+                self.write();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl<W: Write> Drop for Json<W> {
+    fn drop(&mut self) {
+        self.write();
     }
 }
 

@@ -53,7 +53,7 @@ impl Account {
                 if told.is_none() {
                     warnings.push(format!("the peer told nothing of stream {}", own.id));
                 }
-                self.total(own, told.unwrap_or(&StreamResult::default()), &theirs)
+                self.total(own, told, &theirs)
             })
             .collect();
         let loaded = self.observed.as_ref().and_then(|observed| observed.loaded.clone());
@@ -61,11 +61,11 @@ impl Account {
             duration: self.elapsed,
             streams,
             local_cpu: self.cpu(),
-            remote_cpu: CpuUse {
+            remote_cpu: Some(CpuUse {
                 user: percent(peer.cpu_util_user),
                 system: percent(peer.cpu_util_system),
                 cores: theirs.cores,
-            },
+            }),
             local_congestion: self.congestion.clone(),
             remote_congestion: peer.congestion_used.as_deref().and_then(algorithm),
             idle_latency: self.observed.as_ref().and_then(|observed| observed.idle.clone()),
@@ -80,6 +80,7 @@ impl Account {
     /// What is known without the peer, where a test broke off.
     pub(crate) fn alone(&self) -> Ended {
         let mut ended = self.ended(&Results::default());
+        ended.remote_cpu = None;
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];
         ended
     }
@@ -112,28 +113,40 @@ impl Account {
         stream.sends.then_some(path.retransmits)?
     }
 
-    fn total(&self, own: &StreamSnapshot, told: &StreamResult, theirs: &Extras) -> StreamTotal {
+    fn total(
+        &self,
+        own: &StreamSnapshot,
+        told: Option<&StreamResult>,
+        theirs: &Extras,
+    ) -> StreamTotal {
         let ours = End { bytes: own.bytes, elapsed: self.elapsed };
-        let peers = End {
+        let peers = told.map_or(End::default(), |told| End {
             bytes: Bytes::new(count(told.bytes).unwrap_or(0)),
             elapsed: self.elapsed_at_peer(told),
-        };
+        });
         let is_udp = self.options.protocol == Protocol::Udp;
         let (sent, received) = if own.sends { (ours, peers) } else { (peers, ours) };
         let received_datagrams = if own.sends {
-            Some(theirs.datagrams(own.id).unwrap_or_else(|| datagrams(own, told)))
+            theirs.datagrams(own.id).or_else(|| Some(datagrams(own, told?)))
         } else {
             own.datagrams
         };
-        let datagrams_sent =
-            if own.sends { own.datagrams.map(|sent| sent.count) } else { packets(own, told) };
+        let datagrams_sent = if own.sends {
+            own.datagrams.map(|sent| sent.count)
+        } else {
+            told.and_then(|told| packets(own, told))
+        };
+        let retransmits = if own.sends {
+            self.retransmits(own)
+        } else {
+            told.and_then(|told| count(told.retransmits))
+        };
         StreamTotal {
             id: own.id,
             sends: own.sends,
             sent,
             received,
-            retransmits: if own.sends { self.retransmits(own) } else { count(told.retransmits) }
-                .filter(|_| !is_udp),
+            retransmits: retransmits.filter(|_| !is_udp),
             datagrams_sent: datagrams_sent.filter(|_| is_udp),
             datagrams: received_datagrams.filter(|_| is_udp),
             path: if own.sends { self.path(own.id) } else { theirs.path(own.id) },

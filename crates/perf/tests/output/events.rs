@@ -174,7 +174,7 @@ fn ended(options: &TestOptions, streams: &[(u32, bool)], idle: &Latency) -> Ende
         duration: Span::from_secs(3),
         streams: streams.iter().map(|stream| total(options, *stream)).collect(),
         local_cpu: CpuUse { user: 1.5, system: 10.6, cores: cores() },
-        remote_cpu: CpuUse { user: 0.0, system: 23.1, cores: Vec::new() },
+        remote_cpu: Some(CpuUse { user: 0.0, system: 23.1, cores: Vec::new() }),
         local_congestion: tcp.then(|| "cubic".to_owned()),
         remote_congestion: tcp.then(|| "bbr".to_owned()),
         idle_latency: Some(idle.clone()),

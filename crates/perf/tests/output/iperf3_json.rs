@@ -5,8 +5,8 @@
 
 use crate::events::{Case, server_text, tcp, udp};
 use perf::PerfError;
-use perf::event::{Audience, Event, Role, ServerOutput};
-use perf::options::{Amount, Direction, TestOptions};
+use perf::event::{Audience, End, Event, Role, ServerOutput};
+use perf::options::{Amount, Direction, Protocol, TestOptions};
 use perf::output::{Document, Json};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -100,6 +100,47 @@ fn a_udp_sender_counts_what_the_receiver_cannot_know_of() {
     assert_eq!(end["sum"]["lost_packets"], 2);
     assert_eq!(end["streams"][0]["udp"]["out_of_order"], 9);
     assert_eq!(value["weir"]["streams"][0]["datagrams"]["duplicates"], 1);
+}
+
+#[test]
+fn a_test_that_broke_off_is_one_document_with_all_of_it() {
+    let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
+    let error = PerfError::EndedByPeer { peer: "far".to_owned() };
+    let mut out = Vec::new();
+    let mut json = Json::new(&mut out);
+    case.tell(|event| json.event(event));
+    json.event(&Event::Failed(&error));
+    json.finish().unwrap();
+    let value: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(value["error"], "far ended the test");
+    assert!(value["end"]["sum_sent"].is_object());
+    // Of a server, whose clients' audiences are just let go.
+    out.clear();
+    let mut json = Json::new(&mut out);
+    case.tell(|event| json.event(event));
+    case.tell(|event| json.event(event));
+    drop(json);
+    let documents = serde_json::Deserializer::from_slice(&out).into_iter::<Value>();
+    assert_eq!(documents.map(Result::unwrap).count(), 2);
+}
+
+#[test]
+fn what_the_far_end_did_not_tell_is_left_out() {
+    for mut options in [tcp(Direction::Forward, 1), tcp(Direction::Forward, 2)] {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            options.protocol = protocol;
+            let mut case = Case::new(Role::Client, options.clone());
+            case.ended.remote_cpu = None;
+            for stream in &mut case.ended.streams {
+                stream.received = End::default();
+                stream.datagrams = None;
+            }
+            let end = &document(&case)["end"];
+            assert!(end["sum_sent"].is_object() && end.get("sum_received").is_none());
+            assert!(end["cpu_utilization_percent"].get("remote_total").is_none());
+            assert!(end["streams"][0].get("receiver").is_none());
+        }
+    }
 }
 
 fn document(case: &Case) -> Value {

@@ -1,6 +1,6 @@
 //! The tables that the page and the Markdown share.
 
-use perf::event::{CpuUse, Latency, LatencySource, StreamTotal};
+use perf::event::{CpuUse, End, Latency, LatencySource, StreamTotal};
 use perf::options::{Direction, Protocol};
 use perf::output::limits as limited;
 use perf::output::outcome::{Outcome, Way, ways};
@@ -91,7 +91,8 @@ pub(crate) fn latency(measurement: &Measurement) -> Table {
 pub(crate) fn cpu(measurement: &Measurement) -> Table {
     let mut table = Table::with(&["CPU, % of a core", "user", "system", "both", "of it softirq"]);
     let ended = &measurement.ended;
-    for (end, cpu) in [("here", &ended.local_cpu), ("there", &ended.remote_cpu)] {
+    for (end, cpu) in [("here", Some(&ended.local_cpu)), ("there", ended.remote_cpu.as_ref())] {
+        let Some(cpu) = cpu else { continue };
         let figure = number::format;
         table.rows.push(vec![
             format!("the test, {end}"),
@@ -142,11 +143,13 @@ fn row(
         _ => "",
     };
     let known = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
+    let rate =
+        |end: End| known(end.is_known().then(|| number::format(mbit(end.bytes, end.elapsed))));
     let mut row = vec![
         format!("{name}{direction}"),
-        number::format(mbit(outcome.sent.bytes, outcome.sent.elapsed)),
-        number::format(mbit(outcome.received.bytes, outcome.received.elapsed)),
-        size(outcome.received.bytes),
+        rate(outcome.sent),
+        rate(outcome.received),
+        known(outcome.received.is_known().then(|| size(outcome.received.bytes))),
     ];
     if options.protocol == Protocol::Udp {
         let datagrams = outcome.datagrams.unwrap_or_default();

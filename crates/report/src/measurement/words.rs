@@ -102,7 +102,13 @@ fn arrived(measurement: &Measurement, way: &Way<'_, StreamTotal>, outcome: &Outc
     let received = rate(outcome.received.bytes, outcome.received.elapsed);
     let time = number::duration(ended.duration.secs_f64());
     let place = if receiver == "here" { receiver.to_owned() } else { format!("at {receiver}") };
-    let mut sentence = format!("{received} arrived {place} over {time}");
+    let mut sentence = match (outcome.received.is_known(), outcome.sent.is_known()) {
+        (true, _) | (_, false) => format!("{received} arrived {place} over {time}"),
+        (false, true) => {
+            let sent = rate(outcome.sent.bytes, outcome.sent.elapsed);
+            format!("{sent} were sent over {time}, and how much arrived {place} is unknown")
+        }
+    };
     match started.options.protocol {
         Protocol::Tcp => {
             let algorithm =

@@ -224,7 +224,7 @@ fn ended(protocol: Protocol, streams: &[(u32, bool)]) -> Ended {
         duration: Span::from_secs(2),
         streams: streams.iter().map(total).collect(),
         local_cpu: cpu(63.2),
-        remote_cpu: cpu(5.0),
+        remote_cpu: Some(cpu(5.0)),
         local_congestion: tcp.then(|| "cubic".to_owned()),
         remote_congestion: tcp.then(|| "bbr".to_owned()),
         idle_latency: Some(latency(20_000, 20_300)),

@@ -37,7 +37,7 @@ pub(super) fn of_test(
     entry(
         &mut out,
         "cpu",
-        json!({ "local": cpu(&ended.local_cpu), "remote": cpu(&ended.remote_cpu) }),
+        json!({ "local": cpu(&ended.local_cpu), "remote": ended.remote_cpu.as_ref().map(cpu) }),
     );
     let streams: Vec<Value> = ended.streams.iter().map(|one| stream(started, one)).collect();
     entry(&mut out, "streams", streams);

@@ -50,7 +50,13 @@ fn tcp_sums(way: &Way<'_, StreamTotal>) -> Sums {
     entry(&mut sent, "sender", way.sends);
     let mut received = head(outcome.received);
     entry(&mut received, "sender", way.sends);
-    vec![("sum_sent", sent), ("sum_received", received)].into_iter()
+    known(vec![("sum_sent", sent, outcome.sent), ("sum_received", received, outcome.received)])
+}
+
+/// What an end did not tell is not there: a zero would be a figure.
+fn known(sums: Vec<(&'static str, Map<String, Value>, End)>) -> Sums {
+    let known = sums.into_iter().filter(|(.., end)| end.is_known());
+    known.map(|(key, sum, _)| (key, sum)).collect::<Vec<_>>().into_iter()
 }
 
 fn udp_sums(way: &Way<'_, StreamTotal>) -> Sums {
@@ -72,7 +78,11 @@ fn udp_sums(way: &Way<'_, StreamTotal>) -> Sums {
     let mut received = head(outcome.received);
     loss(&mut received, &datagrams, datagrams.count);
     entry(&mut received, "sender", false);
-    vec![("sum", sum), ("sum_sent", sent), ("sum_received", received)].into_iter()
+    known(vec![
+        ("sum", sum, outcome.received),
+        ("sum_sent", sent, outcome.sent),
+        ("sum_received", received, outcome.received),
+    ])
 }
 
 fn tcp_stream(stream: &StreamTotal) -> Value {
@@ -95,7 +105,8 @@ fn tcp_stream(stream: &StreamTotal) -> Value {
     entry(&mut receiver, "socket", stream.id);
     receiver.extend(head(stream.received));
     entry(&mut receiver, "sender", stream.sends);
-    json!({ "sender": sender, "receiver": receiver })
+    let ends = [("sender", sender, stream.sent), ("receiver", receiver, stream.received)];
+    known(ends.into()).map(|(key, end)| (key.to_owned(), Value::Object(end))).collect()
 }
 
 fn udp_stream(stream: &StreamTotal) -> Value {
@@ -132,13 +143,12 @@ fn rate(end: End) -> Value {
 }
 
 fn cpu(ended: &Ended) -> Value {
-    let (local, remote) = (&ended.local_cpu, &ended.remote_cpu);
-    json!({
-        "host_total": number(local.user + local.system),
-        "host_user": number(local.user),
-        "host_system": number(local.system),
-        "remote_total": number(remote.user + remote.system),
-        "remote_user": number(remote.user),
-        "remote_system": number(remote.system),
-    })
+    let mut out = Map::new();
+    for (end, cpu) in [("host", Some(&ended.local_cpu)), ("remote", ended.remote_cpu.as_ref())] {
+        let Some(cpu) = cpu else { continue };
+        entry(&mut out, &format!("{end}_total"), number(cpu.user + cpu.system));
+        entry(&mut out, &format!("{end}_user"), number(cpu.user));
+        entry(&mut out, &format!("{end}_system"), number(cpu.system));
+    }
+    Value::Object(out)
 }

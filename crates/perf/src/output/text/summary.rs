@@ -7,7 +7,6 @@ use crate::options::{Direction, Protocol};
 use crate::output::figures::{millis, percent, plain, rate_of, share_percent, size};
 use crate::output::limits;
 use crate::output::outcome::{Outcome, Way, ways};
-use units::Span;
 
 pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
     let mut out = String::new();
@@ -25,7 +24,9 @@ pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
     }
     out += &delays(ended, look);
     out += &cpu("CPU here", &ended.local_cpu, look);
-    out += &cpu("CPU there", &ended.remote_cpu, look);
+    if let Some(there) = &ended.remote_cpu {
+        out += &cpu("CPU there", there, look);
+    }
     out += &congestion(started, ended, look);
     for warning in &ended.warnings {
         out += &look.labelled("warning", Style::Attention, &plain(warning));
@@ -83,7 +84,7 @@ fn both_ends(
     [("sent", outcome.sent, sent), ("received", outcome.received, received.unwrap_or_default())]
         .into_iter()
         // An iperf3 server is not told what its client sent.
-        .filter(|(_, end, _)| end.elapsed > Span::ZERO)
+        .filter(|(_, end, _)| end.is_known())
         .map(|(what, end, detail)| {
             let rate = look.unit.show(rate_of(end.bytes, end.elapsed));
             let head = match who {
