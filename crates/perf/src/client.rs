@@ -52,6 +52,7 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn connect(options: &'a ClientOptions, stop: &'a Stop) -> Result<Self, PerfError> {
+        may_run_on(options.affinity)?;
         let deadline = Instant::now() + options.connect_timeout;
         let addresses = resolve::addresses(options, deadline, stop)?;
         let socket = dial::control(options, &addresses, deadline, stop)?;
@@ -224,6 +225,17 @@ impl<'a> Client<'a> {
             options: agreed.test.clone(),
             streams: session.streams(),
         })
+    }
+}
+
+/// Before anything else: a test that is not pinned as it was asked to be measures something else.
+fn may_run_on(cpu: Option<usize>) -> Result<(), PerfError> {
+    let allowed = probe::cpu::affinity()?;
+    match cpu.filter(|cpu| !allowed.contains(cpu)) {
+        None => Ok(()),
+        Some(cpu) => Err(PerfError::Usage(format!(
+            "this program may not run on CPU {cpu}: give one of {allowed:?} to --affinity"
+        ))),
     }
 }
 

@@ -10,7 +10,7 @@ mod state;
 pub use connection::Control;
 pub(crate) use connection::ready;
 pub use cookie::Cookie;
-pub use message::{LONGEST, Message, MessageError};
+pub use message::{LONGEST, LONGEST_PARAMETERS, Message, MessageError};
 pub use parameters::{Parameters, ParametersError};
 pub use results::{Results, StreamResult, count};
 pub use state::State;

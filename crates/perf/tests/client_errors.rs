@@ -105,6 +105,22 @@ fn an_address_or_interface_that_is_not_here() {
 }
 
 #[test]
+fn what_no_server_can_grant_is_refused_here() {
+    let misuse = |options: &ClientOptions| {
+        let error = run(options, &Stop::default(), &mut Told::default()).unwrap_err();
+        assert!(error.is_misuse(), "{error}");
+        error.to_string()
+    };
+    let error = misuse(&ClientOptions { affinity: Some(1023), ..options("127.0.0.1", 1) });
+    assert!(error.contains("CPU 1023: give one of ["), "{error}");
+    let server = Server::start(vec![Step::Cookie, Step::State(9)], After::Die);
+    let mut titled = options("127.0.0.1", server.port());
+    titled.test.title = Some("x".repeat(9000));
+    let error = misuse(&titled);
+    assert!(error.contains("a server reads 8192: shorten --title"), "{error}");
+}
+
+#[test]
 fn a_server_of_another_kind() {
     let port = one_connection(|mut socket| {
         socket.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n").unwrap();

@@ -1,7 +1,7 @@
 use super::dial::TURN;
 use super::server_error;
 use crate::PerfError;
-use crate::control::{Control, Cookie, LONGEST, Parameters, State, ready};
+use crate::control::{Control, Cookie, LONGEST, LONGEST_PARAMETERS, Parameters, State, ready};
 use crate::event::Stop;
 use crate::options::TestOptions;
 use rustix::event::PollFlags;
@@ -42,6 +42,7 @@ pub(super) fn agree(
     let mut ours = wishes;
     ours.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
     let parameters = Parameters { weir: Some(Value::Object(ours)), ..Parameters::of(test) };
+    fits(&parameters)?;
     control.send_json(&parameters)?;
     match next(control, AGREEING)? {
         State::CreateStreams => Ok(at_stock(test)),
@@ -52,6 +53,18 @@ pub(super) fn agree(
         }
         other => Err(unexpected(control, other)),
     }
+}
+
+/// A server would only say that it does not understand them.
+fn fits(parameters: &Parameters) -> Result<(), PerfError> {
+    let length = serde_json::to_string(parameters).map_or(0, |text| text.len());
+    if length <= LONGEST_PARAMETERS {
+        return Ok(());
+    }
+    Err(PerfError::Usage(format!(
+        "the test's parameters take {length} bytes, and a server reads {LONGEST_PARAMETERS}: shorten --title \
+         or --extra-data"
+    )))
 }
 
 /// Waits for `wanted`; whatever else comes is an error in words.

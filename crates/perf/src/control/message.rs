@@ -6,6 +6,8 @@ use serde_json::Value;
 
 /// What a peer's message may take: iperf3 3.12 sends a whole server's output in one.
 pub const LONGEST: usize = 4 << 20;
+/// What a server reads of parameters: iperf3's MAX_PARAMS_JSON_STRING.
+pub const LONGEST_PARAMETERS: usize = 8 * 1024;
 
 /// A message as it comes in, piece by piece. Memory grows with what has come, never with what the
 /// length promises.

@@ -5,7 +5,7 @@ use super::streams;
 use super::transcript::Transcript;
 use super::{Client, Outcome, OutputForm};
 use crate::PerfError;
-use crate::control::{Control, Cookie, Parameters, Results, State};
+use crate::control::{Control, Cookie, LONGEST_PARAMETERS, Parameters, Results, State};
 use crate::event::{Audience, Event, Role, Started, Stop};
 use crate::observe::cpu::CpuOf;
 use crate::observe::{EchoOffer, Observer, Plan};
@@ -342,8 +342,6 @@ fn printable(text: &str) -> String {
 
 pub(super) const FULL: &str = "as many tests as may run at once are running";
 const CROWDED: &str = "its streams and those of the other tests need more memory than is given";
-/// iperf3's MAX_PARAMS_JSON_STRING.
-const LONGEST_PARAMETERS: usize = 8 * 1024;
 /// Of a client with the most streams, and what ours adds; it could be parsed into thirty times as much.
 const LONGEST_RESULTS: usize = 256 * 1024;
 const LONGEST_VERSION: usize = 64;
