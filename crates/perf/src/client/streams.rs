@@ -103,6 +103,7 @@ impl Opener<'_> {
         socket.set_nonblocking(true).map_err(wrong)?;
         let mut next_hello = Instant::now();
         let mut patience = FIRST_PATIENCE;
+        let refused_until = next_hello + REOPENING;
         loop {
             let now = Instant::now();
             if self.stop.is_called() {
@@ -127,6 +128,10 @@ impl Opener<'_> {
                 Ok(count) if is_answer(&datagram[..count]) => return Ok(socket),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if is_refusal(&error) && Instant::now() < refused_until => {
+                    next_hello = Instant::now() + BETWEEN_HELLOS;
+                    patience = FIRST_PATIENCE;
+                }
                 Err(error) => return Err(self.unanswered(error)),
             }
         }
@@ -137,6 +142,8 @@ impl Opener<'_> {
         match Opening::new(socket, Duration::ZERO).run() {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            // Of an earlier one: it is said again when nothing answers.
+            Err(error) if is_refusal(&error) => Ok(()),
             Err(error) => Err(self.unanswered(error)),
         }
     }
@@ -181,7 +188,16 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
+/// The port is nobody's.
+fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
+}
+
 const OPENING: &str = "opening a stream";
+/// riperf3 0.8 opens its port anew for every stream, and what comes in between is refused: nobody heard
+/// it, so it may be said again at once.
+const REOPENING: Duration = Duration::from_millis(500);
+const BETWEEN_HELLOS: Duration = Duration::from_millis(5);
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
