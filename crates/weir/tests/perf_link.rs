@@ -29,7 +29,6 @@ fn loss_reordering_and_duplicates_are_counted_as_the_link_ordered_them() {
 fn loss_alone_is_counted_to_the_datagram() {
     let Some(counted) = run(&["--loss", "5%", "--delay", "1ms"], "up") else { return };
     counted.holds();
-    assert_eq!(counted.sent(), counted.of_datagrams("count"));
     assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
 }
 

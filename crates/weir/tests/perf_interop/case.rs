@@ -14,8 +14,6 @@ pub(crate) struct Case {
     pub(crate) host: &'static str,
     /// Both ends print for people, the client among other things one of these.
     pub(crate) plain: &'static [&'static str],
-    /// Programs that do not have the option, by name.
-    pub(crate) lacking: &'static [(&'static str, &'static str)],
     /// Holds of the sockets at some moment of the test, or says what was expected.
     pub(crate) sockets: Option<fn(&Seen) -> Result<(), String>>,
     /// Holds of what both said.
@@ -29,6 +27,8 @@ type DocumentCheck = Arc<dyn Fn(&Both) -> Result<(), String> + Send + Sync>;
 pub(crate) struct Both {
     pub(crate) client: Document,
     pub(crate) server: Document,
+    /// Neither tells rates over a time it did not take.
+    pub(crate) exact: bool,
 }
 
 /// `client` in the words of the command line, without the host.
@@ -39,7 +39,6 @@ pub(crate) fn case(name: &'static str, client: &'static str) -> Case {
         server: Vec::new(),
         host: "127.0.0.1",
         plain: &[],
-        lacking: &[],
         sockets: None,
         documents: None,
     }
@@ -58,11 +57,6 @@ impl Case {
 
     pub(crate) fn plain(mut self, prints: &'static [&'static str]) -> Self {
         self.plain = prints;
-        self
-    }
-
-    pub(crate) fn lacking(mut self, lacking: &'static [(&'static str, &'static str)]) -> Self {
-        self.lacking = lacking;
         self
     }
 

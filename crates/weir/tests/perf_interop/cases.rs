@@ -76,7 +76,8 @@ fn amounts() -> Vec<Case> {
         case("bytes, 4 streams", "-n 32M -P 4").documents(|both| streams(both, 4, 0)),
         case("bytes both ways", "-n 16M --bidir"),
         case("blocks", "-k 100").documents(|both| sent(both, 100 << 17)),
-        case("blocks back", "-k 100 -R").documents(|both| sent(both, 100 << 17)),
+        // iperf3's client takes a read that was cut short for a block, and ends too early.
+        case("blocks back", "-k 100 -R"),
         case("blocks of 4 KiB", "-k 500 -l 4K").documents(|both| {
             length(4096)(both)?;
             sent(both, 500 << 12)
@@ -101,17 +102,20 @@ fn sockets() -> Vec<Case> {
         case("segments", "-M 1000 -t 1 -b 50M").sockets(segments_of_1000),
         case("segments, back", "-M 1000 -R -t 1 -b 50M").sockets(segments_of_1000),
         case("reno", "-C reno -t 1 -b 50M")
-            .sockets(|seen| congestion(seen, "reno"))
-            .documents(|both| congestion_told(both, "reno")),
+            .sockets(|seen| congestion(&seen.client, "reno"))
+            .documents(|both| congestion_of_sender(both, "reno")),
         case("reno, back", "-C reno -R -t 1 -b 50M")
-            .sockets(|seen| congestion(seen, "reno"))
-            .documents(|both| congestion_told(both, "reno")),
+            .sockets(|seen| congestion(&seen.server, "reno"))
+            .documents(|both| congestion_of_sender(both, "reno")),
         case("cubic", "-C cubic -t 1 -b 50M")
-            .sockets(|seen| congestion(seen, "cubic"))
-            .documents(|both| congestion_told(both, "cubic")),
+            .sockets(|seen| congestion(&seen.client, "cubic"))
+            .documents(|both| congestion_of_sender(both, "cubic")),
         case("cubic, both ways", "-C cubic --bidir -t 1 -b 50M")
-            .sockets(|seen| congestion(seen, "cubic"))
-            .documents(|both| congestion_told(both, "cubic")),
+            .sockets(|seen| {
+                congestion(&seen.client, "cubic")?;
+                congestion(&seen.server, "cubic")
+            })
+            .documents(|both| congestion_of_sender(both, "cubic")),
         case("no delay", "-N -t 1 -b 50M")
             .sockets(|seen| seen.at_both("TCP_NODELAY", |socket| stream(socket) && socket.nodelay)),
         case("no delay, back", "-N -R -t 1 -b 50M")
@@ -201,17 +205,22 @@ fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
     expect(found == (up, down), || format!("streams {found:?}, not {:?}", (up, down)))
 }
 
-/// At least so much, and no more than each end may have under way when it is enough.
+/// So much, less a datagram that was under way when the sender counted, and no more than each end may
+/// have under way when it is enough.
 fn sent(both: &Both, bytes: u64) -> Result<(), String> {
     let way = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
+    let least = bytes - way.datagrams.map_or(0, |datagrams| way.sent.bytes / datagrams.sent.max(1));
     let most = bytes + (bytes / 5).max(4 << 20);
-    expect((bytes..=most).contains(&way.sent.bytes), || {
+    expect((least..=most).contains(&way.sent.bytes), || {
         format!("{} bytes sent instead of {bytes}", way.sent.bytes)
     })
 }
 
 /// A busy machine may be slower; no pace may be faster.
 fn paced(both: &Both, bits_per_second: f64) -> Result<(), String> {
+    if !both.exact {
+        return Ok(());
+    }
     for way in [&both.client.up, &both.client.down].into_iter().flatten() {
         let rate = way.sent.bits_per_second;
         expect(rate < bits_per_second * 1.1, || format!("{rate} bit/s, faster than ordered"))?;
@@ -226,7 +235,8 @@ fn omitted(both: &Both) -> Result<(), String> {
     let bytes: u64 = counted.iter().filter_map(|one| one["sum"]["bytes"].as_u64()).sum();
     let way = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
     let own = if both.client.up.is_some() { way.sent.bytes } else { way.received.bytes };
-    expect(!omitted.is_empty() && own.abs_diff(bytes) <= own / 100, || {
+    let same = own.abs_diff(bytes) <= own / 100 || !both.exact;
+    expect(!omitted.is_empty() && same, || {
         format!("{} intervals omitted, {bytes} bytes in the others, {own} in all", omitted.len())
     })
 }
@@ -254,16 +264,18 @@ fn segments_of_1000(seen: &Seen) -> Result<(), String> {
     seen.at_both("segments of 988 bytes", |socket| socket.mss == 988)
 }
 
-fn congestion(seen: &Seen, name: &str) -> Result<(), String> {
-    seen.at_both(name, |socket| socket.congestion == name)
+/// Of whoever sends; it says nothing of a receiver, and our server leaves its own alone.
+fn congestion_of_sender(both: &Both, name: &str) -> Result<(), String> {
+    let told = both.client_says("/end/sender_tcp_congestion");
+    expect(told == name, || format!("the client's sender_tcp_congestion is {told}"))?;
+    let told = both.client_says("/end/receiver_tcp_congestion");
+    expect(told.is_string(), || format!("the client's receiver_tcp_congestion is {told}"))
 }
 
-fn congestion_told(both: &Both, name: &str) -> Result<(), String> {
-    for key in ["/end/sender_tcp_congestion", "/end/receiver_tcp_congestion"] {
-        let told = both.client_says(key);
-        expect(told == name, || format!("the client's {key} is {told}"))?;
-    }
-    Ok(())
+fn congestion(sockets: &[Socket], name: &str) -> Result<(), String> {
+    expect(sockets.iter().any(|socket| socket.congestion == name), || {
+        format!("no socket of the sender has {name}: {sockets:?}")
+    })
 }
 
 fn from_45000(both: &Both) -> Result<(), String> {

@@ -21,8 +21,8 @@ use matrix::Matrix;
 /// The real program.
 #[test]
 fn iperf3() {
-    let Some(peer) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
-    let matrix = Matrix::run("iperf3", &peer, &cases::all());
+    let Some(path) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
+    let matrix = Matrix::run(&Program::iperf3(path), &cases::all());
     assert!(matrix.holds(), "see the table above");
 }
 
@@ -30,20 +30,19 @@ fn iperf3() {
 #[test]
 fn riperf3() {
     let how = "cargo install riperf3-cli --version ^0.8";
-    let Some(peer) = found("riperf3", "WEIR_RIPERF3", how) else { return };
-    let matrix = Matrix::run("riperf3", &peer, &cases::all());
+    let Some(path) = found("riperf3", "WEIR_RIPERF3", how) else { return };
+    let matrix = Matrix::run(&Program::riperf3(path), &cases::all());
     assert!(matrix.holds(), "see the table above");
 }
 
 /// The program of that name, or the one the variable names; `None`, and a word about it, without either.
-fn found(name: &'static str, variable: &str, how: &str) -> Option<Program> {
-    let path = match std::env::var(variable) {
-        Ok(path) => path,
-        Err(_) if support::is_installed(name) => name.to_owned(),
+fn found(name: &str, variable: &str, how: &str) -> Option<String> {
+    match std::env::var(variable) {
+        Ok(path) => Some(path),
+        Err(_) if support::is_installed(name) => Some(name.to_owned()),
         Err(_) => {
             eprintln!("SKIPPED: {name} is neither installed nor named by {variable}: {how}");
-            return None;
+            None
         }
-    };
-    Some(Program::other(name, path))
+    }
 }

@@ -23,7 +23,7 @@ struct Row {
 
 impl Matrix {
     /// Runs all; prints the table and leaves it beside the build's other files.
-    pub(crate) fn run(name: &'static str, peer: &Program, cases: &[Case]) -> Self {
+    pub(crate) fn run(peer: &Program, cases: &[Case]) -> Self {
         let only = std::env::var("WEIR_INTEROP_ONLY").unwrap_or_default();
         let cases: Vec<&Case> = cases.iter().filter(|case| case.name.contains(&only)).collect();
         let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -39,6 +39,7 @@ impl Matrix {
         });
         let mut rows = rows.into_inner().unwrap();
         rows.sort_by_key(|row| cases.iter().position(|case| case.name == row.case.name));
+        let name = peer.name;
         let matrix = Self { peer: name, rows };
         println!("{matrix}");
         let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("perf_interop_{name}.md"));
