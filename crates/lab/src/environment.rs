@@ -12,19 +12,7 @@ pub(crate) fn describe(
     cpus: &CpuPlan,
     privilege: Privilege,
 ) -> IndexMap<String, Value> {
-    let mut facts = IndexMap::new();
-    facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
-    match probe::machine::Machine::read() {
-        Ok(machine) => {
-            if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) {
-                let told = |(name, value): &(String, Value)| {
-                    !UNTOLD.contains(&name.as_str()) && !value.is_null()
-                };
-                facts.extend(fields.into_iter().filter(told));
-            }
-        }
-        Err(error) => tracing::warn!("the machine cannot be described: {error}"),
-    }
+    let mut facts = machine();
     facts.insert("emulator_cpu".to_owned(), Value::from(cpus.emulator));
     facts.insert("workload_cpus".to_owned(), Value::from(cpus.workload.as_slice()));
     if cpus.is_apart() {
@@ -39,6 +27,15 @@ pub(crate) fn describe(
     if let Ok(version) = probe::machine::program_version("iperf3", &["--version"]) {
         facts.insert("iperf3".to_owned(), Value::from(version));
     }
+    facts.insert("seed".to_owned(), Value::from(lab.seed));
+    facts
+}
+
+/// Likewise for virtual time: the machine matters for nothing but how long it takes.
+pub(crate) fn describe_simulator(lab: &LabFile, threads: usize) -> IndexMap<String, Value> {
+    let mut facts = machine();
+    facts.insert("world".to_owned(), Value::from("virtual time"));
+    facts.insert("threads".to_owned(), Value::from(threads));
     facts.insert("seed".to_owned(), Value::from(lab.seed));
     facts
 }
@@ -70,6 +67,23 @@ pub(crate) fn as_run_toml(
     }
     run.insert("host_sysctl".to_owned(), sysctls.into());
     run.to_string()
+}
+
+fn machine() -> IndexMap<String, Value> {
+    let mut facts = IndexMap::new();
+    facts.insert("weir".to_owned(), Value::from(env!("CARGO_PKG_VERSION")));
+    match probe::machine::Machine::read() {
+        Ok(machine) => {
+            if let Ok(Value::Object(fields)) = serde_json::to_value(&machine) {
+                let told = |(name, value): &(String, Value)| {
+                    !UNTOLD.contains(&name.as_str()) && !value.is_null()
+                };
+                facts.extend(fields.into_iter().filter(told));
+            }
+        }
+        Err(error) => tracing::warn!("the machine cannot be described: {error}"),
+    }
+    facts
 }
 
 fn without_nulls(value: Value) -> Value {

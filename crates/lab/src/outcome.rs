@@ -29,6 +29,9 @@ pub struct Measurement {
     /// The algorithm of the measured connections, as the kernel told while they ran.
     #[serde(default)]
     pub congestion_control: Option<String>,
+    /// A number for all that happened, where the same happens again: in virtual time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
     /// Why the figures are not to be believed; empty if they are.
     #[serde(default)]
     pub invalid: Vec<Flaw>,

@@ -68,6 +68,13 @@ impl Plan {
         let cell = &self.cells[turn.cell];
         outcome.block == turn.block && outcome.system == cell.system && outcome.axes == cell.axes
     }
+
+    /// What came of the turns in the order of the turns, whoever was done first.
+    pub(crate) fn put_in_order(&self, outcomes: &mut [Outcome]) {
+        outcomes.sort_by_cached_key(|outcome| {
+            self.turns.iter().position(|turn| self.is_turn_of(turn, outcome))
+        });
+    }
 }
 
 /// Every combination of the file's axis values, the last axis turning fastest.

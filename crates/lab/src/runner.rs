@@ -1,17 +1,14 @@
 //! Runs a lab: every turn of the plan, each written down before the next begins.
 
-use crate::file::{LabFile, Pinning, SystemSpec, Traffic};
-use crate::outcome::{Outcome, Verdict};
-use crate::plan::{Plan, PlannedCell, seed_of};
+use crate::executor::{Bench, Job};
+use crate::file::{LabFile, SystemSpec};
+use crate::outcome::Outcome;
+use crate::plan::{Plan, PlannedCell, Turn};
 use crate::run_directory::RunDirectory;
-use crate::testbed::CpuPlan;
-use crate::workload::{IPERF3, Turn, is_installed, missing_programs};
-use crate::{Cancel, LabError, date, environment, runs, summary};
-use host::Privilege;
+use crate::{Cancel, Executor, LabError, date, environment, runs, summary, turns};
 use report::{Form, Results};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use units::Span;
 
 /// What is to be run, and where its traces go.
 #[derive(Debug)]
@@ -24,9 +21,7 @@ pub struct Request {
     pub repeats: Option<u32>,
     /// How a person would ask for the same again.
     pub command: String,
-    pub privilege: Privilege,
-    /// Where `weir` itself is: it makes the traffic.
-    pub weir: PathBuf,
+    pub executor: Executor,
 }
 
 /// Where a run is written.
@@ -61,17 +56,12 @@ pub fn run(
     progress: &mut dyn Progress,
 ) -> Result<Finished, LabError> {
     let lab = &request.lab;
-    let (systems, mut notes) = runnable(&request)?;
-    let cpus = CpuPlan::for_lab(lab);
-    if lab.workload.get_ref().pin == Pinning::Apart && !cpus.is_apart() {
-        let note =
-            "both ends share the one CPU there is for them, though `pin = \"apart\"` was asked for";
-        notes.push(note.to_owned());
-    }
+    let bench = request.executor.bench(lab)?;
+    let (systems, notes) = runnable(&request, &*bench)?;
     notes.iter().for_each(|note| progress.note(note));
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let plan = Plan::new(lab, request.form, &names, request.repeats);
-    let mut facts = environment::describe(lab, &cpus, request.privilege);
+    let mut facts = bench.facts();
     let begun = Instant::now();
     let started = date::now();
     let form = request.form.word();
@@ -86,46 +76,34 @@ pub fn run(
         }
     };
     outcomes.retain(|outcome| plan.turns.iter().any(|turn| plan.is_turn_of(turn, outcome)));
-    let around = if lab.is_emulated() { AROUND_A_TURN } else { AROUND_A_TURN_OF_CABLES };
-    let per_turn = plan.omit + plan.duration + around;
-    let left = plan.turns.len().saturating_sub(outcomes.len());
-    progress.plan(&plan, outcomes.len(), (per_turn * left as u64).as_duration());
-    for (number, turn) in plan.turns.iter().enumerate() {
-        if outcomes.iter().any(|outcome| plan.is_turn_of(turn, outcome)) {
-            continue;
-        }
-        let cell = &plan.cells[turn.cell];
-        progress.turn(number, cell);
-        let Some(system) = systems.iter().find(|system| system.name() == cell.system) else {
-            continue;
-        };
-        let verdict = measured(&Turn {
-            lab,
-            system,
-            axes: &cell.axes,
-            ends: &lab.workload_at(&cell.axes)?,
-            form: plan.form,
-            duration: plan.duration,
-            omit: plan.omit,
-            seed: seed_of(lab, cell, turn.block),
-            cpus: &cpus,
-            weir: &request.weir,
-            programs: directory.programs(),
-            cancel,
-        });
-        let Some(verdict) = verdict else {
-            let directory = Some(directory.path().to_owned());
-            return Err(LabError::Interrupted { directory });
-        };
-        let outcome = Outcome {
-            system: cell.system.clone(),
-            axes: cell.axes.clone(),
-            block: turn.block,
-            verdict,
-        };
+    let left: Vec<&Turn> = plan
+        .turns
+        .iter()
+        .filter(|turn| !outcomes.iter().any(|outcome| plan.is_turn_of(turn, outcome)))
+        .collect();
+    progress.plan(&plan, outcomes.len(), bench.estimate(&plan, &left));
+    let programs = directory.programs().to_owned();
+    let jobs: Vec<Job<'_>> = left
+        .into_iter()
+        .filter_map(|turn| {
+            let cell = &plan.cells[turn.cell];
+            let system = systems.iter().find(|system| system.name() == cell.system)?;
+            Some(Job { lab, plan: &plan, turn, cell, system, programs: &programs, cancel })
+        })
+        .collect();
+    let mut keep = |outcome: Outcome| {
         directory.keep(&outcome)?;
-        progress.done(number, &outcome);
         outcomes.push(outcome);
+        Ok(())
+    };
+    if !turns::measure(&*bench, &jobs, progress, &mut keep)? {
+        let directory = Some(directory.path().to_owned());
+        return Err(LabError::Interrupted { directory });
+    }
+    drop(jobs);
+    plan.put_in_order(&mut outcomes);
+    if let Some(hash) = summary::hash(&outcomes) {
+        facts.insert("result_hash".to_owned(), hash.into());
     }
     let read = summary::algorithms(&outcomes);
     if !read.is_empty() {
@@ -140,37 +118,17 @@ pub fn run(
     results.started = Some(started);
     results.duration_s = Some(begun.elapsed().as_secs_f64());
     results.notes.extend(notes);
-    results.warnings.extend(request.privilege.degradation().map(str::to_owned));
+    results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
     Ok(Finished { results, directory: directory.path().to_owned() })
 }
 
-/// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
-/// repeated depends on the emulator's own clock, never on the figure. `None` if it was interrupted.
-fn measured(turn: &Turn<'_>) -> Option<Verdict> {
-    let mut attempts = 0;
-    // Whoever asked for the quick form is in a hurry.
-    let retries = if turn.form == Form::Full { RETRIES } else { 1 };
-    let mut retried = Vec::new();
-    loop {
-        match turn.measure() {
-            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
-                measurement.retried = retried;
-                return Some(Verdict::Measured(measurement));
-            }
-            Ok(measurement) => {
-                attempts += 1;
-                retried.extend(measurement.invalid);
-            }
-            Err(_) if turn.cancel.is_cancelled() => return None,
-            Err(failure) => return Some(Verdict::Failed(failure.to_string())),
-        }
-    }
-}
-
 /// The systems that can run here, and a note for each that cannot.
-fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabError> {
+fn runnable(
+    request: &Request,
+    bench: &dyn Bench,
+) -> Result<(Vec<SystemSpec>, Vec<String>), LabError> {
     let lab = &request.lab;
     let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
     for wanted in &request.systems {
@@ -187,28 +145,14 @@ fn runnable(request: &Request) -> Result<(Vec<SystemSpec>, Vec<String>), LabErro
         if !request.systems.is_empty() && !asked {
             continue;
         }
-        let mut missing = missing_programs(system);
-        // Labs that compare with it are of use without it too.
-        let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
-        if without_peer {
-            missing.push(IPERF3.to_owned());
-        }
-        let optional = system.optional || without_peer;
-        if missing.is_empty() || !optional || asked {
-            systems.push(system.clone());
-        } else {
-            let are = if missing.len() == 1 { "is" } else { "are" };
-            let missing = missing.join(" and ");
-            notes.push(format!("{name} is left out: {missing} {are} not installed"));
+        match bench.missing(system, asked) {
+            None => systems.push(system.clone()),
+            Some(reason) => notes.push(format!("{name} is left out: {reason}")),
         }
     }
+    notes.extend(bench.notes());
     if systems.is_empty() {
         return Err(LabError::NothingToRun { reasons: notes.join("; ") });
     }
     Ok((systems, notes))
 }
-
-const RETRIES: usize = 2;
-/// What building a network and starting programs takes, for the estimate.
-const AROUND_A_TURN: Span = Span::from_millis(700);
-const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);

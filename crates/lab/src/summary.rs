@@ -1,12 +1,13 @@
 //! From finished turns to `results.json`: medians and intervals per cell, ratios between systems.
 
-use crate::file::{CompareSpec, LabFile};
+use crate::file::{CompareSpec, HeatSpec, LabFile, WorkloadKind};
 use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
+use crate::overall;
 use crate::plan::{Plan, PlannedCell};
 use crate::stats::{self, Direction};
 use indexmap::IndexMap;
 use report::{
-    Axes, Cell, Comparison, Metric, Ratio, Reference, Results, Sample, Samples, Series, View,
+    Axes, Cell, Comparison, Heat, Metric, Ratio, Reference, Results, Sample, Samples, Series, View,
 };
 use toml::Spanned;
 use units::Share;
@@ -18,6 +19,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.view = lab.view.as_ref().map(|view| View {
         metric: view.metric.get_ref().clone(),
         rows: view.rows.as_ref().map(|rows| rows.get_ref().clone()),
+        heat: lab.heat.iter().flat_map(heats).collect(),
     });
     results.reference = lab.reference.iter().map(reference).collect();
     let mut flaws = Vec::new();
@@ -38,8 +40,32 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     });
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons(lab, plan, outcomes);
-    results.method = method(plan);
+    results.method = method(lab, plan);
+    if lab.workload.get_ref().kind == WorkloadKind::Flows {
+        results.overall = overall::means(&results);
+    }
     results
+}
+
+/// Whether the simulator came to something else than it should somewhere.
+pub fn has_case_outside(results: &Results) -> bool {
+    let within = results.cells.iter().filter_map(|cell| cell.metrics.get("within"));
+    within.into_iter().any(|within| within.median < 1.0)
+}
+
+/// One number for all that happened in virtual time, in the order of the turns: equal for equal runs, on
+/// however many threads. `None` where the machine's own clock was measured by.
+pub(crate) fn hash(outcomes: &[Outcome]) -> Option<String> {
+    let prints: Vec<&String> =
+        outcomes.iter().filter_map(figures).filter_map(|m| m.fingerprint.as_ref()).collect();
+    if prints.is_empty() {
+        return None;
+    }
+    let hash = prints
+        .iter()
+        .flat_map(|print| print.bytes())
+        .fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
+    Some(format!("{hash:016x}"))
 }
 
 /// Which algorithm each system's measured connections ran, as read back from them.
@@ -264,6 +290,19 @@ fn compared(
     })
 }
 
+fn heats(spec: &HeatSpec) -> impl Iterator<Item = Heat> {
+    let named = |(axis, values): (&Spanned<String>, &Vec<Spanned<String>>)| {
+        let values = values.iter().map(|value| value.get_ref().clone()).collect();
+        (axis.get_ref().clone(), values)
+    };
+    spec.metrics.iter().map(move |metric| Heat {
+        metric: metric.get_ref().clone(),
+        x: spec.x.get_ref().clone(),
+        y: spec.y.get_ref().clone(),
+        at: spec.at.iter().map(named).collect(),
+    })
+}
+
 fn reference(spec: &crate::file::ReferenceSpec) -> Reference {
     Reference {
         system: spec.system.clone(),
@@ -278,14 +317,46 @@ fn reference(spec: &crate::file::ReferenceSpec) -> Reference {
     }
 }
 
-fn method(plan: &Plan) -> IndexMap<String, String> {
+fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     let mut method = IndexMap::new();
     let mut say = |what: &str, how: String| method.insert(what.to_owned(), how);
     say("measured for", plan.duration.to_string());
     say("left out at the start", plan.omit.to_string());
     say("repeats", format!("{}, in randomised blocks that hold every cell once", plan.repeats));
+    if lab.workload.get_ref().kind == WorkloadKind::Flows {
+        for (what, how) in METHOD_OF_FLOWS {
+            say(what, (*how).to_owned());
+        }
+    }
     method
 }
 
+const METHOD_OF_FLOWS: &[(&str, &str)] = &[
+    (
+        "begins",
+        "one flow after the other by the lab's stagger, each up to a round trip late by chance; what is left out at the start counts from the last one's",
+    ),
+    (
+        "share of ideal",
+        "what all flows together deliver to applications, over the rate without headers times 1 - loss",
+    ),
+    (
+        "part of fair share",
+        "a flow under test's mean goodput, over an equal part of the ideal for each flow on the link; 1 is fair",
+    ),
+    (
+        "harm",
+        "1 - the goodput of the flows beside, over what the same flows get when those under test are of their own kind: after Ware, Mukerjee, Seshan and Sherry 2019, with their own kind as the measure; 0 or less does no more harm than one of their own",
+    ),
+    (
+        "retransmitted",
+        "payload sent again over payload sent, by the flows under test, from their beginning",
+    ),
+    ("round trip", "the path's propagation and the time packets waited at the bottleneck"),
+];
+
 /// It tells of the machine, not of what is tested.
 const IDLE: &str = "idle_percent";
+/// FNV-1a, which is the same everywhere.
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;

@@ -4,6 +4,7 @@ mod cells;
 mod document;
 mod embed;
 mod figures;
+mod heat;
 mod measurement;
 mod tables;
 
@@ -20,6 +21,8 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
     let body = html! {
         (masthead(results))
         main {
+            (heat::means(results))
+            (heat::maps(results))
             (tables::headline(results))
             (figures::charts(results, samples))
             (figures::comparisons(results))

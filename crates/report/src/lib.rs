@@ -14,6 +14,7 @@ pub mod measurement;
 mod method;
 pub mod metrics;
 pub mod number;
+mod overall;
 mod pivot;
 mod results;
 mod run;
@@ -23,7 +24,9 @@ pub mod terminal;
 
 pub use error::ReportError;
 pub use pivot::{Column, Entry, Panel, Pivot, Row};
-pub use results::{Axes, Cell, Comparison, Form, Metric, Ratio, Reference, Results, Verdict, View};
+pub use results::{
+    Axes, Cell, Comparison, Form, Heat, Mean, Metric, Overall, Ratio, Reference, Results, Verdict, View,
+};
 pub use run::{RunFiles, write_run};
 pub use samples::{Sample, Samples};
 pub use series::{Line, Series, Shape};

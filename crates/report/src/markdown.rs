@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::results::{Cell, Results};
-use crate::{Column, Entry, Pivot, answer, axis, method, metrics, number, pivot};
+use crate::{Column, Entry, Pivot, answer, axis, method, metrics, number, overall, pivot};
 
 /// The whole report; `lab_file` is embedded so that the run can be repeated.
 pub fn render(results: &Results, lab_file: &str) -> String {
@@ -20,6 +20,7 @@ pub fn render(results: &Results, lab_file: &str) -> String {
     line(&mut out, &format!("**Answer:** {}\n", escape(&answer::sentences(results).join(" "))));
     line(&mut out, &format!("{}\n", run_line(results)));
 
+    overall_table(&mut out, results);
     headline_tables(&mut out, results);
     comparisons(&mut out, results);
     every_metric(&mut out, results);
@@ -41,6 +42,18 @@ fn run_line(results: &Results) -> String {
         parts.push(format!("took {}", number::duration(seconds)));
     }
     parts.join("; ") + "."
+}
+
+fn overall_table(out: &mut String, results: &Results) {
+    let Some(overall) = overall::table(results) else { return };
+    line(out, "## Over all cells\n");
+    let rows: Vec<Vec<String>> = overall
+        .rows
+        .into_iter()
+        .map(|row| row.into_iter().map(|(text, _)| text).collect())
+        .collect();
+    table(out, &overall.heads, &rows);
+    line(out, &format!("{}\n", escape(overall::note())));
 }
 
 fn headline_tables(out: &mut String, results: &Results) {

@@ -53,6 +53,9 @@ pub struct Results {
     pub cells: Vec<Cell>,
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
+    /// Means over all cells, where a lab is about many.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overall: Vec<Overall>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -80,6 +83,47 @@ pub struct View {
     /// The axis that runs down the table and along the chart, `loss` for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heat: Vec<Heat>,
+}
+
+/// A metric over two axes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Heat {
+    pub metric: String,
+    pub x: String,
+    pub y: String,
+    /// Of these axes only these values.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub at: IndexMap<String, Vec<String>>,
+}
+
+/// A metric's mean for each system, over the cells in which every system has it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Overall {
+    pub metric: String,
+    #[serde(default)]
+    pub unit: String,
+    #[serde(default)]
+    pub mean: Mean,
+    pub cells: u64,
+    pub systems: IndexMap<String, f64>,
+    /// Whose mean is the best; absent where no way is the good one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best: Option<String>,
+    /// In how many cells a system is the best, or within a hundredth of it.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub ahead: IndexMap<String, u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mean {
+    /// Of what is never zero or less.
+    Geometric,
+    #[default]
+    #[serde(other)]
+    Arithmetic,
 }
 
 /// One system at one point of the axes.
@@ -225,6 +269,15 @@ impl Reference {
             self.beside.contains(&cell.system)
         };
         system && self.axes.iter().all(|(name, value)| cell.axes.get(name) == Some(value))
+    }
+}
+
+impl Mean {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Geometric => "geometric",
+            Self::Arithmetic => "arithmetic",
+        }
     }
 }
 

@@ -5,18 +5,48 @@ mod table;
 use table::{Style, Table, Text, paint, plain};
 
 use crate::results::{Cell, Results};
-use crate::{Column, Pivot, answer, axis, method, metrics, number, pivot};
+use crate::{Column, Pivot, answer, axis, method, metrics, number, overall, pivot};
 
 /// Everything worth seeing after a run: each cell on a line, the main metric as a table, the answer.
 /// The caller says how wide the terminal is and whether it shows colours.
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
-    let mut parts = vec![heading(results, colour), lines(results, width, colour)];
+    let mut parts = vec![heading(results, colour)];
+    // Nobody reads thousands of lines; they are in the report.
+    if results.overall.is_empty() || results.cells.len() <= MOST_LINES {
+        parts.push(lines(results, width, colour));
+    } else {
+        parts.push(failed(results, width, colour));
+    }
     if pivot::systems(results).len() > 1 && axis::names(results).len() <= MOST_AXES {
         parts.push(pivot_table(results, width, colour));
     }
+    parts.push(means(results, width, colour));
     parts.push(closing(results, width, colour));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
+}
+
+/// Means over all cells, where the lab asks for them.
+fn means(results: &Results, width: usize, colour: bool) -> String {
+    let Some(overall) = overall::table(results) else { return String::new() };
+    let mut table = Table::default();
+    for (place, head) in overall.heads.iter().enumerate() {
+        match place {
+            0 => table.left(head, 0),
+            1 => table.left(head, 2),
+            2 => table.right(head, 1),
+            _ => table.right(head, 0),
+        }
+    }
+    for row in overall.rows {
+        let styled = |(text, ahead): (String, bool)| {
+            Text::new(&text, if ahead { Style::Bold } else { Style::Plain })
+        };
+        table.row(row.into_iter().map(styled).collect());
+    }
+    let title = paint("Over all cells", Style::Bold, colour);
+    let note = wrapped(overall::note(), width);
+    format!("{title}\n{}{note}\n", table.render(width, colour))
 }
 
 /// One line per system and point of the axes.
@@ -169,6 +199,13 @@ fn legend(results: &Results) -> Vec<String> {
     legend
 }
 
+/// A line for each cell that failed, and nothing of the others.
+fn failed(results: &Results, width: usize, colour: bool) -> String {
+    let cells = results.cells.iter().filter(|cell| cell.failed.is_some()).cloned().collect();
+    let failed = Results { cells, ..Results::new(&results.lab, results.form) };
+    if failed.cells.is_empty() { String::new() } else { failures(&failed, width, colour) }
+}
+
 fn failures(results: &Results, width: usize, colour: bool) -> String {
     let mut table = Table::default();
     table.left("system", 0);
@@ -208,3 +245,4 @@ fn wrapped(text: &str, width: usize) -> String {
 
 // With more axes the pivot falls apart into tables of a few cells; the lines say it better.
 const MOST_AXES: usize = 3;
+const MOST_LINES: usize = 60;

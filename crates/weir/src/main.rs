@@ -28,6 +28,9 @@ enum Verb {
     /// Measure a path: a better iperf3, which speaks with iperf3
     #[command(subcommand, arg_required_else_help = true)]
     Perf(verbs::perf::Verb),
+    /// Run a lab in virtual time: thousands of cells, up to 400G
+    #[command(subcommand, arg_required_else_help = true)]
+    Sim(verbs::sim::Verb),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
         Verb::Perf(verb) => verbs::perf::run(verb),
+        Verb::Sim(verb) => verbs::sim::run(verb),
     };
     exit::code(outcome)
 }

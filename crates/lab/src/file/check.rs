@@ -19,6 +19,7 @@ impl LabFile {
         self.check_names()?;
         self.check_hosts()?;
         self.check_axes()?;
+        self.check_flow_keys()?;
         self.check_omit(self.workload.get_ref().omit.as_ref())?;
         for system in &self.system {
             self.check_system(system.get_ref())?;
@@ -29,8 +30,11 @@ impl LabFile {
         // Every combination, so that a value that fails does so now and not in the tenth minute.
         for axes in plan::combinations(self) {
             let links = self.links_at(&axes)?;
-            let ends = self.workload_at(&axes)?;
-            self.check_judged(&links, &ends)?;
+            if self.workload.get_ref().kind != WorkloadKind::Validate {
+                let ends = self.workload_at(&axes)?;
+                self.check_judged(&links, &ends)?;
+                self.flows_at(&axes)?;
+            }
         }
         self.check_use_of_axes()
     }
@@ -85,6 +89,9 @@ impl LabFile {
     }
 
     fn check_hosts(&self) -> Result<(), FileError> {
+        if self.hosts.is_empty() && self.workload.get_ref().kind != WorkloadKind::Validate {
+            return self.refuse(self.name.span(), "`hosts` is missing here");
+        }
         let mut joined = HashSet::new();
         for link in &self.link {
             let [a, b] = link.get_ref().between.get_ref();
@@ -108,7 +115,7 @@ impl LabFile {
             let reached =
                 self.link.iter().any(|l| l.get_ref().between.get_ref().iter().any(linked));
             // A workload over its loopback needs no link.
-            let alone = via.is_some() && linked(&self.workload.get_ref().from);
+            let alone = via.is_some() && self.workload.get_ref().from.as_ref().is_some_and(linked);
             if !reached && !alone {
                 let message = format!(
                     "no `[[link]]` reaches host `{}`: add one, or remove the host",
@@ -141,13 +148,18 @@ impl LabFile {
         let workload = self.workload.get_ref();
         let on_the_way = links.iter().find(|link| link.joins(&ends.from, &ends.to));
         let emulated = on_the_way.is_some_and(|link| link.way_from(&ends.from).is_some());
-        if workload.kind == WorkloadKind::LinkAccuracy && !emulated {
-            let place = [&workload.via, &workload.to].into_iter().flatten().next();
-            let place = place.map_or(self.workload.span(), Spanned::span);
-            let message = "only an emulated link can be judged, and this way is a plain cable";
-            return self.refuse(place, message);
-        }
-        Ok(())
+        let message = match workload.kind {
+            WorkloadKind::LinkAccuracy if !emulated => {
+                "only an emulated link can be judged, and this way is a plain cable"
+            }
+            WorkloadKind::Flows if !emulated => {
+                "flows share an emulated link, and this way is a plain cable"
+            }
+            _ => return Ok(()),
+        };
+        let place = [&workload.via, &workload.to].into_iter().flatten().next();
+        let place = place.map_or(self.workload.span(), Spanned::span);
+        self.refuse(place, message)
     }
 
     pub(super) fn known_host(&self, name: &str, place: Range<usize>) -> Result<(), FileError> {
@@ -205,10 +217,15 @@ impl LabFile {
         Ok(())
     }
 
+    /// Whoever judges the simulator sweeps over its cases.
+    fn is_case_axis(&self, axis: &str) -> bool {
+        self.workload.get_ref().kind == WorkloadKind::Validate && axis == CASE
+    }
+
     /// A sweep over values that change nothing would be a table of the same.
     fn check_use_of_axes(&self) -> Result<(), FileError> {
         for (axis, values) in &self.axes {
-            if !self.mentions(&format!("{{{axis}}}")) {
+            if !self.mentions(&format!("{{{axis}}}")) && !self.is_case_axis(axis) {
                 let message = format!(
                     "nothing depends on axis `{axis}`: write `{{{axis}}}` where its value belongs, or remove it"
                 );
@@ -228,6 +245,21 @@ impl LabFile {
                 format!("system `{name}`: `kind = \"link\"` and the workload `link-accuracy` belong together"),
             );
         }
+        let modelled = self.workload.get_ref().kind == WorkloadKind::Validate;
+        if modelled != (system.kind == SystemKind::Model) {
+            return self.refuse(
+                place,
+                format!("system `{name}`: `kind = \"model\"` and the workload `validate` belong together"),
+            );
+        }
+        if self.workload.get_ref().kind == WorkloadKind::Flows && system.kind != SystemKind::Tcp {
+            return self.refuse(
+                place,
+                format!(
+                    "system `{name}`: a workload `flows` has systems of `kind = \"tcp\"` alone"
+                ),
+            );
+        }
         if let Some(congestion) = &system.congestion {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
             let name = congestion.get_ref();
@@ -237,7 +269,9 @@ impl LabFile {
                 return self.refuse(congestion.span(), message);
             }
         }
-        if let Some(traffic) = system.traffic.as_ref().filter(|_| judged) {
+        if let Some(traffic) =
+            system.traffic.as_ref().filter(|_| self.workload.get_ref().kind != WorkloadKind::Bulk)
+        {
             let message = "`traffic` is for `bulk` workloads: this one makes its own";
             return self.refuse(traffic.span(), message);
         }
@@ -254,7 +288,9 @@ impl LabFile {
                     format!("system `{name}` needs both a `client` and a `server` command line"),
                 ),
             SystemKind::External => self.check_commands(system),
-            SystemKind::Tcp | SystemKind::Link => self.check_no_commands(system),
+            SystemKind::Tcp | SystemKind::Link | SystemKind::Model => {
+                self.check_no_commands(system)
+            }
         }
     }
 
@@ -371,6 +407,18 @@ impl LabFile {
         if let Some(rows) = self.view.as_ref().and_then(|view| view.rows.as_ref()) {
             self.known("axis", rows, &axes)?;
         }
+        for heat in &self.heat {
+            heat.metrics.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            self.known("axis", &heat.x, &axes)?;
+            self.known("axis", &heat.y, &axes)?;
+            if heat.x.get_ref() == heat.y.get_ref() {
+                return self.refuse(heat.y.span(), "`x` and `y` are the same axis");
+            }
+            for (axis, values) in &heat.at {
+                self.known("axis", axis, &axes)?;
+                values.iter().try_for_each(|value| self.known_value(axis.get_ref(), value))?;
+            }
+        }
         for reference in &self.reference {
             for system in &reference.beside {
                 self.known("system", system, &systems)?;
@@ -413,14 +461,20 @@ impl LabFile {
             link.get_ref().emulated().any(|(_, setting)| setting.get_ref().contains(text))
         });
         let workload = self.workload.get_ref();
-        let in_workload = [Some(&workload.from), workload.to.as_ref(), workload.via.as_ref()]
-            .into_iter()
-            .flatten()
-            .any(|setting| setting.get_ref().contains(text))
-            || workload.streams.as_ref().is_some_and(|streams| match streams.get_ref() {
+        let in_counts = [&workload.streams, &workload.flows].into_iter().flatten().any(|count| {
+            match count.get_ref() {
                 NumberOrText::Number(_) => false,
-                NumberOrText::Text(streams) => streams.contains(text),
-            });
+                NumberOrText::Text(count) => count.contains(text),
+            }
+        });
+        let texts = [&workload.from, &workload.to, &workload.via];
+        let of_flows = [&workload.beside, &workload.stagger, &workload.size];
+        let in_workload = in_counts
+            || texts
+                .into_iter()
+                .chain(of_flows)
+                .flatten()
+                .any(|setting| setting.get_ref().contains(text));
         in_links
             || in_workload
             || self.systems().any(|system| {
@@ -473,4 +527,15 @@ pub(crate) const METRICS: &[&str] = &[
     "lateness_us.p99",
     "lateness_us.max",
     "emulator_busy_percent",
+    "share_of_ideal",
+    "queue_bdp.p95",
+    "fair_share",
+    "harm",
+    "fct_ms.p50",
+    "fct_ms.p99",
+    "expected",
+    "measured",
+    "within",
 ];
+/// The axis of a `validate` lab.
+pub(crate) const CASE: &str = "case";

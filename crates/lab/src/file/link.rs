@@ -80,6 +80,14 @@ impl LinkSettings {
         (one == a && other == b) || (one == b && other == a)
     }
 
+    /// Both directions of an emulated link.
+    pub(crate) fn ways(&self) -> Option<&Directions> {
+        match &self.medium {
+            Medium::Cable => None,
+            Medium::Emulated(ways) => Some(ways),
+        }
+    }
+
     /// The emulated way from `a` to its neighbour.
     pub(crate) fn way_from(&self, a: &str) -> Option<&LinkConfig> {
         match &self.medium {

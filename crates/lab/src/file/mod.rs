@@ -5,6 +5,7 @@
 //! near, the right spelling.
 
 mod check;
+mod flows;
 mod link;
 mod locate;
 mod placeholders;
@@ -12,12 +13,13 @@ mod schema;
 mod workload;
 
 pub(crate) use check::{COMMAND_WORDS, METRICS};
+pub use flows::{Beside, FlowsSettings};
 pub use link::{Directions, LinkSettings, Medium};
 pub use locate::FileError;
 pub(crate) use locate::nearest;
 pub(crate) use placeholders::fill;
 pub use schema::{
-    CellFilter, CompareSpec, FormSpec, LabFile, Pinning, ReferenceSpec, SystemKind, SystemSpec,
-    Traffic, WorkloadKind,
+    CellFilter, CompareSpec, FormSpec, HeatSpec, LabFile, Pinning, ReferenceSpec, SystemKind,
+    SystemSpec, Traffic, WorkloadKind,
 };
 pub use workload::WorkloadSettings;

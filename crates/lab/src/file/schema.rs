@@ -19,6 +19,7 @@ pub struct LabFile {
     pub title: String,
     #[serde(default)]
     pub question: String,
+    #[serde(default)]
     pub hosts: Vec<Spanned<String>>,
     /// Swept together: every combination of values is one cell for every system.
     #[serde(default)]
@@ -37,6 +38,8 @@ pub struct LabFile {
     pub compare: Vec<CompareSpec>,
     #[serde(default)]
     pub view: Option<ViewSpec>,
+    #[serde(default)]
+    pub heat: Vec<HeatSpec>,
     #[serde(default)]
     pub reference: Vec<ReferenceSpec>,
     #[serde(default)]
@@ -99,18 +102,30 @@ pub enum WorkloadKind {
     Bulk,
     /// The emulated link itself, judged by a flood, paced datagrams and time-stamped probes.
     LinkAccuracy,
+    /// Flows that share a link, in virtual time.
+    Flows,
+    /// The simulator's own model, held against theory and published figures.
+    Validate,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadSpec {
     pub kind: WorkloadKind,
-    pub from: Spanned<String>,
+    pub from: Option<Spanned<String>>,
     /// The host at the other end of a link; `via` names the way instead.
     pub to: Option<Spanned<String>>,
     /// A link's name, or `loopback`.
     pub via: Option<Spanned<String>>,
     pub streams: Option<Spanned<NumberOrText>>,
+    /// How many flows of the system under test.
+    pub flows: Option<Spanned<NumberOrText>>,
+    /// Who else is on the link: `none`, an algorithm, `own`, or several: `4xcubic`.
+    pub beside: Option<Spanned<String>>,
+    /// The time from one flow's start to the next one's.
+    pub stagger: Option<Spanned<String>>,
+    /// What each flow has to carry; without end if nothing is said.
+    pub size: Option<Spanned<String>>,
     #[serde(default)]
     pub pin: Pinning,
     /// Left out of every figure: start-up is not what is asked.
@@ -159,6 +174,8 @@ pub enum SystemKind {
     External,
     /// The emulated link, when it is the link that is judged.
     Link,
+    /// The simulator, when it is the simulator that is judged.
+    Model,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -215,6 +232,18 @@ pub struct CompareSpec {
 pub struct ViewSpec {
     pub metric: Spanned<String>,
     pub rows: Option<Spanned<String>>,
+}
+
+/// Heat maps: a metric over two axes, one map for each system.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeatSpec {
+    pub metrics: Vec<Spanned<String>>,
+    pub x: Spanned<String>,
+    pub y: Spanned<String>,
+    /// Only the cells that agree with this.
+    #[serde(default)]
+    pub at: CellFilter,
 }
 
 /// What somebody else measured under the same conditions.

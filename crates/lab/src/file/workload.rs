@@ -24,8 +24,12 @@ impl LabFile {
             fill(text.get_ref(), &known, |name| axes.get(name).cloned())
                 .map_err(|message| self.source.error(text.span(), message))
         };
-        let from = filled(&spec.from)?;
-        self.known_host(&from, spec.from.span())?;
+        let Some(written) = &spec.from else {
+            let message = "`from` is missing here: which host does the data come from?";
+            return Err(self.source.error(self.workload.span(), message));
+        };
+        let from = filled(written)?;
+        self.known_host(&from, written.span())?;
         let to = match (&spec.to, &spec.via) {
             (Some(to), None) => self.neighbour(&from, &filled(to)?, to)?,
             (None, Some(via)) => self.far_end(&from, &filled(via)?, via)?,
@@ -73,7 +77,10 @@ impl LabFile {
         if via == LOOPBACK {
             return match self.workload.get_ref().kind {
                 WorkloadKind::Bulk => Ok(from.to_owned()),
-                WorkloadKind::LinkAccuracy => {
+                WorkloadKind::Flows => {
+                    wrong(format!("flows share an emulated link: `{LOOPBACK}` is none"))
+                }
+                WorkloadKind::LinkAccuracy | WorkloadKind::Validate => {
                     wrong(format!("only an emulated link can be judged, not `{LOOPBACK}`"))
                 }
             };
@@ -98,19 +105,30 @@ impl LabFile {
     }
 
     fn streams_at(&self, axes: &Axes) -> Result<u32, FileError> {
-        let Some(written) = &self.workload.get_ref().streams else { return Ok(1) };
+        self.count_at(axes, self.workload.get_ref().streams.as_ref(), "streams", 128)
+    }
+
+    /// How many, where the file or an axis says so; one where nobody does.
+    pub(super) fn count_at(
+        &self,
+        axes: &Axes,
+        written: Option<&Spanned<NumberOrText>>,
+        key: &str,
+        most: u32,
+    ) -> Result<u32, FileError> {
+        let Some(written) = written else { return Ok(1) };
         let wrong = |message| self.source.error(written.span(), message);
         let count = match written.get_ref() {
             NumberOrText::Number(count) => *count,
             NumberOrText::Text(text) => {
                 let known: Vec<&str> = axes.keys().map(String::as_str).collect();
                 let filled = fill(text, &known, |name| axes.get(name).cloned()).map_err(wrong)?;
-                filled.parse().map_err(|_| wrong(format!("`{filled}` is no number of streams")))?
+                filled.parse().map_err(|_| wrong(format!("`{filled}` is no number of {key}")))?
             }
         };
-        match (1..=128).contains(&count) {
+        match (1..=most).contains(&count) {
             true => Ok(count),
-            false => Err(wrong("`streams` is from 1 to 128".to_owned())),
+            false => Err(wrong(format!("`{key}` is from 1 to {most}"))),
         }
     }
 }

@@ -53,6 +53,9 @@ impl Turn<'_> {
             (WorkloadKind::LinkAccuracy, Some(expected)) => {
                 link_accuracy::measure(self, &testbed, &expected)
             }
+            (WorkloadKind::Flows | WorkloadKind::Validate, _) => {
+                Err(Failure::Workload("only virtual time has such a workload".to_owned()))
+            }
             (WorkloadKind::LinkAccuracy, None) => {
                 Err(Failure::Workload("the lab has no link to judge".to_owned()))
             }

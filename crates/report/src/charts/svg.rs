@@ -7,6 +7,7 @@
 mod cdf;
 mod forest;
 mod frame;
+mod heat;
 mod lines;
 mod scale;
 mod stacked;
@@ -14,6 +15,7 @@ mod strip;
 
 pub use cdf::{Cdf, Distribution};
 pub use forest::{Forest, ForestRow};
+pub use heat::{HeatField, HeatMap};
 pub use lines::{ChartLine, LineChart, Point};
 pub use stacked::{Layer, Stacked};
 pub use strip::{Strip, StripRow};

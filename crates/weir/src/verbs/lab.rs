@@ -4,7 +4,7 @@ use crate::progress::Bar;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use lab::{Finished, LabError, LabFile, Place, Request, builtin, runs};
+use lab::{Executor, Finished, LabError, LabFile, Place, Request, builtin, runs};
 use report::{Form, Results};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -100,47 +100,64 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 }
 
 fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
-    let lab = builtin::open(&arguments.lab)?;
-    let form = match (arguments.quick, arguments.smoke) {
-        (true, _) => Form::Quick,
-        (_, true) => Form::Smoke,
-        _ => Form::Full,
-    };
-    let place = place(arguments, &lab, form)?;
-    // Before anything starts a thread: becoming root of a user namespace needs that.
-    let privilege = host::acquire()?;
-    if let Some(sentence) = privilege.degradation() {
-        output::note(format_args!("note: {sentence}"));
-    }
-    let cancel = cancel_on_signals()?;
-    let mut bar = Bar::new();
-    let request = Request {
-        lab,
-        form,
-        place,
-        systems: arguments.systems.clone(),
-        repeats: arguments.repeats,
-        command: command_line(),
-        privilege,
-        weir: std::env::current_exe().context("finding this program itself")?,
-    };
-    let outcome = lab::run(request, &cancel, &mut bar);
-    bar.finish();
-    let Finished { results, directory } = outcome.inspect_err(|error| {
-        if let LabError::Interrupted { directory: Some(directory) } = error {
-            output::note(format_args!("to continue: {}", continuation(arguments, directory)));
+    arguments.measure("weir lab run", || {
+        // Before anything starts a thread: becoming root of a user namespace needs that.
+        let privilege = host::acquire()?;
+        if let Some(sentence) = privilege.degradation() {
+            output::note(format_args!("note: {sentence}"));
         }
-    })?;
-    if arguments.json {
-        output::print(results.to_json()?)?;
-    } else {
-        let colour = std::io::stdout().is_terminal();
-        let table = report::terminal::render(&results, width(), colour);
-        let report = absolute(&directory.join("report.html"));
-        output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
+        let weir = std::env::current_exe().context("finding this program itself")?;
+        Ok(Executor::Namespaces { privilege, weir })
+    })
+}
+
+impl Run {
+    /// Measures the lab in the world that `executor` makes, and tells what came of it. `verb` is what
+    /// this one is called, to go on with.
+    pub(super) fn measure(
+        &self,
+        verb: &str,
+        executor: impl FnOnce() -> anyhow::Result<Executor>,
+    ) -> anyhow::Result<Ending> {
+        let lab = builtin::open(&self.lab)?;
+        let form = match (self.quick, self.smoke) {
+            (true, _) => Form::Quick,
+            (_, true) => Form::Smoke,
+            _ => Form::Full,
+        };
+        let place = place(self, &lab, form)?;
+        let executor = executor()?;
+        let cancel = cancel_on_signals()?;
+        let mut bar = Bar::new();
+        let request = Request {
+            lab,
+            form,
+            place,
+            systems: self.systems.clone(),
+            repeats: self.repeats,
+            command: command_line(),
+            executor,
+        };
+        let outcome = lab::run(request, &cancel, &mut bar);
+        bar.finish();
+        let Finished { results, directory } = outcome.inspect_err(|error| {
+            if let LabError::Interrupted { directory: Some(directory) } = error {
+                let command = continuation(verb, self, directory);
+                output::note(format_args!("to continue: {command}"));
+            }
+        })?;
+        if self.json {
+            output::print(results.to_json()?)?;
+        } else {
+            let colour = std::io::stdout().is_terminal();
+            let table = report::terminal::render(&results, width(), colour);
+            let report = absolute(&directory.join("report.html"));
+            output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
+        }
+        let failed = results.cells.iter().any(|cell| cell.failed.is_some());
+        let missed = lab::has_case_outside(&results);
+        Ok(if failed || missed || !results.valid { Ending::Failed } else { Ending::Fine })
     }
-    let failed = results.cells.iter().any(|cell| cell.failed.is_some());
-    Ok(if failed || !results.valid { Ending::Failed } else { Ending::Fine })
 }
 
 fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> {
@@ -155,8 +172,8 @@ fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> 
 }
 
 /// The command line that goes on where this one was interrupted.
-fn continuation(arguments: &Run, directory: &Path) -> String {
-    let mut words = vec!["weir lab run".to_owned(), quoted(&arguments.lab)];
+fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
+    let mut words = vec![verb.to_owned(), quoted(&arguments.lab)];
     let flags =
         [("--quick", arguments.quick), ("--smoke", arguments.smoke), ("--json", arguments.json)];
     words.extend(flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).to_owned()));

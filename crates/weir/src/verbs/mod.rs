@@ -4,3 +4,4 @@ pub(crate) mod ab;
 pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod perf;
+pub(crate) mod sim;

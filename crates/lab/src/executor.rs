@@ -1,0 +1,187 @@
+//! Where turns are measured: in namespaces on this machine, or in virtual time.
+
+use crate::file::{LabFile, Pinning, SystemSpec, Traffic, WorkloadKind};
+use crate::outcome::Verdict;
+use crate::plan::{Plan, PlannedCell, Turn, seed_of};
+use crate::testbed::CpuPlan;
+use crate::virtual_time;
+use crate::workload::{self, IPERF3, is_installed, missing_programs};
+use crate::{Cancel, LabError, environment};
+use host::Privilege;
+use indexmap::IndexMap;
+use report::Form;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use units::Span;
+
+/// Which world a lab runs in.
+#[derive(Debug, Clone)]
+pub enum Executor {
+    /// Network namespaces and the machine's own clock, one turn at a time.
+    Namespaces {
+        privilege: Privilege,
+        /// Where `weir` itself is: it makes the traffic.
+        weir: PathBuf,
+    },
+    /// The simulator, so many turns side by side.
+    VirtualTime { threads: usize },
+}
+
+/// One turn, and all that is around it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub lab: &'a LabFile,
+    pub plan: &'a Plan,
+    pub turn: &'a Turn,
+    pub cell: &'a PlannedCell,
+    pub system: &'a SystemSpec,
+    /// For the programs' own temporary files.
+    pub programs: &'a Path,
+    pub cancel: &'a Cancel,
+}
+
+/// An executor that is ready for one lab.
+pub(crate) trait Bench: Sync {
+    /// How many turns it measures at once.
+    fn threads(&self) -> usize;
+
+    fn notes(&self) -> Vec<String>;
+
+    /// What is worth a word in the report but does not belong to it.
+    fn degradation(&self) -> Option<String>;
+
+    /// What must be known to repeat the run.
+    fn facts(&self) -> IndexMap<String, serde_json::Value>;
+
+    /// Why a system cannot run here; `asked` if it was asked for by name.
+    fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
+
+    /// What these turns take.
+    fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration;
+
+    /// `None` if it was interrupted.
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;
+}
+
+impl Executor {
+    /// The executor made ready for `lab`, or why that lab is none for it.
+    pub(crate) fn bench<'a>(&'a self, lab: &'a LabFile) -> Result<Box<dyn Bench + 'a>, LabError> {
+        let refuse =
+            |message: String| Err(LabError::File(lab.source.error(lab.workload.span(), message)));
+        let name = lab.name();
+        match (self, lab.workload.get_ref().kind) {
+            (Self::Namespaces { .. }, WorkloadKind::Flows | WorkloadKind::Validate) => {
+                refuse(format!("this workload exists in virtual time alone: weir sim run {name}"))
+            }
+            (Self::VirtualTime { .. }, WorkloadKind::LinkAccuracy) => refuse(format!(
+                "the emulated link is judged by the machine's clock, and virtual time has none: \
+                 weir lab run {name}"
+            )),
+            (Self::Namespaces { privilege, weir }, _) => Ok(Box::new(Namespaces {
+                lab,
+                privilege: *privilege,
+                weir,
+                cpus: CpuPlan::for_lab(lab),
+            })),
+            (Self::VirtualTime { threads }, _) => {
+                Ok(Box::new(virtual_time::Simulator::new(lab, *threads)?))
+            }
+        }
+    }
+}
+
+struct Namespaces<'a> {
+    lab: &'a LabFile,
+    privilege: Privilege,
+    weir: &'a Path,
+    cpus: CpuPlan,
+}
+
+impl Bench for Namespaces<'_> {
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let shared =
+            "both ends share the one CPU there is for them, though `pin = \"apart\"` was asked for";
+        let apart = self.lab.workload.get_ref().pin == Pinning::Apart;
+        let shares = apart && !self.cpus.is_apart();
+        shares.then(|| shared.to_owned()).into_iter().collect()
+    }
+
+    fn degradation(&self) -> Option<String> {
+        self.privilege.degradation().map(str::to_owned)
+    }
+
+    fn facts(&self) -> IndexMap<String, serde_json::Value> {
+        environment::describe(self.lab, &self.cpus, self.privilege)
+    }
+
+    fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String> {
+        let mut missing = missing_programs(system);
+        // Labs that compare with it are of use without it too.
+        let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
+        if without_peer {
+            missing.push(IPERF3.to_owned());
+        }
+        let optional = system.optional || without_peer;
+        if missing.is_empty() || !optional || asked {
+            return None;
+        }
+        let are = if missing.len() == 1 { "is" } else { "are" };
+        Some(format!("{} {are} not installed", missing.join(" and ")))
+    }
+
+    fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration {
+        let emulated = self.lab.is_emulated();
+        let around = if emulated { AROUND_A_TURN } else { AROUND_A_TURN_OF_CABLES };
+        ((plan.omit + plan.duration + around) * left.len() as u64).as_duration()
+    }
+
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
+        let Job { lab, plan, turn, cell, system, programs, cancel } = *job;
+        Ok(measured(&workload::Turn {
+            lab,
+            system,
+            axes: &cell.axes,
+            ends: &lab.workload_at(&cell.axes)?,
+            form: plan.form,
+            duration: plan.duration,
+            omit: plan.omit,
+            seed: seed_of(lab, cell, turn.block),
+            cpus: &self.cpus,
+            weir: self.weir,
+            programs,
+            cancel,
+        }))
+    }
+}
+
+/// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
+/// repeated depends on the emulator's own clock, never on the figure. `None` if it was interrupted.
+fn measured(turn: &workload::Turn<'_>) -> Option<Verdict> {
+    let mut attempts = 0;
+    // Whoever asked for the quick form is in a hurry.
+    let retries = if turn.form == Form::Full { RETRIES } else { 1 };
+    let mut retried = Vec::new();
+    loop {
+        match turn.measure() {
+            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
+                measurement.retried = retried;
+                return Some(Verdict::Measured(measurement));
+            }
+            Ok(measurement) => {
+                attempts += 1;
+                retried.extend(measurement.invalid);
+            }
+            Err(_) if turn.cancel.is_cancelled() => return None,
+            Err(failure) => return Some(Verdict::Failed(failure.to_string())),
+        }
+    }
+}
+
+const RETRIES: usize = 2;
+/// What building a network and starting programs takes, for the estimate.
+const AROUND_A_TURN: Span = Span::from_millis(700);
+const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);

@@ -1,0 +1,133 @@
+//! Turns in virtual time: worlds of the simulator, made from the same lab files.
+
+mod flows;
+mod metrics;
+mod shared;
+
+use crate::executor::{Bench, Job};
+use crate::file::{LabFile, SystemKind, SystemSpec, WorkloadKind};
+use crate::outcome::{Measurement, Verdict};
+use crate::plan::{Plan, Turn, seed_of};
+use crate::{Failure, LabError, environment};
+use cc::Algorithm;
+use indexmap::IndexMap;
+use link::Capacity;
+use shared::Shared;
+use std::time::Duration;
+use toml::Spanned;
+
+/// The simulator, ready for one lab.
+pub(crate) struct Simulator<'a> {
+    lab: &'a LabFile,
+    threads: usize,
+    /// What others got beside their own kind, by cell.
+    shared: Shared,
+}
+
+impl<'a> Simulator<'a> {
+    pub(crate) fn new(lab: &'a LabFile, threads: usize) -> Result<Self, LabError> {
+        if lab.workload.get_ref().kind == WorkloadKind::Bulk {
+            refuse_unlimited(lab)?;
+        }
+        Ok(Self { lab, threads, shared: Shared::default() })
+    }
+}
+
+impl Bench for Simulator<'_> {
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    fn notes(&self) -> Vec<String> {
+        match self.lab.sysctl.is_empty() {
+            true => Vec::new(),
+            false => vec![
+                "kernel settings have no place in virtual time: its hosts are Linux's \
+                           defaults with buffers that do not bind"
+                    .to_owned(),
+            ],
+        }
+    }
+
+    fn degradation(&self) -> Option<String> {
+        None
+    }
+
+    fn facts(&self) -> IndexMap<String, serde_json::Value> {
+        environment::describe_simulator(self.lab, self.threads)
+    }
+
+    fn missing(&self, system: &SystemSpec, _asked: bool) -> Option<String> {
+        match system.kind {
+            SystemKind::Tcp => algorithm(system).err(),
+            SystemKind::External => Some("programs do not run in virtual time".to_owned()),
+            SystemKind::Link => Some("there is no emulated link in virtual time".to_owned()),
+            SystemKind::Model => None,
+        }
+    }
+
+    fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration {
+        let packets: f64 = left
+            .iter()
+            .map(|turn| {
+                let axes = &plan.cells[turn.cell].axes;
+                let links = self.lab.links_at(axes).unwrap_or_default();
+                let mut ways = links.iter().filter_map(|link| link.ways());
+                let rate = ways.find_map(|ways| ways.forward.config.rate.mean_rate());
+                let lasts = (plan.omit + plan.duration).secs_f64();
+                rate.map_or(0.0, |rate| rate.mbit_per_second() * 1e6 * lasts / BITS_OF_A_PACKET)
+            })
+            .sum();
+        Duration::from_secs_f64(packets * SECONDS_A_PACKET / self.threads.max(1) as f64)
+    }
+
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
+        if job.cancel.is_cancelled() {
+            return Ok(None);
+        }
+        let seed = seed_of(job.lab, job.cell, job.turn.block);
+        Ok(match self.measured(job, seed) {
+            Ok(measurement) => Some(Verdict::Measured(measurement)),
+            Err(Failure::Interrupted) => None,
+            Err(failure) => Some(Verdict::Failed(failure.to_string())),
+        })
+    }
+}
+
+impl Simulator<'_> {
+    fn measured(&self, job: &Job<'_>, seed: u64) -> Result<Measurement, Failure> {
+        let algorithm = algorithm(job.system).map_err(Failure::Workload)?;
+        flows::measure(job, algorithm, seed, &self.shared)
+    }
+}
+
+/// The simulator's algorithm of this name.
+fn algorithm(system: &SystemSpec) -> Result<Algorithm, String> {
+    let name = system.congestion.as_ref().map_or("", |name| name.get_ref().as_str());
+    name.parse::<Algorithm>().map_err(|_| format!("the simulator has no algorithm `{name}`"))
+}
+
+/// Where nothing limits the rate a flow would grow without end.
+fn refuse_unlimited(lab: &LabFile) -> Result<(), LabError> {
+    for axes in crate::plan::combinations(lab) {
+        let ends = lab.workload_at(&axes)?;
+        let links = lab.links_at(&axes)?;
+        let way = links.iter().find(|link| link.joins(&ends.from, &ends.to));
+        let limited = way
+            .and_then(|link| link.way_from(&ends.from))
+            .is_some_and(|config| config.rate != Capacity::Unlimited);
+        if !limited {
+            let workload = lab.workload.get_ref();
+            let place = [&workload.via, &workload.to].into_iter().flatten().next();
+            let place = place.map_or(lab.workload.span(), Spanned::span);
+            let message = "a way without a `rate` is as fast as the machine, and virtual time has \
+                           no machine: give the link a rate, or use weir lab run";
+            return Err(lab.source.error(place, message).into());
+        }
+    }
+    Ok(())
+}
+
+/// For the estimate alone.
+const BITS_OF_A_PACKET: f64 = 12_112.0;
+const SECONDS_A_PACKET: f64 = 1.2e-6;

@@ -1,0 +1,18 @@
+//! What several cells need and one works out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Numbers by name. Two threads that want the same one at once wait for whoever came first.
+#[derive(Debug, Default)]
+pub(super) struct Shared(Mutex<HashMap<String, Arc<OnceLock<Option<f64>>>>>);
+
+impl Shared {
+    /// The number called `name`, made by `make` if nobody has yet.
+    pub(super) fn number(&self, name: String, make: impl FnOnce() -> Option<f64>) -> Option<f64> {
+        let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let place = Arc::clone(known.entry(name).or_default());
+        drop(known);
+        *place.get_or_init(make)
+    }
+}

@@ -1,0 +1,129 @@
+//! A value over two axes, one field for each system, all in one scale.
+
+use maud::{Markup, html};
+
+use super::Caption;
+use super::frame::{Frame, fitted, n};
+use super::scale::Scale;
+use crate::number;
+
+#[derive(Debug, Clone, Default)]
+pub struct HeatMap {
+    pub caption: Caption,
+    pub x_label: String,
+    pub x_values: Vec<String>,
+    pub y_label: String,
+    /// From the bottom up.
+    pub y_values: Vec<String>,
+    pub fields: Vec<HeatField>,
+}
+
+/// One system's values.
+#[derive(Debug, Clone, Default)]
+pub struct HeatField {
+    pub name: String,
+    /// For each of the y axis's values one for each of the x axis's; `None` where nothing is known.
+    pub rows: Vec<Vec<Option<f64>>>,
+}
+
+impl HeatMap {
+    pub fn render(&self) -> Markup {
+        let across = self.fields.len().clamp(1, FIELDS_ACROSS);
+        let down = self.fields.len().div_ceil(across).max(1);
+        let columns = self.x_values.len().max(1) as f64;
+        let field_width = (WIDTH - LEFT) / across as f64;
+        let cell = ((field_width - GAP) / columns).min(WIDEST_CELL);
+        let field_height = TOP + self.y_values.len() as f64 * ROW + BOTTOM;
+        let frame = Frame {
+            width: WIDTH,
+            height: field_height * down as f64,
+            left: 0.0,
+            right: 0.0,
+            top: 0.0,
+            bottom: 0.0,
+        };
+        let known = self.fields.iter().flat_map(|field| field.rows.iter().flatten().flatten());
+        let scale = Scale::for_magnitudes(known.copied());
+        frame.draw(
+            &self.caption,
+            &html! {
+                @for (number, field) in self.fields.iter().enumerate() {
+                    @let left = LEFT + (number % across) as f64 * field_width;
+                    @let top = TOP + (number / across) as f64 * field_height;
+                    @let foot = top + self.y_values.len() as f64 * ROW;
+                    text class="group" x=(n(left)) y=(n(top - 8.0)) { (fitted(&field.name, field_width - GAP)) }
+                    @for (place, row) in field.rows.iter().enumerate() {
+                        @let y = foot - (place as f64 + 1.0) * ROW;
+                        @if number % across == 0 {
+                            text x=(n(left - 6.0)) y=(n(y + ROW / 2.0 + 4.0)) text-anchor="end" {
+                                (fitted(&self.y_values[place], LEFT - 8.0))
+                            }
+                        }
+                        @for (column, value) in row.iter().enumerate() {
+                            (square(left + column as f64 * cell, y, cell, *value, &scale))
+                        }
+                    }
+                    @for (column, value) in self.x_values.iter().enumerate() {
+                        text x=(n(left + (column as f64 + 0.5) * cell)) y=(n(foot + 16.0)) text-anchor="middle" {
+                            (fitted(value, cell))
+                        }
+                    }
+                    @if number % across == 0 {
+                        text x="0" y=(n(top - 8.0)) { (fitted(&self.y_label, LEFT - 8.0)) }
+                    }
+                    text x=(n(left + columns * cell / 2.0)) y=(n(foot + 33.0)) text-anchor="middle" { (self.x_label) }
+                }
+            },
+        )
+    }
+}
+
+/// The deeper the colour the larger the value, which stands in it as well: colour alone tells nobody.
+fn square(x: f64, y: f64, width: f64, value: Option<f64>, scale: &Scale) -> Markup {
+    let Some(value) = value.filter(|value| value.is_finite()) else {
+        return html! {
+            text x=(n(x + width / 2.0)) y=(n(y + ROW / 2.0 + 4.0)) text-anchor="middle" { "–" }
+        };
+    };
+    // Faint enough at its deepest that text is read on it in both themes.
+    let depth = 0.04 + 0.5 * scale.place(value);
+    html! {
+        rect class="fill c0" fill-opacity=(format!("{depth:.2}")) x=(n(x)) y=(n(y)) width=(n(width - 1.0))
+            height=(n(ROW - 1.0)) {}
+        text class="name" x=(n(x + (width - 1.0) / 2.0)) y=(n(y + ROW / 2.0 + 4.0)) text-anchor="middle" {
+            (fitted(&number::format(value), width))
+        }
+    }
+}
+
+const FIELDS_ACROSS: usize = 3;
+const WIDTH: f64 = 900.0;
+const LEFT: f64 = 64.0;
+const GAP: f64 = 14.0;
+const WIDEST_CELL: f64 = 64.0;
+const ROW: f64 = 26.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = 48.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_value_has_its_square_and_an_unknown_one_none() {
+        let map = HeatMap {
+            x_values: vec!["0%".into(), "1%".into()],
+            y_values: vec!["1bdp".into()],
+            fields: vec![
+                HeatField { name: "cubic".into(), rows: vec![vec![Some(0.9), None]] },
+                HeatField { name: "bbr".into(), rows: vec![vec![Some(-0.1), Some(f64::NAN)]] },
+            ],
+            ..HeatMap::default()
+        };
+        let drawn = map.render().into_string();
+        assert_eq!(drawn.matches("<rect").count(), 2);
+        assert_eq!(drawn.matches(">–<").count(), 2);
+        assert!(drawn.contains("cubic") && drawn.contains("bbr"));
+        assert!(HeatMap::default().render().into_string().contains("<svg"));
+    }
+}
