@@ -15,11 +15,12 @@ pub(crate) struct Case {
     /// Both ends print for people, the client among other things one of these.
     pub(crate) plain: &'static [&'static str],
     /// Holds of the sockets at some moment of the test, or says what was expected.
-    pub(crate) sockets: Option<fn(&Seen) -> Result<(), String>>,
+    pub(crate) sockets: Option<SocketCheck>,
     /// Holds of what both said.
     pub(crate) documents: Option<DocumentCheck>,
 }
 
+type SocketCheck = fn(&Seen) -> Result<(), String>;
 type DocumentCheck = Arc<dyn Fn(&Both) -> Result<(), String> + Send + Sync>;
 
 /// What both ends said.
@@ -60,7 +61,7 @@ impl Case {
         self
     }
 
-    pub(crate) fn sockets(mut self, check: fn(&Seen) -> Result<(), String>) -> Self {
+    pub(crate) fn sockets(mut self, check: SocketCheck) -> Self {
         self.sockets = Some(check);
         self
     }

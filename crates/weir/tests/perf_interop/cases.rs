@@ -61,8 +61,8 @@ fn udp() -> Vec<Case> {
         case("UDP, buffers", "-u -b 20M -w 96K -t 1").sockets(|seen| {
             seen.at_both("buffers of 96 KiB", |socket| {
                 socket.datagrams
-                    && socket.send_buffer == 2 * 96 << 10
-                    && socket.receive_buffer == 2 * 96 << 10
+                    && socket.send_buffer == (2 * 96) << 10
+                    && socket.receive_buffer == (2 * 96) << 10
             })
         }),
         case("UDP, unfragmented", "-u -b 20M -l 1000 --dont-fragment -t 1"),
@@ -247,7 +247,9 @@ fn length(bytes: u64) -> impl Fn(&Both) -> Result<(), String> {
 
 /// Linux grants twice what is asked for (net/core/sock.c).
 fn window(socket: &Socket, kib: usize) -> bool {
-    stream(socket) && socket.send_buffer == 2 * kib << 10 && socket.receive_buffer == 2 * kib << 10
+    stream(socket)
+        && socket.send_buffer == (2 * kib) << 10
+        && socket.receive_buffer == (2 * kib) << 10
 }
 
 /// The control connection bears none of the test's options.
