@@ -286,7 +286,7 @@ impl Bbr {
             (Repair::Nothing | Repair::Timeout, Repair::Recovery) => {
                 self.conserves = true;
                 self.rounds.restart(ack.delivered);
-                self.cwnd = flight;
+                self.cwnd = flight.max(self.mss);
             }
             (Repair::Recovery | Repair::Timeout, Repair::Nothing) => {
                 self.conserves = false;

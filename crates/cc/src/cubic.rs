@@ -1,8 +1,13 @@
-use crate::hystart::{CONSERVATIVE_DIVISOR, Growth, HyStart};
+use crate::hystart::{ClassicHyStart, Growth, HyStartPlusPlus};
 use crate::{Ack, CongestionControl, Loss, Path, Reduction};
+use linux::Linux;
+use rfc9438::Epoch;
 use units::{Bytes, Rate, Span, Time};
 
-/// CUBIC (RFC 9438) with HyStart++ (RFC 9406).
+mod linux;
+mod rfc9438;
+
+/// CUBIC: as Linux ships it, or to the letter of RFC 9438.
 #[derive(Debug, Clone)]
 pub struct Cubic {
     mss: f64,
@@ -10,29 +15,35 @@ pub struct Cubic {
     /// In segments, as everything the RFC counts.
     cwnd: f64,
     ssthresh: f64,
-    /// The window at which the last reduction came, lowered for fast convergence.
+    /// The window at which the last reduction came, lowered for fast convergence; zero before one.
     w_max: f64,
-    /// Just before that reduction.
-    cwnd_prior: f64,
-    epoch: Option<Epoch>,
-    hystart: HyStart,
+    flavour: Flavour,
     srtt: Option<Span>,
-    before: Option<(f64, f64, f64, f64)>,
+    before: Option<(f64, f64, f64)>,
 }
 
-/// A stretch of congestion avoidance.
-#[derive(Debug, Clone, Copy)]
-struct Epoch {
-    start: Time,
-    /// When the cubic is back at its plateau, in seconds from the start.
-    k: f64,
-    plateau: f64,
-    /// What Reno would have reached.
-    w_est: f64,
+/// Which CUBIC it is: how slow start ends, and how the window grows afterwards.
+#[derive(Debug, Clone)]
+enum Flavour {
+    Linux(ClassicHyStart, Linux),
+    Rfc9438(HyStartPlusPlus, Option<Epoch>, f64),
 }
 
 impl Cubic {
+    /// As Linux ships it (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by trains of ACKs and by
+    /// delay, a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth, and a
+    /// rate of growth that is computed 32 times a second. Below 30 ms that last one leaves it
+    /// behind Reno.
     pub fn new(path: &Path) -> Self {
+        Self::flavoured(path, Flavour::Linux(ClassicHyStart::default(), Linux::default()))
+    }
+
+    /// RFC 9438, with HyStart++ (RFC 9406).
+    pub fn rfc9438(path: &Path) -> Self {
+        Self::flavoured(path, Flavour::Rfc9438(HyStartPlusPlus::default(), None, 0.0))
+    }
+
+    fn flavoured(path: &Path, flavour: Flavour) -> Self {
         let mss = path.mss.count().max(1) as f64;
         let initial = path.initial_window.count() as f64 / mss;
         Self {
@@ -41,56 +52,48 @@ impl Cubic {
             cwnd: initial,
             ssthresh: f64::INFINITY,
             w_max: 0.0,
-            cwnd_prior: initial,
-            epoch: None,
-            hystart: HyStart::new(),
+            flavour,
             srtt: path.handshake_rtt,
             before: None,
         }
     }
 
+    /// Grows by what was acknowledged; the segments left over for congestion avoidance.
     fn slow_start(&mut self, ack: &Ack, segments: f64) -> f64 {
-        let growth = match self.hystart.on_ack(ack) {
+        let growth = match &mut self.flavour {
+            Flavour::Linux(hystart, _) => hystart.on_ack(ack, self.cwnd as u64),
+            Flavour::Rfc9438(hystart, ..) => hystart.on_ack(ack),
+        };
+        let share = match growth {
             Growth::Full => segments,
-            Growth::Conservative => segments / CONSERVATIVE_DIVISOR as f64,
+            Growth::Share { divisor } => segments / divisor,
             Growth::Ends => {
                 self.ssthresh = self.cwnd;
                 return segments;
             }
         };
-        let room = (self.ssthresh - self.cwnd).max(0.0).min(growth);
+        let room = (self.ssthresh - self.cwnd).max(0.0).min(share);
         self.cwnd += room;
-        if room < growth { growth - room } else { 0.0 }
-    }
-
-    fn avoid_congestion(&mut self, ack: &Ack, segments: f64) {
-        let epoch = self.epoch.get_or_insert_with(|| {
-            // Without a loss behind it (slow start left by HyStart++) the plateau is where it stands.
-            let plateau = self.w_max.max(self.cwnd);
-            let k = ((plateau - self.cwnd) / C).cbrt();
-            Epoch { start: ack.now, k, plateau, w_est: self.cwnd }
-        });
-        let alpha = if epoch.w_est >= self.cwnd_prior { 1.0 } else { ALPHA };
-        epoch.w_est += alpha * segments / self.cwnd;
-        let t = ack.now.since(epoch.start).secs_f64();
-        let cubic = |t: f64| C * (t - epoch.k).powi(3) + epoch.plateau;
-        if cubic(t) < epoch.w_est {
-            self.cwnd = self.cwnd.max(epoch.w_est);
-            return;
-        }
-        let rtt = self.srtt.map_or(0.0, |rtt| rtt.secs_f64());
-        let target = cubic(t + rtt).clamp(self.cwnd, 1.5 * self.cwnd);
-        self.cwnd += (target - self.cwnd) / self.cwnd * segments;
+        if room < share { share - room } else { 0.0 }
     }
 
     fn reduce(&mut self) {
-        self.before = Some((self.cwnd, self.ssthresh, self.w_max, self.cwnd_prior));
-        self.cwnd_prior = self.cwnd;
+        self.before = Some((self.cwnd, self.ssthresh, self.w_max));
         // Fast convergence (4.7): a flow that lost ground leaves more of it to others.
-        self.w_max =
-            if self.cwnd < self.w_max { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };
+        let lost_ground = self.cwnd < self.w_max;
+        self.w_max = if lost_ground { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };
         self.ssthresh = (self.cwnd * BETA).max(2.0);
-        self.epoch = None;
+        match &mut self.flavour {
+            Flavour::Linux(_, growth) => {
+                self.ssthresh = self.ssthresh.floor();
+                self.w_max = self.w_max.floor();
+                growth.end_epoch();
+            }
+            Flavour::Rfc9438(_, epoch, cwnd_prior) => {
+                *cwnd_prior = self.cwnd;
+                *epoch = None;
+            }
+        }
     }
 }
 
@@ -113,9 +116,20 @@ impl CongestionControl for Cubic {
         if self.cwnd < self.ssthresh {
             segments = self.slow_start(ack, segments);
         }
-        if segments > 0.0 && self.cwnd >= self.ssthresh {
-            self.avoid_congestion(ack, segments);
+        if segments <= 0.0 || self.cwnd < self.ssthresh {
+            return;
         }
+        self.cwnd = match &mut self.flavour {
+            Flavour::Linux(_, growth) => {
+                let rtt = ack.min_rtt.unwrap_or_default();
+                growth.grown(ack.now, self.cwnd.floor(), self.w_max, segments, rtt)
+            }
+            Flavour::Rfc9438(_, epoch, cwnd_prior) => {
+                let epoch = epoch.get_or_insert_with(|| Epoch::new(ack.now, self.cwnd, self.w_max));
+                let rtt = self.srtt.unwrap_or_default();
+                epoch.grown(ack.now, self.cwnd, *cwnd_prior, segments, rtt)
+            }
+        };
     }
 
     fn on_loss(&mut self, _loss: &Loss) {
@@ -132,22 +146,34 @@ impl CongestionControl for Cubic {
         }
         self.cwnd = 1.0;
         // 4.8: slow start follows, and its end begins a new epoch.
-        self.hystart = HyStart::new();
+        match &mut self.flavour {
+            Flavour::Linux(hystart, growth) => {
+                // `bictcp_state`: everything learned is forgotten.
+                *hystart = ClassicHyStart::default();
+                *growth = Linux::default();
+                self.w_max = 0.0;
+            }
+            Flavour::Rfc9438(hystart, ..) => *hystart = HyStartPlusPlus::default(),
+        }
     }
 
     fn on_undo(&mut self, _now: Time) {
-        if let Some((cwnd, ssthresh, w_max, cwnd_prior)) = self.before.take() {
-            self.cwnd = self.cwnd.max(cwnd);
-            (self.ssthresh, self.w_max, self.cwnd_prior) = (ssthresh, w_max, cwnd_prior);
-            self.epoch = None;
+        let Some((cwnd, ssthresh, w_max)) = self.before.take() else { return };
+        self.cwnd = self.cwnd.max(cwnd);
+        (self.ssthresh, self.w_max) = (ssthresh, w_max);
+        match &mut self.flavour {
+            Flavour::Linux(_, growth) => growth.end_epoch(),
+            Flavour::Rfc9438(_, epoch, _) => *epoch = None,
         }
     }
 
     fn on_idle(&mut self, _now: Time, idle: Span) {
         self.cwnd = self.cwnd.min(self.initial);
         // 5.8: idle time is no time of growth.
-        if let Some(epoch) = &mut self.epoch {
-            epoch.start += idle;
+        match &mut self.flavour {
+            Flavour::Linux(_, growth) => growth.pause(idle),
+            Flavour::Rfc9438(_, Some(epoch), _) => epoch.pause(idle),
+            Flavour::Rfc9438(..) => {}
         }
     }
 
@@ -169,8 +195,16 @@ impl CongestionControl for Cubic {
     }
 }
 
+/// The cubic: when it is back at its plateau, in seconds.
+fn time_to_plateau(plateau: f64, window: f64) -> f64 {
+    ((plateau - window).max(0.0) / C).cbrt()
+}
+
 /// 5.1
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 /// 4.3: 3·(1 − β)/(1 + β)
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+#[cfg(test)]
+mod tests;

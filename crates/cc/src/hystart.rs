@@ -1,11 +1,11 @@
 use crate::Ack;
 use crate::round::Rounds;
-use units::Span;
+use units::{Span, Time};
 
 /// HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, after five slower rounds
 /// that may prove it wrong.
-#[derive(Debug, Clone)]
-pub(crate) struct HyStart {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HyStartPlusPlus {
     rounds: Rounds,
     last_round: Option<Span>,
     this_round: Option<Span>,
@@ -14,27 +14,30 @@ pub(crate) struct HyStart {
     conservative: Option<(Span, u32)>,
 }
 
+/// HyStart as Ha and Rhee (2008) describe it and Linux ships it: slow start is over when a train of
+/// ACKs is as long as half the path, or the round-trip time grows.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClassicHyStart {
+    rounds: Rounds,
+    round_began: Time,
+    last_ack: Time,
+    least: Option<Span>,
+    samples: u32,
+}
+
 /// How slow start goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Growth {
     Full,
-    /// A quarter of it.
-    Conservative,
+    /// A part of it.
+    Share {
+        divisor: f64,
+    },
     /// Slow start is over.
     Ends,
 }
 
-impl HyStart {
-    pub(crate) fn new() -> Self {
-        Self {
-            rounds: Rounds::default(),
-            last_round: None,
-            this_round: None,
-            samples: 0,
-            conservative: None,
-        }
-    }
-
+impl HyStartPlusPlus {
     pub(crate) fn on_ack(&mut self, ack: &Ack) -> Growth {
         if self.rounds.on_ack(ack) {
             self.last_round = self.this_round.take();
@@ -61,7 +64,35 @@ impl HyStart {
                 None => {}
             }
         }
-        if self.conservative.is_some() { Growth::Conservative } else { Growth::Full }
+        match self.conservative {
+            Some(_) => Growth::Share { divisor: CONSERVATIVE_DIVISOR },
+            None => Growth::Full,
+        }
+    }
+}
+
+impl ClassicHyStart {
+    /// `window` in segments.
+    pub(crate) fn on_ack(&mut self, ack: &Ack, window: u64) -> Growth {
+        if self.rounds.on_ack(ack) {
+            (self.round_began, self.last_ack) = (ack.now, ack.now);
+            self.least = None;
+            self.samples = 0;
+        }
+        let (Some(rtt), Some(min)) = (ack.rtt, ack.min_rtt) else { return Growth::Full };
+        self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
+        let slower =
+            self.samples >= SAMPLES && self.least.is_some_and(|least| least > min + threshold(min));
+        self.samples += 1;
+        if window < LEAST_WINDOW {
+            return Growth::Full;
+        }
+        let mut train = false;
+        if ack.now.since(self.last_ack) <= TRAIN_GAP {
+            self.last_ack = ack.now;
+            train = ack.now.since(self.round_began) > min / 2;
+        }
+        if train || slower { Growth::Ends } else { Growth::Full }
     }
 }
 
@@ -69,8 +100,94 @@ fn threshold(last: Span) -> Span {
     Span::from_nanos((last.nanos() / 8).clamp(LEAST.nanos(), MOST.nanos()))
 }
 
-pub(crate) const CONSERVATIVE_DIVISOR: u64 = 4;
+const CONSERVATIVE_DIVISOR: f64 = 4.0;
 const SAMPLES: u32 = 8;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 const LEAST: Span = Span::from_millis(4);
 const MOST: Span = Span::from_millis(16);
+/// In segments: below it nothing is concluded.
+const LEAST_WINDOW: u64 = 16;
+/// ACKs closer than this are of one train.
+const TRAIN_GAP: Span = Span::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Bytes;
+
+    /// RFC 9406, 4.2: an eighth of the round trip, 4 ms at least and 16 at most.
+    #[test]
+    fn the_threshold_is_an_eighth_within_bounds() {
+        let of = |rtt| threshold(Span::from_millis(rtt));
+        assert_eq!(of(10), Span::from_millis(4));
+        assert_eq!(of(40), Span::from_millis(5));
+        assert_eq!(of(400), Span::from_millis(16));
+    }
+
+    fn round(round: u64, index: u64, rtt: Span) -> Ack {
+        let began = 1_000_000 * round;
+        Ack {
+            now: Time::ZERO + Span::from_millis(100 * round + index * 3),
+            rtt: Some(rtt),
+            min_rtt: Some(Span::from_millis(40)),
+            acked: Bytes::new(1000),
+            lost: Bytes::new(0),
+            marked: Bytes::new(0),
+            inflight: Bytes::new(10_000),
+            delivered: Bytes::new(began + index * 1000),
+            prior_delivered: Bytes::new(if index == 0 { began } else { began - 1 }),
+            sent_inflight: Bytes::new(10_000),
+            lost_since: Bytes::new(0),
+            interval: rtt,
+            app_limited: false,
+            window_limited: true,
+            in_recovery: false,
+        }
+    }
+
+    #[test]
+    fn it_slows_down_after_eight_slow_samples_and_ends_after_five_rounds() {
+        let mut hystart = HyStartPlusPlus::default();
+        let mut of =
+            |number, index, ms| hystart.on_ack(&round(number, index, Span::from_millis(ms)));
+        for index in 0..12 {
+            assert_eq!(of(1, index, 40), Growth::Full);
+        }
+        for index in 0..7 {
+            assert_eq!(of(2, index, 45), Growth::Full);
+        }
+        assert_eq!(of(2, 7, 45), Growth::Share { divisor: 4.0 });
+        for number in 3..7 {
+            assert_eq!(of(number, 0, 46), Growth::Share { divisor: 4.0 });
+        }
+        assert_eq!(of(7, 0, 46), Growth::Ends);
+    }
+
+    #[test]
+    fn a_round_trip_that_recovers_proves_it_wrong() {
+        let mut hystart = HyStartPlusPlus::default();
+        let mut of =
+            |number, index, ms| hystart.on_ack(&round(number, index, Span::from_millis(ms)));
+        (0..12).for_each(|index| _ = of(1, index, 40));
+        (0..12).for_each(|index| _ = of(2, index, 46));
+        let last = (0..12).map(|index| of(3, index, 41)).last();
+        assert_eq!(last, Some(Growth::Full));
+    }
+
+    #[test]
+    fn a_long_train_of_acks_ends_the_classic_one() {
+        let mut hystart = ClassicHyStart::default();
+        let rtt = Span::from_millis(40);
+        let mut ends = None;
+        for index in 0..60 {
+            let mut ack = round(1, index, rtt);
+            ack.now = Time::ZERO + Span::from_millis(100 + index);
+            if hystart.on_ack(&ack, 100) == Growth::Ends && ends.is_none() {
+                ends = Some(index);
+            }
+        }
+        // Half of the path's 40 ms.
+        assert_eq!(ends, Some(21));
+        assert_eq!(hystart.on_ack(&round(1, 59, rtt), 15), Growth::Full, "too small a window");
+    }
+}

@@ -39,8 +39,10 @@ impl Reno {
 
     fn reduce(&mut self, inflight: Bytes) {
         self.before = (self.cwnd, self.ssthresh);
-        // RFC 5681 (4) names the flight size, which an application that sends little keeps below the window.
-        self.ssthresh = (inflight.count().min(self.cwnd) / 2).max(2 * self.mss);
+        // RFC 5681 (4) names the flight size, which an application that sends little keeps below the
+        // window. In whole segments, as Linux counts: at a few segments a half makes a difference.
+        let segments = inflight.count().min(self.cwnd) / (2 * self.mss);
+        self.ssthresh = segments.max(2) * self.mss;
         self.counted = 0;
     }
 }

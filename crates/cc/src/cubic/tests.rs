@@ -1,0 +1,128 @@
+use super::*;
+
+const MSS: u64 = 1000;
+
+fn path(rtt: Span) -> Path {
+    Path {
+        mss: Bytes::new(MSS),
+        initial_window: Bytes::new(10 * MSS),
+        handshake_rtt: Some(rtt),
+        now: Time::ZERO,
+        seed: 1,
+    }
+}
+
+fn at_window(mut cubic: Cubic, window: f64) -> Cubic {
+    cubic.cwnd = window;
+    cubic.on_loss(&LOSS);
+    cubic.on_recovered(Time::ZERO);
+    cubic
+}
+
+fn ack(now: Time, rtt: Span) -> Ack {
+    Ack {
+        now,
+        rtt: Some(rtt),
+        min_rtt: Some(rtt),
+        acked: Bytes::new(MSS),
+        lost: Bytes::new(0),
+        marked: Bytes::new(0),
+        inflight: Bytes::new(MSS),
+        delivered: Bytes::new(now.nanos()),
+        prior_delivered: Bytes::new(now.nanos().saturating_sub(rtt.nanos())),
+        sent_inflight: Bytes::new(MSS),
+        lost_since: Bytes::new(0),
+        interval: rtt,
+        app_limited: false,
+        window_limited: true,
+        in_recovery: false,
+    }
+}
+
+/// A window is acknowledged each round trip, evenly.
+fn live(cubic: &mut Cubic, from: Time, span: Span, rtt: Span) -> Time {
+    let (mut now, end) = (from, from + span);
+    while now < end {
+        now += Span::from_secs_f64(rtt.secs_f64() / cubic.cwnd);
+        cubic.on_ack(&ack(now, rtt));
+    }
+    now
+}
+
+/// RFC 9438, 4.2: from 100 segments to 70, and back after cbrt(30 / 0.4) = 4.217 s.
+#[test]
+fn it_is_back_at_its_plateau_after_k() {
+    let rtt = Span::from_millis(200);
+    for make in [Cubic::new as fn(&Path) -> Cubic, Cubic::rfc9438] {
+        let mut cubic = at_window(make(&path(rtt)), 100.0);
+        assert_eq!((cubic.cwnd, cubic.w_max), (70.0, 100.0));
+        assert!((time_to_plateau(100.0, 70.0) - 4.217).abs() < 0.001);
+        let now = live(&mut cubic, Time::ZERO, Span::from_millis(2100), rtt);
+        // Half the way in time is 7/8 of it in height.
+        assert!((cubic.cwnd - 96.2).abs() < 1.5, "{}", cubic.cwnd);
+        let now = live(&mut cubic, now, Span::from_millis(2117), rtt);
+        assert!((cubic.cwnd - 100.0).abs() < 1.0, "{}", cubic.cwnd);
+        // And as fast away from it: 0.4 · 3³.
+        live(&mut cubic, now, Span::from_secs(3), rtt);
+        assert!((cubic.cwnd - 110.8).abs() < 2.5, "{}", cubic.cwnd);
+    }
+}
+
+/// 4.3: on a short path the window is W_est, which grows by 0.529 segments a round trip.
+#[test]
+fn where_reno_is_faster_it_grows_like_it() {
+    let rtt = Span::from_millis(10);
+    let mut cubic = at_window(Cubic::rfc9438(&path(rtt)), 40.0);
+    let now = live(&mut cubic, Time::ZERO, Span::from_millis(150), rtt);
+    assert!((cubic.cwnd - (28.0 + 15.0 * ALPHA)).abs() < 0.6, "{}", cubic.cwnd);
+    // Once past the window before the loss, by a whole one.
+    let now = live(&mut cubic, now, Span::from_millis(100), rtt);
+    let before = cubic.cwnd;
+    live(&mut cubic, now, Span::from_millis(100), rtt);
+    assert!((cubic.cwnd - before - 10.0).abs() < 1.0, "{before} {}", cubic.cwnd);
+    // Linux goes on by 8/15, one round trip late.
+    let mut linux = at_window(Cubic::new(&path(rtt)), 40.0);
+    live(&mut linux, Time::ZERO, Span::from_millis(600), rtt);
+    let grown = linux.cwnd - 28.0;
+    assert!((24.0..33.0).contains(&grown), "{grown} of 32");
+}
+
+/// 4.7
+#[test]
+fn a_flow_that_lost_ground_leaves_more() {
+    let cubic = at_window(Cubic::rfc9438(&path(Span::from_millis(50))), 100.0);
+    let cubic = at_window(cubic, 70.0);
+    assert_eq!(cubic.w_max, 59.5);
+    assert_eq!(cubic.cwnd, 49.0);
+}
+
+#[test]
+fn linux_counts_whole_segments() {
+    let cubic = at_window(Cubic::new(&path(Span::from_millis(50))), 5.0);
+    assert_eq!(cubic.cwnd, 3.0);
+    let cubic = at_window(cubic, 2.0);
+    assert_eq!(cubic.cwnd, 2.0);
+}
+
+/// The price of a segment stands for 32 ms, so on a path of a millisecond Linux does not grow before.
+#[test]
+fn linux_thinks_32_times_a_second() {
+    let rtt = Span::from_millis(1);
+    let mut cubic = at_window(Cubic::new(&path(rtt)), 40.0);
+    let now = live(&mut cubic, Time::ZERO, Span::from_millis(30), rtt);
+    assert_eq!(cubic.cwnd, 28.0);
+    live(&mut cubic, now, Span::from_millis(40), rtt);
+    assert!(cubic.cwnd > 35.0, "{}", cubic.cwnd);
+}
+
+#[test]
+fn a_timeout_begins_anew() {
+    let mut cubic = at_window(Cubic::new(&path(Span::from_millis(50))), 100.0);
+    cubic.on_timeout(&LOSS);
+    assert_eq!((cubic.cwnd, cubic.ssthresh, cubic.w_max), (1.0, 49.0, 0.0));
+    cubic.on_undo(Time::ZERO);
+    assert_eq!((cubic.cwnd, cubic.ssthresh), (70.0, 70.0));
+}
+
+const LOSS: Loss =
+    Loss { now: Time::ZERO, lost: Bytes::new(MSS), inflight: Bytes::new(MSS), repeated: false };

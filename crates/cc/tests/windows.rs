@@ -1,0 +1,128 @@
+//! Reno and DCTCP against worked numbers.
+
+use cc::{Ack, CongestionControl, Dctcp, Loss, Path, Reno};
+use units::{Bytes, Span, Time};
+
+const MSS: u64 = 1000;
+
+fn path() -> Path {
+    Path {
+        mss: Bytes::new(MSS),
+        initial_window: Bytes::new(10 * MSS),
+        handshake_rtt: Some(Span::from_millis(100)),
+        now: Time::ZERO,
+        seed: 1,
+    }
+}
+
+struct Feed {
+    delivered: u64,
+}
+
+impl Feed {
+    /// A window's worth of segments, one by one; the first `marked` of them with a mark.
+    fn round(&mut self, algorithm: &mut dyn CongestionControl, marked: u64) {
+        let begin = self.delivered;
+        let segments = algorithm.cwnd().count() / MSS;
+        for index in 0..segments {
+            self.delivered += MSS;
+            algorithm.on_ack(&Ack {
+                now: Time::from_nanos(self.delivered),
+                rtt: Some(Span::from_millis(100)),
+                min_rtt: Some(Span::from_millis(100)),
+                acked: Bytes::new(MSS),
+                lost: Bytes::new(0),
+                marked: Bytes::new(if index < marked { MSS } else { 0 }),
+                inflight: algorithm.cwnd(),
+                delivered: Bytes::new(self.delivered),
+                prior_delivered: Bytes::new(begin),
+                sent_inflight: algorithm.cwnd(),
+                lost_since: Bytes::new(0),
+                interval: Span::from_millis(100),
+                app_limited: false,
+                window_limited: true,
+                in_recovery: false,
+            });
+        }
+    }
+}
+
+fn loss(inflight: u64, repeated: bool) -> Loss {
+    let (lost, inflight) = (Bytes::new(MSS), Bytes::new(inflight));
+    Loss { now: Time::ZERO, lost, inflight, repeated }
+}
+
+#[test]
+fn reno_doubles_then_adds_one_and_halves() {
+    let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });
+    for expected in [20, 40, 80] {
+        feed.round(&mut reno, 0);
+        assert_eq!(reno.cwnd().count(), expected * MSS);
+    }
+    reno.on_loss(&loss(80 * MSS, false));
+    reno.on_recovered(Time::ZERO);
+    assert_eq!(reno.cwnd().count(), 40 * MSS);
+    for expected in 41..45 {
+        feed.round(&mut reno, 0);
+        assert_eq!(reno.cwnd().count(), expected * MSS);
+    }
+    // In whole segments: half of 44 is 22, of 23 then 11.
+    reno.on_loss(&loss(44 * MSS, false));
+    reno.on_recovered(Time::ZERO);
+    feed.round(&mut reno, 0);
+    reno.on_loss(&loss(23 * MSS, false));
+    assert_eq!(reno.ssthresh().count(), 11 * MSS);
+}
+
+#[test]
+fn reno_begins_anew_after_a_timeout_and_stops_at_half() {
+    let (mut reno, mut feed) = (Reno::new(&path()), Feed { delivered: 0 });
+    feed.round(&mut reno, 0);
+    reno.on_timeout(&loss(20 * MSS, false));
+    assert_eq!((reno.cwnd().count(), reno.ssthresh().count()), (MSS, 10 * MSS));
+    // A timeout of a retransmission leaves the threshold (RFC 5681, 3.1).
+    reno.on_timeout(&loss(MSS, true));
+    assert_eq!(reno.ssthresh().count(), 10 * MSS);
+    for expected in [2, 4, 8, 10, 11] {
+        feed.round(&mut reno, 0);
+        assert_eq!(reno.cwnd().count(), expected * MSS);
+    }
+    reno.on_loss(&loss(2 * MSS, false));
+    assert_eq!(reno.ssthresh().count(), 2 * MSS, "never below two segments");
+    reno.on_undo(Time::ZERO);
+    assert_eq!(reno.cwnd().count(), 11 * MSS);
+}
+
+/// RFC 8257, 3.3: alpha = (1 - g) alpha + g F with g = 1/16.
+#[test]
+fn alpha_forgets_a_sixteenth_each_round_and_becomes_the_share() {
+    let (mut dctcp, mut feed) = (Dctcp::new(&path()), Feed { delivered: 0 });
+    dctcp.on_loss(&loss(10 * MSS, false));
+    dctcp.on_recovered(Time::ZERO);
+    assert_eq!(dctcp.alpha(), 1.0);
+    feed.round(&mut dctcp, 0);
+    let before = dctcp.alpha();
+    for _ in 0..16 {
+        feed.round(&mut dctcp, 0);
+    }
+    let forgotten = (15.0_f64 / 16.0).powi(16);
+    assert!((dctcp.alpha() / before - forgotten).abs() < 0.001, "{}", dctcp.alpha());
+    for _ in 0..400 {
+        let marked = dctcp.cwnd().count() / MSS / 4;
+        feed.round(&mut dctcp, marked);
+    }
+    // One segment in four, or fewer where the window is no multiple of four.
+    assert!((0.0..0.26).contains(&dctcp.alpha()), "{}", dctcp.alpha());
+}
+
+#[test]
+fn dctcp_takes_half_of_alpha_once_a_window() {
+    let (mut dctcp, mut feed) = (Dctcp::new(&path()), Feed { delivered: 0 });
+    feed.round(&mut dctcp, 0);
+    let (window, alpha) = (dctcp.cwnd().count() as f64, dctcp.alpha());
+    feed.round(&mut dctcp, 20);
+    // The round before had no marks; and what follows the reduction adds a segment.
+    let expected = window * (1.0 - alpha * 15.0 / 16.0 / 2.0) + MSS as f64;
+    let measured = dctcp.cwnd().count() as f64;
+    assert!((measured - expected).abs() <= 0.02 * expected, "{measured}, not {expected}");
+}
