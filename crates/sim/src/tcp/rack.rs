@@ -65,7 +65,7 @@ impl Rack {
             return (0, Some(latest.sent_at + patience));
         }
         let (bytes, awaited) = board.lose_before(latest, until);
-        (bytes, awaited.then(|| (latest.sent_at + patience).max(now + TICK)))
+        (bytes, awaited.then(|| (latest.sent_at + patience + LEAST_WAIT).max(now + TICK)))
     }
 
     /// What is so old that a timeout means it (RFC 8985, 6.3).
@@ -89,5 +89,7 @@ const DUPLICATES: u64 = 3;
 const RECOVERIES: u32 = 16;
 /// Linux's bound is 255; the smoothed round trip bounds the window anyway.
 const WIDEST: u32 = 255;
+/// `TCP_TIMEOUT_MIN_US`: the timer waits so much longer.
+const LEAST_WAIT: Span = Span::from_millis(2);
 /// A timer never fires at the time that set it.
 const TICK: Span = Span::from_nanos(1);

@@ -126,7 +126,7 @@ impl Sender {
             self.on_lost(now, lost, flight);
         }
         let marked = self.take_echo(now, packet, acked, flight);
-        self.report(now, &change, marked);
+        self.report(now, &change, marked, advanced);
         let mss = self.mss();
         let pipe = self.board.pipe();
         if let Some(reduction) = &mut self.recovery.reduction {
@@ -320,14 +320,15 @@ impl Sender {
         }
     }
 
-    fn report(&mut self, now: Time, change: &Change, marked: u64) {
+    fn report(&mut self, now: Time, change: &Change, marked: u64, advanced: bool) {
         let acked = change.sample.acked;
         let min_rtt = self.rtt.min();
         let sample = self.delivery.finish(now, &change.sample, min_rtt);
         if acked == 0 && self.unreported == 0 {
             return;
         }
-        let window_limited = self.window_limited();
+        // What is not acknowledged in order may be lost: no reason to send more (`tcp_may_raise_cwnd`).
+        let window_limited = self.window_limited() && advanced;
         let Some(algorithm) = &mut self.algorithm else { return };
         algorithm.on_ack(&Ack {
             now,

@@ -104,7 +104,8 @@ fn three_sacks_mean_a_loss() {
     script.write(10);
     script.write(100);
     assert_eq!(script.after(100).ack(0, &[(1, 2)]).first(), Some(&10));
-    assert_eq!(script.ack(0, &[(1, 3)]).first(), Some(&12));
+    // What is acknowledged out of order makes room, but no larger window (`tcp_may_raise_cwnd`).
+    assert_eq!(script.ack(0, &[(1, 3)]), [11]);
     assert_eq!(script.ack(0, &[(1, 4)]), [0]);
     assert_eq!(script.sender.counts().recoveries, 1);
     let mut sent = 0;
@@ -117,7 +118,8 @@ fn three_sacks_mean_a_loss() {
     assert_eq!(script.window(), 6);
 }
 
-/// Two SACKs are not enough; a quarter of a round trip later the timer says so (6.2, step 5).
+/// Two SACKs are not enough; a quarter of a round trip later the timer says so (6.2, step 5), and
+/// Linux's timers wait two milliseconds more.
 #[test]
 fn fewer_sacks_wait_for_the_reordering_window() {
     let mut script = Script::new(TcpConfig::default());
@@ -125,7 +127,7 @@ fn fewer_sacks_wait_for_the_reordering_window() {
     assert_eq!(script.after(100).ack(0, &[(2, 4)]), [0; 0]);
     let (waited, sent) = script.timer();
     // Both are lost; proportional rate reduction lets one go for now.
-    assert_eq!((waited, sent), (25, vec![0]));
+    assert_eq!((waited, sent), (27, vec![0]));
     assert_eq!(script.after(100).ack(1, &[(2, 4)]), [1]);
 }
 
