@@ -19,6 +19,7 @@ use offer::Offer;
 use rustix::net::sockopt;
 use serde_json::Map;
 use socket2::SockRef;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime};
 use streams::Opener;
@@ -52,7 +53,7 @@ struct Client<'a> {
 
 impl<'a> Client<'a> {
     fn connect(options: &'a ClientOptions, stop: &'a Stop) -> Result<Self, PerfError> {
-        may_run_on(options.affinity)?;
+        crate::stream::may_run_on(options.affinity)?;
         let deadline = Instant::now() + options.connect_timeout;
         let addresses = resolve::addresses(options, deadline, stop)?;
         let socket = dial::control(options, &addresses, deadline, stop)?;
@@ -82,8 +83,8 @@ impl<'a> Client<'a> {
             stop: self.stop,
         };
         let opened = opener.open_all(&self.control)?;
-        let mut session =
-            Session::open(self.setup(&agreed.test), opened, observer, self.stop.clone())?;
+        let session = Session::open(self.setup(&agreed.test), opened, observer, self.stop.clone());
+        let mut session = session.map_err(|error| self.reason(error))?;
         expect(&mut self.control, State::TestStart, STARTING)
             .map_err(|error| beyond_limit(error, &agreed.test))?;
         audience.event(&Event::Started(&self.started(&agreed, offer.as_ref(), &session)?));
@@ -140,6 +141,16 @@ impl<'a> Client<'a> {
         drop(session);
         control.send_state(State::Done)?;
         Ok(results)
+    }
+
+    /// A stream that is gone before it is used was closed by a server that has said why, or closed all.
+    fn reason(&mut self, error: PerfError) -> PerfError {
+        match &error {
+            PerfError::System { source, .. } if source.kind() == ErrorKind::NotConnected => {
+                expect(&mut self.control, State::TestStart, STARTING).err().unwrap_or(error)
+            }
+            _ => error,
+        }
     }
 
     /// The same connection with more time for each step.
@@ -225,17 +236,6 @@ impl<'a> Client<'a> {
             options: agreed.test.clone(),
             streams: session.streams(),
         })
-    }
-}
-
-/// Before anything else: a test that is not pinned as it was asked to be measures something else.
-fn may_run_on(cpu: Option<usize>) -> Result<(), PerfError> {
-    let allowed = probe::cpu::affinity()?;
-    match cpu.filter(|cpu| !allowed.contains(cpu)) {
-        None => Ok(()),
-        Some(cpu) => Err(PerfError::Usage(format!(
-            "this program may not run on CPU {cpu}: give one of {allowed:?} to --affinity"
-        ))),
     }
 }
 

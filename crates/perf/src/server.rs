@@ -68,6 +68,7 @@ pub struct Summary {
 impl Server {
     /// Takes the port, for TCP and UDP.
     pub fn bind(options: &ServerOptions) -> Result<Self, PerfError> {
+        crate::stream::may_run_on(options.affinity)?;
         let sockets = Sockets::open(options)?;
         Ok(Self { options: options.clone(), sockets, output: OutputForm::default() })
     }

@@ -166,8 +166,10 @@ impl Session {
     /// The measured time ends: senders stop, and what still comes is not counted. The streams stay open
     /// until the session is dropped.
     pub(crate) fn settle(&mut self, audience: &mut dyn Audience) -> Account {
-        let now = clock::now();
         self.running.stop_sending();
+        // Without, a receiver would have counted more than was sent.
+        self.running.await_senders();
+        let now = clock::now();
         let snapshots = self.running.snapshot();
         let mut elapsed = now.since(self.timetable.origin());
         if self.amount().is_some() && !self.timetable.is_omitting() {

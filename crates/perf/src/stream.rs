@@ -24,6 +24,7 @@ pub(crate) use budget::{Budget, Encore};
 pub(crate) use course::Course;
 pub(crate) use pace::Pace;
 pub(crate) use payload::payload;
+pub(crate) use pipe::may_run_on;
 pub(crate) use tally::Counter;
 
 use crate::PerfError;
@@ -36,7 +37,7 @@ use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tally::{Baseline, Tally};
 
 /// A connected socket that carries data one way.
@@ -188,6 +189,20 @@ impl Running {
         self.course.stop_sending();
     }
 
+    /// Of a TCP sender that was stopped in the middle of a write the bytes are counted when the write
+    /// returns. Waits for that, and a moment at most.
+    pub(crate) fn await_senders(&self) {
+        let began = Instant::now();
+        let writing = |stream: &Stream| {
+            stream.sends
+                && matches!(*stream.socket, DataSocket::Tcp(_))
+                && stream.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+        };
+        while began.elapsed() < 2 * pipe::PATIENCE && self.streams.iter().any(writing) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
     /// Ends every thread, and closes the sockets. Within a tenth of a second, blocked or not.
     pub fn finish(mut self) -> Vec<StreamSnapshot> {
         self.end();
@@ -317,6 +332,8 @@ impl Stream {
         self.tally.snapshot(self.id, self.sends, &baseline)
     }
 }
+
+const LOOK: Duration = Duration::from_micros(500);
 
 /// A poisoned lock guards counters that are valid at any moment.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

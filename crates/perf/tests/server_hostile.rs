@@ -64,6 +64,12 @@ fn datagrams_that_do_not_fit_whole_end_a_test_whoever_sends_them() {
 }
 
 #[test]
+fn a_server_is_not_pinned_to_a_cpu_that_is_not_there() {
+    let error = Server::bind(&ServerOptions { affinity: Some(1023), ..on_loopback() }).unwrap_err();
+    assert!(error.is_misuse() && error.to_string().contains("CPU 1023"), "{error}");
+}
+
+#[test]
 fn silence_ends_a_session_in_every_state() {
     in_every_state(|step| {
         let house = House::open(quick());

@@ -4,6 +4,7 @@ use super::tally::Tally;
 use super::tcp_receiver::TcpReceiver;
 use super::tcp_sender::TcpSender;
 use super::{Budget, Course, DataSocket, Ending, Stream, guard};
+use crate::PerfError;
 use crate::options::TestOptions;
 use crate::udp::{UdpReceiver, UdpSender};
 use rustix::thread::CpuSet;
@@ -81,6 +82,17 @@ pub(super) fn work(
     })
 }
 
+/// Before anything else: a test that is not pinned as it was asked to be measures something else.
+pub(crate) fn may_run_on(cpu: Option<usize>) -> Result<(), PerfError> {
+    let allowed = probe::cpu::affinity()?;
+    match cpu.filter(|cpu| !allowed.contains(cpu)) {
+        None => Ok(()),
+        Some(cpu) => Err(PerfError::Usage(format!(
+            "this program may not run on CPU {cpu}: give one of {allowed:?} to --affinity"
+        ))),
+    }
+}
+
 /// Makes the calling thread a stream's: pinned, and woken when its timer says, not when it suits.
 pub(super) fn settle(affinity: Option<usize>) {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -93,4 +105,4 @@ pub(super) fn settle(affinity: Option<usize>) {
     }
 }
 
-const PATIENCE: Duration = Duration::from_millis(50);
+pub(super) const PATIENCE: Duration = Duration::from_millis(50);

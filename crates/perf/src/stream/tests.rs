@@ -185,6 +185,18 @@ fn who_no_longer_takes_datagrams_is_told_of() {
 }
 
 #[test]
+fn all_that_was_sent_is_counted_once_senders_have_stopped() {
+    let (sender, receiver) = tcp_ends(8, &TestOptions::default());
+    receiver.go();
+    sender.go();
+    until(|| sum(&receiver.snapshot()) > 10_000_000);
+    sender.stop_sending();
+    sender.await_senders();
+    let counted = sum(&sender.snapshot());
+    assert_eq!(counted, sum(&sender.finish()));
+}
+
+#[test]
 fn a_call_to_stop_ends_the_sending() {
     let (client, server) = tcp_pair();
     let stop = Stop::default();
