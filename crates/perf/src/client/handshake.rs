@@ -113,9 +113,12 @@ pub(crate) fn unexpected(control: &Control, state: State) -> PerfError {
 pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Result<(), PerfError> {
     let deadline = Instant::now() + patience;
     while !ready(control.socket().as_fd(), PollFlags::IN, TURN)? {
-        if stop.is_called() || Instant::now() >= deadline {
-            // The wait for the first state ends so too, and words it.
-            return Ok(());
+        if stop.is_called() {
+            return Err(PerfError::Interrupted);
+        }
+        if Instant::now() >= deadline {
+            let peer = control.peer().to_owned();
+            return Err(PerfError::Silent { peer, within: patience, doing: OPENING });
         }
     }
     let mut bytes = [0; GREETING];
