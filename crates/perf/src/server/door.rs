@@ -128,8 +128,17 @@ impl<'a> Door<'a> {
 impl Summary {
     fn dismiss(&mut self, from: SocketAddr, why: Dismissed) {
         self.dismissed += 1;
+        let from = super::plain(from);
         match why {
-            Dismissed::Foreign => tracing::warn!("{from} does not speak iperf3's protocol"),
+            // A scanner must not fill a disk with what is said of it.
+            Dismissed::Foreign if self.dismissed > MOST_TOLD => {
+                tracing::debug!("{from} does not speak iperf3's protocol");
+            }
+            Dismissed::Foreign => {
+                let last =
+                    if self.dismissed == MOST_TOLD { "; of more nothing is said" } else { "" };
+                tracing::warn!("{from} does not speak iperf3's protocol{last}");
+            }
             Dismissed::Silent => tracing::info!("{from} connected and said nothing"),
             Dismissed::GaveWay => {
                 tracing::debug!("{from} said nothing, and gave way to newer connections");
@@ -150,6 +159,8 @@ fn has_no_room(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| errors.iter().any(|e| e.raw_os_error() == code))
 }
 
+/// Of connections that were dismissed.
+const MOST_TOLD: u64 = 100;
 /// How long a call to stop may go unheard.
 const TURN: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(200);
