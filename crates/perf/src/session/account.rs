@@ -61,11 +61,14 @@ impl Account {
             duration: self.elapsed,
             streams,
             local_cpu: self.cpu(),
-            remote_cpu: Some(CpuUse {
-                user: percent(peer.cpu_util_user),
-                system: percent(peer.cpu_util_system),
-                cores: theirs.cores,
-            }),
+            remote_cpu: match (percent(peer.cpu_util_user), percent(peer.cpu_util_system)) {
+                (None, None) => None,
+                (user, system) => Some(CpuUse {
+                    user: user.unwrap_or(0.0),
+                    system: system.unwrap_or(0.0),
+                    cores: theirs.cores,
+                }),
+            },
             local_congestion: self.congestion.clone(),
             remote_congestion: peer.congestion_used.as_deref().and_then(algorithm),
             idle_latency: self.observed.as_ref().and_then(|observed| observed.idle.clone()),
@@ -120,10 +123,12 @@ impl Account {
         theirs: &Extras,
     ) -> StreamTotal {
         let ours = End { bytes: own.bytes, elapsed: self.elapsed };
-        let peers = told.map_or(End::default(), |told| End {
-            bytes: Bytes::new(count(told.bytes).unwrap_or(0)),
-            elapsed: self.elapsed_at_peer(told),
-        });
+        let peers = told
+            .and_then(|told| {
+                let bytes = Bytes::new(count(told.bytes)?);
+                Some(End { bytes, elapsed: self.elapsed_at_peer(told) })
+            })
+            .unwrap_or_default();
         let is_udp = self.options.protocol == Protocol::Udp;
         let (sent, received) = if own.sends { (ours, peers) } else { (peers, ours) };
         let received_datagrams = if own.sends {
@@ -195,8 +200,8 @@ fn packets(own: &StreamSnapshot, told: &StreamResult) -> Option<u64> {
 }
 
 /// A share of one core, of however many there may be.
-fn percent(told: f64) -> f64 {
-    if (0.0..1e6).contains(&told) { told } else { 0.0 }
+fn percent(told: f64) -> Option<f64> {
+    (0.0..1e6).contains(&told).then_some(told)
 }
 
 /// A name as the kernel has them (TCP_CA_NAME_MAX), fit to be printed.

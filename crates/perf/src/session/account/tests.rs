@@ -87,7 +87,7 @@ fn absurd_figures_are_unknown_one_by_one() {
     .unwrap();
     let ended = account.ended(&peer);
     let total = &ended.streams[0];
-    assert_eq!(total.sent, End { bytes: Bytes::new(0), elapsed: Span::from_secs(2) });
+    assert!(!total.sent.is_known());
     assert_eq!((total.retransmits, total.datagrams), (None, None));
     let there = ended.remote_cpu.unwrap();
     assert_eq!((there.user, there.system), (0.0, 12.5));
@@ -157,7 +157,7 @@ proptest! {
             let total = &ended.streams[0];
             prop_assert!(total.sent.elapsed <= Span::from_secs(100_000));
             prop_assert!(total.received.elapsed <= Span::from_secs(100_000));
-            let there = ended.remote_cpu.as_ref().unwrap();
+            let there = ended.remote_cpu.unwrap_or_default();
             prop_assert!(there.user.is_finite() && there.system.is_finite());
         }
     }
