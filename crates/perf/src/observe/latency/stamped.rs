@@ -38,7 +38,7 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
     // set while a probe is on its way changes nothing.
     let real = clock_gettime(ClockId::Realtime);
     let real = nanos(real.tv_sec, real.tv_nsec);
-    let lag = stamp.map_or(0, |stamp| real.saturating_sub(stamp));
+    let lag = stamp.map_or(0, |stamp| age(real, stamp));
     Ok(Some(Receipt {
         length: message.bytes,
         now: probe::clock::now(),
@@ -46,6 +46,26 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
     }))
 }
 
+/// An age that no queue explains is a jump of the clock.
+fn age(now: u64, stamp: u64) -> u64 {
+    let age = now.saturating_sub(stamp);
+    if age < OLDEST { age } else { 0 }
+}
+
+const OLDEST: u64 = 1_000_000_000;
+
 fn nanos(seconds: i64, nanos: i64) -> u64 {
     (seconds.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(nanos.max(0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_makes_nothing_old() {
+        assert_eq!(age(1_000_500, 1_000_000), 500);
+        assert_eq!(age(1_000_000, 1_000_500), 0);
+        assert_eq!(age(3_600_000_000_000, 0), 0);
+    }
 }
