@@ -233,11 +233,14 @@ fn ended(
     let called_off = |error: &anyhow::Error| {
         matches!(error.downcast_ref::<PerfError>(), Some(PerfError::Interrupted))
     };
+    let written = written.context("writing the output");
     match outcome {
         Err(error) if abandoned && called_off(&error) => return Ok(Ending::Fine),
+        // What could not be written called the test off.
+        Err(error) if called_off(&error) => return written.and(Err(error)),
         outcome => outcome?,
     }
-    written.context("writing the output")?;
+    written?;
     Ok(Ending::Fine)
 }
 
@@ -416,3 +419,20 @@ Examples:
   weir perf client host -n 1GiB -Z -A 0,1        # one GiB without copying, both ends pinned
 
 The far end is `weir perf server`, or `iperf3 -s` of version 3.12 or later; options are iperf3's.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_is_why_a_test_was_called_off() {
+        let called_off = || Err(PerfError::Interrupted.into());
+        let full = || Err(io::ErrorKind::StorageFull.into());
+        let error = ended(called_off(), false, full()).unwrap_err();
+        assert!(error.to_string().starts_with("writing the output"), "{error}");
+        let error = ended(called_off(), false, Ok(io::stdout())).unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
+        assert!(ended(called_off(), true, Ok(io::stdout())).is_ok());
+        assert!(ended(Ok(()), false, full()).is_err());
+    }
+}
