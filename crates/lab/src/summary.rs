@@ -328,6 +328,11 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
             say(what, (*how).to_owned());
         }
     }
+    if lab.workload.get_ref().kind == WorkloadKind::Validate {
+        for case in sim::validate::cases() {
+            say(case.name, format!("{}: {}; in {}", case.layer, case.note, case.unit));
+        }
+    }
     method
 }
 

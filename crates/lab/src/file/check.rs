@@ -196,6 +196,11 @@ impl LabFile {
 
     fn check_axes(&self) -> Result<(), FileError> {
         let mut cells = 1_usize;
+        if let Some(cases) = self.axes.get(CASE).filter(|_| self.is_case_axis(CASE)) {
+            let known: Vec<&str> =
+                sim::validate::cases().into_iter().map(|case| case.name).collect();
+            cases.get_ref().iter().try_for_each(|case| self.known("case", case, &known))?;
+        }
         for (axis, values) in &self.axes {
             if values.get_ref().is_empty() {
                 return self.refuse(values.span(), format!("axis `{axis}` has no values"));

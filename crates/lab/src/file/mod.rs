@@ -12,7 +12,7 @@ mod placeholders;
 mod schema;
 mod workload;
 
-pub(crate) use check::{COMMAND_WORDS, METRICS};
+pub(crate) use check::{CASE, COMMAND_WORDS, METRICS};
 pub use flows::{Beside, FlowsSettings};
 pub use link::{Directions, LinkSettings, Medium};
 pub use locate::FileError;

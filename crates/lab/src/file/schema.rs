@@ -1,3 +1,4 @@
+use super::check::CASE;
 use super::locate::{FileError, Source};
 use indexmap::IndexMap;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -292,8 +293,22 @@ impl LabFile {
         let source = Source::new(file, text);
         let mut lab: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
         lab.source = source;
+        if lab.workload.get_ref().kind == WorkloadKind::Validate {
+            lab.take_all_cases();
+        }
         lab.check()?;
         Ok(lab)
+    }
+
+    /// Where a file names no cases it means all that the simulator has.
+    fn take_all_cases(&mut self) {
+        let place = self.workload.span();
+        let all = || {
+            let cases = sim::validate::cases().into_iter();
+            let names = cases.map(|case| Spanned::new(place.clone(), case.name.to_owned()));
+            Spanned::new(place.clone(), names.collect())
+        };
+        self.axes.entry(CASE.to_owned()).or_insert_with(all);
     }
 
     pub fn name(&self) -> &str {

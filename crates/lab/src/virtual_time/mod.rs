@@ -3,6 +3,7 @@
 mod flows;
 mod metrics;
 mod shared;
+mod validate;
 
 use crate::executor::{Bench, Job};
 use crate::file::{LabFile, SystemKind, SystemSpec, WorkloadKind};
@@ -67,6 +68,11 @@ impl Bench for Simulator<'_> {
     }
 
     fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration {
+        let side_by_side = self.threads.max(1) as f64;
+        if self.lab.workload.get_ref().kind == WorkloadKind::Validate {
+            let all = (plan.duration * left.len() as u64).secs_f64();
+            return Duration::from_secs_f64(all / side_by_side);
+        }
         let packets: f64 = left
             .iter()
             .map(|turn| {
@@ -78,7 +84,7 @@ impl Bench for Simulator<'_> {
                 rate.map_or(0.0, |rate| rate.mbit_per_second() * 1e6 * lasts / BITS_OF_A_PACKET)
             })
             .sum();
-        Duration::from_secs_f64(packets * SECONDS_A_PACKET / self.threads.max(1) as f64)
+        Duration::from_secs_f64(packets * SECONDS_A_PACKET / side_by_side)
     }
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
@@ -96,6 +102,9 @@ impl Bench for Simulator<'_> {
 
 impl Simulator<'_> {
     fn measured(&self, job: &Job<'_>, seed: u64) -> Result<Measurement, Failure> {
+        if job.system.kind == SystemKind::Model {
+            return validate::measure(job, seed);
+        }
         let algorithm = algorithm(job.system).map_err(Failure::Workload)?;
         flows::measure(job, algorithm, seed, &self.shared)
     }

@@ -1,0 +1,154 @@
+//! Labs in virtual time: the same results on however many threads, refusals with their place, and runs
+//! that go on where they were.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use support::{World, await_some};
+
+/// 24 turns.
+const GRID: &str = r#"name = "grid"
+hosts = ["left", "right"]
+[axes]
+loss = ["0%", "1%"]
+buffer = ["0.5bdp", "2bdp"]
+[[link]]
+between = ["left", "right"]
+rate = "20mbit"
+rtt = "20ms"
+queue = "droptail:{buffer}"
+forward = { loss = "{loss}" }
+[workload]
+kind = "flows"
+from = "left"
+to = "right"
+flows = 2
+beside = "cubic"
+stagger = "100ms"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[[system]]
+name = "bbr"
+kind = "tcp"
+congestion = "bbr"
+[[system]]
+name = "vegas"
+kind = "tcp"
+congestion = "vegas"
+[form.full]
+repeats = 3
+duration = "2s"
+"#;
+
+#[test]
+fn the_results_are_the_same_on_any_number_of_threads() {
+    let Some(world) = World::new() else { return };
+    world.write("grid.toml", GRID);
+    let on = |threads: &str| {
+        let out = format!("on-{threads}");
+        let said = world.weir(&["sim", "run", "grid.toml", "--threads", threads, "--out", &out]);
+        assert!(said.status.success(), "{said:?}");
+        assert!(said.stderr.contains("vegas is left out"), "{said:?}");
+        let mut results = world.results(&out);
+        let environment = results["environment"].as_object_mut().unwrap();
+        environment.retain(|name, _| name == "result_hash");
+        assert_eq!(environment.len(), 1);
+        for of_this_run in ["started", "duration_s", "command"] {
+            results.as_object_mut().unwrap().remove(of_this_run);
+        }
+        results
+    };
+    let alone = on("1");
+    assert_eq!(alone["cells"].as_array().unwrap().len(), 8);
+    for name in ["share_of_ideal", "harm", "jain", "fair_share", "queue_bdp.p95"] {
+        assert!(number(&alone, 1, name).is_finite(), "{name}");
+    }
+    // Beside its own kind nothing does harm.
+    assert_eq!(number(&alone, 0, "harm"), 0.0);
+    assert_eq!(on("2"), alone);
+    assert_eq!(on("8"), alone);
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn the_built_in_labs_run_in_their_smoke_forms() {
+    let Some(world) = World::new() else { return };
+    for lab in ["cc-grid", "validate", "quic-tun"] {
+        let out = format!("run-{lab}");
+        let said = world.weir(&["sim", "run", lab, "--smoke", "--out", &out]);
+        assert!(said.status.success(), "{lab}: {said:?}");
+        let results = world.results(&out);
+        assert_eq!(results["valid"], true);
+        assert!(!results["cells"].as_array().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn each_world_names_the_other_for_what_it_cannot_do() {
+    let Some(world) = World::new() else { return };
+    world.write("grid.toml", GRID);
+    let cable = "name = \"cable\"\nhosts = [\"a\", \"b\"]\n[[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\
+                 [workload]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\n[[system]]\nname = \"c\"\nkind = \"tcp\"\n\
+                 congestion = \"cubic\"\n[form.full]\nduration = \"1s\"\n";
+    world.write("cable.toml", cable);
+    world.write("stranger.toml", GRID.replace("\"cubic\"\nstagger", "\"cubik\"\nstagger"));
+    world.write("streams.toml", GRID.replace("flows = 2", "streams = 2"));
+    world.write("bulk.toml", GRID.replace("\"flows\"", "\"bulk\""));
+    let said = |words: &[&str]| {
+        let said = world.weir(words);
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(!world.path("runs").exists(), "{words:?} left something");
+        said.stderr
+    };
+    for (words, expected) in [
+        (
+            ["lab", "run", "grid.toml"],
+            "grid.toml:12: this workload exists in virtual time alone: weir sim run grid",
+        ),
+        (
+            ["lab", "run", "validate"],
+            "labs/validate.toml:13: this workload exists in virtual time alone",
+        ),
+        (["sim", "run", "link-accuracy"], "virtual time has none: weir lab run link-accuracy"),
+        (["sim", "run", "cable.toml"], "cable.toml:9: a way without a `rate`"),
+        (["sim", "run", "stranger.toml"], "stranger.toml:17: "),
+        (["sim", "run", "streams.toml"], "streams.toml:16: a workload `flows` counts `flows`"),
+        (
+            ["sim", "run", "bulk.toml"],
+            "bulk.toml:16: `flows` is for workloads of `kind = \"flows\"`",
+        ),
+        (["sim", "run", "cc-gird"], "did you mean `cc-grid`?"),
+    ] {
+        let told = said(&words);
+        assert!(told.contains(expected), "{words:?}: {told}");
+    }
+}
+
+#[test]
+fn an_interrupted_run_goes_on_and_comes_to_the_same() {
+    let Some(world) = World::new() else { return };
+    // Long enough that it is interrupted in its midst.
+    world.write("grid.toml", GRID.replace("repeats = 3", "repeats = 60"));
+    let running = world.start(&["sim", "run", "grid.toml", "--threads", "2", "--out", "cut"]);
+    await_some("a few finished turns", || (world.journal("cut").len() >= 5).then_some(()));
+    running.signal("INT");
+    let said = running.end();
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(said.stderr.contains("weir sim run grid.toml --resume cut"), "{said:?}");
+    let before = world.journal("cut");
+    assert!(before.len() < 480, "it was finished before it was interrupted");
+    let said = world.weir(&["sim", "run", "grid.toml", "--resume", "cut"]);
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(world.journal("cut")[..before.len()], before, "finished turns were changed");
+    let whole = world.weir(&["sim", "run", "grid.toml", "--out", "whole"]);
+    assert!(whole.status.success(), "{whole:?}");
+    let hash = |run: &str| world.results(run)["environment"]["result_hash"].clone();
+    assert_eq!(hash("cut"), hash("whole"));
+}
+
+fn number(results: &Value, cell: usize, metric: &str) -> f64 {
+    results["cells"][cell]["metrics"][metric]["median"].as_f64().unwrap_or(f64::NAN)
+}
