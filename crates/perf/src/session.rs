@@ -126,7 +126,7 @@ impl Session {
         loop {
             let now = clock::now();
             if let Some(stretch) = self.timetable.due(now) {
-                self.tell(stretch, audience);
+                self.tell(stretch, &self.running.snapshot(), audience);
             }
             self.observe(|observer, sockets| observer.look(sockets));
             if let Some(state) = control.try_state(RUNNING)? {
@@ -166,19 +166,27 @@ impl Session {
     /// The measured time ends: senders stop, and what still comes is not counted. The streams stay open
     /// until the session is dropped.
     pub(crate) fn settle(&mut self, audience: &mut dyn Audience) -> Account {
-        self.running.stop_sending();
-        // Without, a receiver would have counted more than was sent.
-        self.running.await_senders();
         let now = clock::now();
-        let snapshots = self.running.snapshot();
+        self.running.stop_sending();
+        let received = self.running.snapshot();
+        let idle = Span::from(self.running.last_progress().elapsed());
+        // Without, a receiver would have counted more than was sent. A write to a peer that reads no more
+        // returns a tenth of a second later: that is not the test's time, and nothing that comes meanwhile
+        // is the test's.
+        self.running.await_senders();
+        let mut snapshots = self.running.snapshot();
+        for (snapshot, received) in snapshots.iter_mut().zip(received) {
+            if !received.sends {
+                *snapshot = received;
+            }
+        }
         let mut elapsed = now.since(self.timetable.origin());
         if self.amount().is_some() && !self.timetable.is_omitting() {
             // The time it took, without the wait for more.
-            let idle = Span::from(self.running.last_progress().elapsed());
             elapsed = elapsed.saturating_sub(idle).max(Span::from_nanos(1));
         }
         if let Some(stretch) = self.timetable.rest(now) {
-            self.tell(stretch, audience);
+            self.tell(stretch, &snapshots, audience);
         }
         let sockets = sockets(&self.running, &snapshots);
         let observed = self.observer.take().map(|observer| observer.finish(&sockets));
@@ -191,14 +199,18 @@ impl Session {
         }
     }
 
-    fn tell(&mut self, stretch: Stretch, audience: &mut dyn Audience) {
-        let snapshots = self.running.snapshot();
-        let sockets = sockets(&self.running, &snapshots);
+    fn tell(
+        &mut self,
+        stretch: Stretch,
+        snapshots: &[StreamSnapshot],
+        audience: &mut dyn Audience,
+    ) {
+        let sockets = sockets(&self.running, snapshots);
         if stretch.is_interval
             && let Some(observer) = &mut self.observer
         {
             let noted = observer.interval(&sockets);
-            let interval = self.intervals.end(stretch, &snapshots, noted);
+            let interval = self.intervals.end(stretch, snapshots, noted);
             audience.event(&Event::Interval(&interval));
         }
         if stretch.ends_omission {
