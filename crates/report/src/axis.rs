@@ -42,6 +42,8 @@ pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
         .or_else(|| all(|text| text.parse::<Span>().ok().map(Span::secs_f64)))
         .or_else(|| all(|text| text.parse::<Rate>().ok().map(Rate::mbit_per_second)))
         .or_else(|| all(|text| text.parse::<Bytes>().ok().map(|bytes| bytes.count() as f64)))
+        // Buffers, in bandwidth-delay products.
+        .or_else(|| all(|text| text.strip_suffix("bdp")?.parse().ok()))
 }
 
 /// The same text for the same point, in whatever order its axes are named.
@@ -78,6 +80,7 @@ mod tests {
         assert_eq!(ordered(&["100ms", "1ms", "2s"]), ["1ms", "100ms", "2s"]);
         assert_eq!(ordered(&["512", "32"]), ["32", "512"]);
         assert_eq!(ordered(&["25MB", "640KB", "8MB"]), ["640KB", "8MB", "25MB"]);
+        assert_eq!(ordered(&["1bdp", "4bdp", "0.2bdp"]), ["0.2bdp", "1bdp", "4bdp"]);
         assert_eq!(ordered(&["two-to-one", "1ms", "all"]), ["two-to-one", "1ms", "all"]);
     }
 }
