@@ -25,7 +25,7 @@ macro_rules! algorithms {
 }
 
 algorithms! {
-    /// RFC 9438, with HyStart++.
+    /// As Linux ships it.
     Cubic "cubic" Cubic::new;
     /// RFC 5681, 6582.
     Reno "reno" Reno::new;
@@ -37,6 +37,10 @@ algorithms! {
     Tcpa "tcpa" Tcpa::new;
     /// RFC 8257; needs a bottleneck that marks.
     Dctcp "dctcp" Dctcp::new;
+    /// Linux's CUBIC where the host paces, as under `fq`.
+    CubicPaced "cubic-paced" Cubic::paced;
+    /// To the letter, with HyStart++.
+    CubicRfc9438 "cubic-rfc9438" Cubic::rfc9438;
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -38,6 +38,12 @@ impl Cubic {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::default(), Linux::default()))
     }
 
+    /// As Linux ships it, where the host paces (`fq`): a train of ACKs means a full path only when it is
+    /// as long as a round trip.
+    pub fn paced(path: &Path) -> Self {
+        Self::flavoured(path, Flavour::Linux(ClassicHyStart::paced(), Linux::default()))
+    }
+
     /// RFC 9438, with HyStart++ (RFC 9406).
     pub fn rfc9438(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Rfc9438(HyStartPlusPlus::default(), None, 0.0))
@@ -149,7 +155,7 @@ impl CongestionControl for Cubic {
         match &mut self.flavour {
             Flavour::Linux(hystart, growth) => {
                 // `bictcp_state`: everything learned is forgotten.
-                *hystart = ClassicHyStart::default();
+                *hystart = hystart.restarted();
                 *growth = Linux::default();
                 self.w_max = 0.0;
             }

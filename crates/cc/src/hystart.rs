@@ -18,6 +18,8 @@ pub(crate) struct HyStartPlusPlus {
 /// ACKs is as long as half the path, or the round-trip time grows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClassicHyStart {
+    /// The host spaces out what it sends, by up to half of a round trip: a train must be twice as long.
+    paced: bool,
     rounds: Rounds,
     round_began: Time,
     last_ack: Time,
@@ -72,6 +74,14 @@ impl HyStartPlusPlus {
 }
 
 impl ClassicHyStart {
+    pub(crate) fn paced() -> Self {
+        Self { paced: true, ..Self::default() }
+    }
+
+    pub(crate) fn restarted(&self) -> Self {
+        Self { paced: self.paced, ..Self::default() }
+    }
+
     /// `window` in segments.
     pub(crate) fn on_ack(&mut self, ack: &Ack, window: u64) -> Growth {
         if self.rounds.on_ack(ack) {
@@ -90,7 +100,8 @@ impl ClassicHyStart {
         let mut train = false;
         if ack.now.since(self.last_ack) <= TRAIN_GAP {
             self.last_ack = ack.now;
-            train = ack.now.since(self.round_began) > min / 2;
+            let long = if self.paced { min } else { min / 2 };
+            train = ack.now.since(self.round_began) > long;
         }
         if train || slower { Growth::Ends } else { Growth::Full }
     }
