@@ -5,78 +5,162 @@ use units::{Bytes, Rate, Span};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (name, p) in [
-        ("Mathis, reno, 0.01 %", 0.0001),
-        ("Mathis, reno, 0.1 %", 0.001),
-        ("Mathis, reno, 1 %", 0.01),
-    ] {
-        cases.push(Case {
-            name,
-            layer: Layer::Formula,
-            unit: "Mbit/s",
-            note: "Mathis et al. 1997: MSS/RTT sqrt(3/2p); an acknowledgement for each segment",
-            tolerance: 0.15,
-            measure: Box::new(move |effort| {
-                let (measured, rtt) = lossy(Algorithm::Reno, 50, p, effort)?;
-                Some(Measured { expected: megabits((1.5 / p).sqrt(), rtt), measured })
-            }),
-        });
-    }
-    for (name, rtt_ms, p) in [
-        ("CUBIC's response, 100 ms, 0.01 %", 100, 0.0001),
-        ("CUBIC's response, 200 ms, 0.1 %", 200, 0.001),
-        ("CUBIC's response, 400 ms, 0.1 %", 400, 0.001),
-    ] {
-        cases.push(Case {
-            name,
-            layer: Layer::Formula,
-            unit: "Mbit/s",
-            note: "RFC 9438, 5.1: (C (3 + beta) / 4 (1 - beta))^(1/4) (RTT/p)^(3/4)",
-            tolerance: 0.15,
-            measure: Box::new(move |effort| {
-                let (measured, rtt) = lossy(Algorithm::Cubic, rtt_ms, p, effort)?;
-                let window = RESPONSE * (rtt / p).powf(0.75);
-                Some(Measured { expected: megabits(window, rtt), measured })
-            }),
-        });
-    }
-    cases.push(Case {
-        name: "BBR's queue alone in a deep buffer",
+    let formula = |name, note, tolerance, measure: Measure| Case {
+        name,
         layer: Layer::Formula,
-        unit: "BDP in flight at most",
-        note: "Cardwell et al. 2016: a window of 2 BDP, so a queue of at most one",
-        tolerance: 1.0,
-        measure: Box::new(|effort| {
-            let mut path = Path::new(Rate::from_mbit(100), Span::from_millis(40));
-            path.queue = droptail(Bytes::new(8 * path.bdp().count()));
-            let window = Window::of(effort, 5, 15, 60);
-            let run = path.run(Algorithm::Bbr, window, effort.seed)?;
-            let most = run.queue().into_iter().fold(0.0, f64::max);
-            Some(Measured { expected: 1.0, measured: most / path.bdp().count() as f64 })
-        }),
-    });
+        unit: "Mbit/s",
+        note,
+        tolerance,
+        measure,
+    };
+    for (name, every) in [
+        ("Mathis, reno, 0.01 %", 10_000),
+        ("Mathis, reno, 0.1 %", 1_000),
+        ("Mathis, reno, 1 %", 100),
+    ] {
+        let measure = move |effort| {
+            let p = 1.0 / every as f64;
+            lossy(Algorithm::Reno, 50, Losses::Every(every), effort, (1.5 / p).sqrt())
+        };
+        let note = "Mathis et al. 1997: MSS/RTT sqrt(3/2p) with one in 1/p lost, each acknowledged";
+        cases.push(formula(name, note, 0.15, Box::new(measure)));
+    }
+    for (name, p) in [
+        ("Mathis by chance, reno, 0.01 %", 0.0001),
+        ("Mathis by chance, reno, 0.1 %", 0.001),
+        ("Mathis by chance, reno, 1 %", 0.01),
+    ] {
+        let measure =
+            move |effort| lossy(Algorithm::Reno, 50, Losses::Share(p), effort, 1.3098 / p.sqrt());
+        let note =
+            "Ott, Kemperman, Mathis 1996: MSS/RTT 1.3098/sqrt(p) where losses are independent";
+        cases.push(formula(name, note, 0.15, Box::new(measure)));
+    }
+    for (name, p) in [("PFTK, reno, 2 %", 0.02), ("PFTK, reno, 5 %", 0.05)] {
+        let measure = move |effort| {
+            lossy(Algorithm::Reno, 100, Losses::Share(p), effort, pftk(p, 0.1, 0.3) * 0.1)
+        };
+        let note = "Padhye et al. 1998, one acknowledgement a segment, timeouts of 300 ms; SACK and probes spare some of them";
+        cases.push(formula(name, note, 0.30, Box::new(measure)));
+    }
+    for (name, rtt_ms, every) in [
+        ("CUBIC's response, 100 ms, 0.01 %", 100_u64, 10_000_usize),
+        ("CUBIC's response, 200 ms, 0.02 %", 200, 5_000),
+        ("CUBIC's response, 400 ms, 0.02 %", 400, 5_000),
+    ] {
+        let measure = move |effort| {
+            let rtt = Span::from_millis(rtt_ms).secs_f64();
+            let window = RESPONSE * (rtt * every as f64).powf(0.75);
+            lossy(Algorithm::Cubic, rtt_ms, Losses::Every(every), effort, window)
+        };
+        let note =
+            "RFC 9438, 5.1: (C (3 + beta) / 4 (1 - beta))^(1/4) (RTT/p)^(3/4), one in 1/p lost";
+        cases.push(formula(name, note, 0.15, Box::new(measure)));
+    }
+    let friendly = |effort| {
+        let window = (1.5_f64 * 1000.0).sqrt();
+        lossy(Algorithm::CubicRfc9438, 20, Losses::Every(1_000), effort, window)
+    };
+    let note = "RFC 9438, 4.3: on a short path CUBIC's mean is that of Reno, here Mathis's";
+    cases.push(formula(
+        "CUBIC's Reno-friendly region, 20 ms, 0.1 %",
+        note,
+        0.15,
+        Box::new(friendly),
+    ));
+    for (name, flows, expected, tolerance, note) in [
+        (
+            "BBR alone: data in flight",
+            1,
+            1.0,
+            0.15,
+            "Cardwell et al. 2016: one BDP, and a quarter more for an eighth of the time",
+        ),
+        (
+            "BBR, four flows: data in flight",
+            4,
+            2.0,
+            0.20,
+            "Cardwell et al. 2016: together they reach the cap of 2 BDP, a queue of one (8 BDP of room)",
+        ),
+    ] {
+        cases.push(Case {
+            name,
+            layer: Layer::Formula,
+            unit: "BDP",
+            note,
+            tolerance,
+            measure: Box::new(move |effort| {
+                Some(Measured { expected, measured: in_flight(flows, effort)? })
+            }),
+        });
+    }
     cases
 }
 
-/// Goodput, and the round-trip time, on a path that loses at random and never fills.
-fn lossy(algorithm: Algorithm, rtt_ms: u64, p: f64, effort: Effort) -> Option<(f64, f64)> {
-    let path = Path {
+/// The median of the path's content and the queue, in BDP.
+fn in_flight(flows: usize, effort: Effort) -> Option<f64> {
+    let mut path = Path { flows, ..Path::new(Rate::from_mbit(100), Span::from_millis(40)) };
+    path.queue = droptail(Bytes::new(8 * path.bdp().count()));
+    let run = path.run(Algorithm::Bbr, Window::of(effort, 5, 20, 60), effort.seed)?;
+    let mut queued = run.queue();
+    queued.sort_by(f64::total_cmp);
+    let median = queued.get(queued.len() / 2)?;
+    Some(1.0 + median / path.bdp().count() as f64)
+}
+
+type Measure = Box<dyn Fn(Effort) -> Option<Measured> + Send + Sync>;
+
+#[derive(Clone, Copy)]
+enum Losses {
+    Every(usize),
+    Share(f64),
+}
+
+/// On a path that loses and never fills; `window` is the mean expected, in segments.
+fn lossy(
+    algorithm: Algorithm,
+    rtt_ms: u64,
+    losses: Losses,
+    effort: Effort,
+    window: f64,
+) -> Option<Measured> {
+    let mut path = Path {
         queue: droptail(Bytes::new(1 << 28)),
-        loss: [p, 0.0],
         hosts: plain_hosts(),
         ..Path::new(Rate::from_mbit(10_000), Span::from_millis(rtt_ms))
     };
-    // Some hundred losses, whatever the rate.
-    let cycles = (2.0 / (3.0 * p)).sqrt() * path.rtt.secs_f64();
-    let losses = if effort.short { 80.0 } else { 600.0 };
-    let settle = (4.0 * cycles).ceil().max(20.0) as u64;
-    let length = (losses * cycles).ceil().max(20.0) as u64;
+    let p = match losses {
+        Losses::Every(every) => {
+            path.loses_every = Some(every);
+            1.0 / every as f64
+        }
+        Losses::Share(p) => {
+            path.loss = [p, 0.0];
+            p
+        }
+    };
+    let rtt = path.rtt.secs_f64();
+    // From one loss to the next.
+    let cycle = rtt / (p * window);
+    let cycles = match (effort.short, p < 0.001) {
+        (true, true) => 60.0,
+        (true, false) | (false, true) => 600.0,
+        (false, false) => 6000.0,
+    };
+    let settle = (6.0 * cycle).ceil().max(20.0) as u64;
+    let length = (cycles * cycle).ceil().max(20.0) as u64;
     let run = path.run(algorithm, Window::seconds(settle, length), effort.seed)?;
-    Some((run.goodput(), path.rtt.secs_f64()))
+    // What is lost is sent twice and counts once.
+    let expected = window * 1448.0 * 8.0 / rtt / 1e6;
+    Some(Measured { expected, measured: run.goodput() })
 }
 
-fn megabits(segments: f64, rtt: f64) -> f64 {
-    segments * 1448.0 * 8.0 / rtt / 1e6
+/// Padhye, Firoiu, Towsley, Kurose 1998, (32): segments a second.
+fn pftk(p: f64, rtt: f64, timeout: f64) -> f64 {
+    let fast = rtt * (2.0 * p / 3.0).sqrt();
+    let slow = timeout * (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0) * p * (1.0 + 32.0 * p * p);
+    1.0 / (fast + slow)
 }
 
 /// (0.4 · 3.7 / 1.2)^(1/4)

@@ -1,7 +1,7 @@
 use super::Effort;
 use crate::{Dumbbell, FlowSpec, LinkId, Outcome, TcpConfig, World, WorldConfig};
 use cc::Algorithm;
-use link::{Capacity, LinkConfig, Loss, QueueConfig};
+use link::{Capacity, LinkConfig, Loss, LossTrace, QueueConfig};
 use std::sync::Arc;
 use units::{Bytes, Rate, Share, Span, Time};
 
@@ -12,8 +12,10 @@ pub(super) struct Path {
     pub(super) rtt: Span,
     /// Of the bottleneck; the way back has as much.
     pub(super) queue: QueueConfig,
-    /// On the way there, and on the way back.
+    /// On the way there, and on the way back; by chance.
     pub(super) loss: [f64; 2],
+    /// One of so many is lost on the way there.
+    pub(super) loses_every: Option<usize>,
     /// The way back has the bottleneck's rate, else no bound.
     pub(super) symmetric: bool,
     pub(super) hosts: TcpConfig,
@@ -36,6 +38,7 @@ impl Path {
             rtt,
             queue: droptail(rate.bytes_in(rtt)),
             loss: [0.0; 2],
+            loses_every: None,
             symmetric: false,
             hosts: TcpConfig::default(),
             flows: 1,
@@ -53,7 +56,7 @@ impl Path {
             rate: Capacity::Fixed(self.rate),
             delay: self.rtt / 2,
             queue: self.queue,
-            loss: loss(self.loss[0]),
+            loss: self.loses_every.and_then(regular).unwrap_or_else(|| loss(self.loss[0])),
             ..LinkConfig::default()
         };
         let back = LinkConfig {
@@ -125,6 +128,12 @@ impl Window {
     pub(super) fn of(effort: Effort, from: u64, short: u64, full: u64) -> Self {
         Self::seconds(from, effort.seconds(short, full))
     }
+}
+
+/// What formulas with a deterministic loss assume.
+fn regular(every: usize) -> Option<Loss> {
+    let text = format!("{}1", "0".repeat(every.saturating_sub(1)));
+    LossTrace::parse(&text).ok().map(|trace| Loss::Trace(Arc::new(trace)))
 }
 
 pub(super) fn droptail(limit: Bytes) -> QueueConfig {
