@@ -13,7 +13,7 @@ pub(super) fn cases() -> Vec<Case> {
         name,
         layer: Layer::Trace,
         unit,
-        note: "ns-3 tcp-validation cubic-50ms-no-ecn; frames of 1514 B there 1502, no ping beside it",
+        note: "ns-3 tcp-validation cubic-50ms-no-ecn; here cubic-paced, for cubic leaves slow start at 262; frames of 1514 B, there 1502; no ping beside it",
         tolerance: 0.10,
         measure: Box::new(move |effort| {
             let figures = cubic(effort)?;
