@@ -39,7 +39,6 @@ struct tcpa {
 	u8 full_rounds;
 	u8 slow_rounds; /* in a row that delivered far less than the model says */
 	u8 restarting;
-	u8 grown; /* rounds of UP in a row that brought more */
 	u8 judged_before;
 	u8 round_mode;
 	u32 rounds_in_mode;
@@ -64,12 +63,15 @@ struct tcpa {
 	u64 min_rtt_at_us;
 	u64 rate[2]; /* the best of this stretch of rounds and of the one before */
 	u32 stretch_rounds;
-	u64 bound; /* on the rate, since loss told that it is too high, until the next probe; 0: none */
+	u64 debt; /* bytes lost beyond what the path loses by itself and a little more; never below zero */
 	u8 verified; /* this stretch saw what the path loses by itself */
-	u8 lossy_rounds; /* of CRUISE in a row */
-	u8 unused3[6];
+	u8 shared; /* rounds for which the bottleneck still counts as shared with others */
+	u8 standing; /* the last round of CRUISE met a queue: somebody else's */
+	u8 unused3[5];
 	u64 floor_lost; /* bytes, while sending below the path's rate; both decay */
 	u64 floor_sent;
+	u64 trial_lost; /* the same of all that was not sent to probe */
+	u64 trial_sent;
 	u32 ceiling; /* bytes in flight that met loss of our making; 0: none known */
 	u64 full_rate; /* in start-up and UP, the rate to be beaten */
 	u32 probe_rounds; /* between two probes */
@@ -87,6 +89,7 @@ struct tcpa {
 #define TCPA_DOWN_GAIN 870U
 #define TCPA_CWND_GAIN 2048U
 #define TCPA_UP_CWND_GAIN 1536U
+#define TCPA_UP_STANDING_CWND_GAIN 1792U
 #define TCPA_PROBE_EVERY 6U
 #define TCPA_PROBE_SELDOM 48U
 #define TCPA_MIN_RTT_US 10000000U
@@ -94,18 +97,19 @@ struct tcpa {
 /* Whoever comes to a full queue sees neither it nor an end of the losses: a tenth is believed. */
 #define TCPA_MOST_FLOOR 102U
 #define TCPA_EXCESS 20U /* of 1024: 2 % */
+#define TCPA_TOLERATED 16U /* of 1024, beyond the floor */
+#define TCPA_CHANCE 2U
+#define TCPA_TRIAL 2000U
+#define TCPA_CHANCE_FLOOR 640U
+#define TCPA_BACK_OFF 922U
+#define TCPA_SHARED_ROUNDS 32U
 #define TCPA_LEAST_SEGMENTS 4U
 #define TCPA_SLACK_US 2000U
 
 /* The best of what was delivered of late. */
-CC_INLINE u64 tcpa_best(const struct tcpa *t)
-{
-	return cc_max(t->rate[0], t->rate[1]);
-}
-
 CC_INLINE u64 tcpa_rate(const struct tcpa *t)
 {
-	return t->bound ? cc_min(tcpa_best(t), t->bound) : tcpa_best(t);
+	return cc_max(t->rate[0], t->rate[1]);
 }
 
 /* The share that the path loses by itself, of 1024. */
@@ -214,6 +218,22 @@ CC_INLINE void tcpa_learn_floor(struct tcpa *t)
 	}
 }
 
+/* Loss of one's own making is not there all the time: once less than the floor was lost for a while, it was
+ * too high. Belief goes up only where little is sent, and down at any time. */
+CC_INLINE void tcpa_doubt_floor(struct tcpa *t)
+{
+	t->trial_lost += t->round_lost;
+	t->trial_sent += (u64)t->round_lost + t->round_acked;
+	if (t->trial_sent < (u64)TCPA_TRIAL * t->mss)
+		return;
+	if (t->trial_lost * CC_ONE / t->trial_sent < tcpa_floor(t)) {
+		t->floor_lost = (t->floor_lost + cc_div(t->trial_lost * t->floor_sent, t->trial_sent)) / 2;
+		t->floor_lost = cc_min(t->floor_lost, t->floor_sent);
+	}
+	t->trial_lost = 0;
+	t->trial_sent = 0;
+}
+
 /* A round whose fastest packet met a queue. */
 CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 {
@@ -226,6 +246,20 @@ CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 CC_INLINE u8 tcpa_drained(const struct tcpa *t)
 {
 	return t->round_rtt && t->round_rtt <= t->min_rtt + t->min_rtt / 16 + 500;
+}
+
+/* Whether loss beyond the floor has added up to more than chance brings: a few segments, and more where the
+ * path itself loses in bursts. Many small rounds tell as much as a large one. */
+CC_INLINE u8 tcpa_owes(struct tcpa *t)
+{
+	u32 floor = tcpa_floor(t);
+	u64 sent = (u64)t->round_lost + t->round_acked;
+	u64 burst = cc_min(cc_max(cc_div(t->round_lost / t->mss, t->round_bursts), 1), 8);
+	u64 chance = TCPA_CHANCE + TCPA_CHANCE_FLOOR * burst * floor / CC_ONE;
+
+	t->debt = cc_less(t->debt + t->round_lost, cc_scale(sent, floor + TCPA_TOLERATED));
+	/* Where no queue is seen it takes more: a burst of the path's own, or a policer. */
+	return t->debt > chance * t->mss + (tcpa_drained(t) ? sent / 3 : 0);
 }
 
 /* What the round delivered, on average: bytes a second. */
@@ -241,22 +275,23 @@ CC_INLINE u64 tcpa_least_rate(const struct tcpa *t)
 	return cc_div((u64)TCPA_LEAST_SEGMENTS * t->mss * 1000000U, 2ULL * cc_max(t->min_rtt, 1000));
 }
 
-/* More is lost than the path loses by itself: keep to what a round delivers until the next probe, but by no
- * more than three tenths at once, since a round may be unlucky. */
-CC_INLINE void tcpa_bound_rate(struct tcpa *t, u64 average)
-{
-	u64 kept = cc_max(cc_scale(tcpa_rate(t), TCPA_KEPT), tcpa_least_rate(t));
-
-	t->bound = cc_max(average, kept);
-}
-
 /* The path became another: what was known of its rate is wrong. */
 CC_INLINE void tcpa_forget_rate(struct tcpa *t, u64 rate)
 {
 	t->rate[0] = cc_max(rate, tcpa_least_rate(t));
 	t->rate[1] = 0;
-	t->bound = 0;
 	t->stretch_rounds = 0;
+}
+
+/* Others share the bottleneck and it overflows: a little less than what comes through. */
+CC_INLINE void tcpa_back_off(struct tcpa *t, u64 average)
+{
+	u64 rate = tcpa_rate(t);
+	u64 kept = cc_scale(cc_min(average, rate), TCPA_BACK_OFF);
+
+	tcpa_forget_rate(t, cc_max(kept, cc_scale(rate, TCPA_KEPT)));
+	t->debt = 0;
+	t->shared = TCPA_SHARED_ROUNDS;
 }
 
 /* The pipe's content by the model, times a gain, with room for the bursts both ends work in. */
@@ -286,7 +321,6 @@ CC_INLINE void tcpa_judge_probe(struct tcpa *t)
 
 	if (tcpa_excess(t)) {
 		tcpa_meet_ceiling(t);
-		t->grown = 0;
 		if (t->mode == TCPA_UP)
 			tcpa_enter(t, TCPA_DOWN);
 		return;
@@ -299,17 +333,10 @@ CC_INLINE void tcpa_judge_probe(struct tcpa *t)
 		t->full_rate = t->round_rate;
 		t->probe_rounds = TCPA_PROBE_EVERY;
 		t->ceiling = 0;
-		t->grown++;
-		/* There is much more: as at the start. */
-		if (t->grown >= 2) {
-			t->full_rounds = 0;
-			tcpa_enter(t, TCPA_STARTUP);
-		}
 		return;
 	}
 	if (t->starved && !tcpa_queued(t) && t->rounds_in_mode < 4)
 		return;
-	t->grown = 0;
 	t->probe_rounds = (u32)cc_max(t->probe_rounds / 2, TCPA_PROBE_EVERY);
 	tcpa_enter(t, TCPA_DOWN);
 }
@@ -355,19 +382,25 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 	case TCPA_REFRESH:
 		/* What UP lost is told up to a quarter of a round late, and a queue may still overflow: then
 		 * the floor is no higher than this. */
-		if (t->judged_before == t->judged && (tcpa_drained(t) || tcpa_below_floor(t)))
+		if (t->judged_before == t->judged && (tcpa_drained(t) || (!t->shared && tcpa_below_floor(t))))
 			tcpa_learn_floor(t);
 		break;
 	default:
-		if (!tcpa_excess(t) || t->starved) {
-			t->lossy_rounds = 0;
-		} else {
-			t->lossy_rounds++;
-			if (t->lossy_rounds >= 2)
-				tcpa_bound_rate(t, average);
-		}
 		break;
 	}
+	if (t->judged == TCPA_CRUISE)
+		t->standing = queued;
+	if (t->shared && t->judged != TCPA_UP)
+		tcpa_doubt_floor(t);
+	/* What UP loses is told up to a quarter of a round late. */
+	if ((t->judged == TCPA_CRUISE || t->judged_before == t->judged) && t->judged != TCPA_STARTUP &&
+	    tcpa_owes(t))
+		tcpa_back_off(t, average);
+	else if (t->shared)
+		t->shared--;
+	/* What a single sample says is too much where others' packets are in between. */
+	if (t->shared)
+		t->rate[0] = cc_max(t->rate[0], average);
 	/* The path became much slower: a queue, and far less than the model comes out of it. */
 	if (t->judged != TCPA_STARTUP && queued && !t->starved && average < model / 2) {
 		t->slow_rounds++;
@@ -386,7 +419,7 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 			t->floor_lost -= t->floor_lost / 16;
 		t->verified = 0;
 		t->rate[1] = t->rate[0];
-		t->rate[0] = t->round_rate;
+		t->rate[0] = t->shared ? average : t->round_rate;
 		t->aggregated[1] = t->aggregated[0];
 		t->aggregated[0] = 0;
 	}
@@ -404,9 +437,7 @@ CC_INLINE void tcpa_step(struct tcpa *t, const struct cc_ack *ack, u8 round)
 	case TCPA_CRUISE:
 		if (round && t->since_probe >= t->probe_rounds + (tcpa_random(t) & 1)) {
 			t->since_probe = 0;
-			t->bound = 0;
 			t->full_rate = tcpa_rate(t);
-			t->grown = 0;
 			tcpa_enter(t, TCPA_UP);
 		}
 		break;
@@ -450,7 +481,8 @@ CC_INLINE void tcpa_sample(struct tcpa *t, const struct cc_ack *ack)
 	if (ack->app_limited && rate <= tcpa_rate(t))
 		return;
 	t->round_rate = cc_max(t->round_rate, rate);
-	t->rate[0] = cc_max(t->rate[0], rate);
+	if (!t->shared)
+		t->rate[0] = cc_max(t->rate[0], rate);
 }
 
 CC_INLINE void tcpa_watch_aggregation(struct tcpa *t, const struct cc_ack *ack)
@@ -485,7 +517,11 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 		rate = cc_scale(rate, TCPA_DRAIN_GAIN);
 		break;
 	case TCPA_UP:
-		rate = cc_scale(rate, TCPA_UP_GAIN);
+		/* Among others a step up is small, and larger in proportion for whoever has less. */
+		if (t->shared)
+			rate += rate / 16 + cc_div(1000000ULL * t->mss, t->min_rtt);
+		else
+			rate = cc_scale(rate, TCPA_UP_GAIN);
 		break;
 	case TCPA_DOWN:
 		rate = cc_scale(rate, TCPA_DOWN_GAIN);
@@ -514,7 +550,9 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = (u32)cc_min(t->cwnd, tcpa_window(t, TCPA_DRAIN_GAIN));
 		return;
 	case TCPA_UP:
-		target = tcpa_window(t, TCPA_UP_CWND_GAIN);
+		/* In others' queue the smaller window would make of the probe a retreat. */
+		target = tcpa_window(t, t->standing ? TCPA_UP_STANDING_CWND_GAIN
+						    : TCPA_UP_CWND_GAIN);
 		break;
 	default:
 		target = tcpa_window(t, TCPA_CWND_GAIN);
