@@ -175,7 +175,7 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 
 	t->params = *params;
 	t->mss = path->mss ? path->mss : 1;
-	t->cwnd = (u32)cc_min((u64)params->init_cwnd * t->mss, 1U << 30);
+	t->cwnd = (u32)cc_min(cc_max(params->init_cwnd, 1) * t->mss, 1U << 30);
 	t->min_rtt = path->handshake_rtt_us;
 	t->min_rtt_at_us = path->now_us;
 	t->round_began_us = path->now_us;
