@@ -96,7 +96,7 @@ fn programs_that_fail_are_failed_cells() {
     assert_failed(&results, "server-dies", &["sh ended early", "exit status: 4", "no luck"]);
     assert_failed(&results, "daemonises", &["sh ended early", "must stay in the foreground"]);
     assert_failed(&results, "never-listens", &["sleep did not listen on port 7001"]);
-    assert_failed(&results, "never-answers", &["no data went over 127.0.0.1:7001"]);
+    assert_failed(&results, "never-answers", &["127.0.0.1:7001 said nothing for 10 s"]);
     assert_failed(
         &results,
         "dies-later",
