@@ -189,14 +189,12 @@ impl Running {
         self.course.stop_sending();
     }
 
-    /// Of a TCP sender that was stopped in the middle of a write the bytes are counted when the write
-    /// returns. Waits for that, and a moment at most.
+    /// Of a sender that was stopped in the middle of a write the bytes are counted when the write returns.
+    /// Waits for that, and a moment at most.
     pub(crate) fn await_senders(&self) {
         let began = Instant::now();
         let writing = |stream: &Stream| {
-            stream.sends
-                && matches!(*stream.socket, DataSocket::Tcp(_))
-                && stream.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+            stream.sends && stream.thread.as_ref().is_some_and(|thread| !thread.is_finished())
         };
         while began.elapsed() < 2 * pipe::PATIENCE && self.streams.iter().any(writing) {
             std::thread::sleep(LOOK);
