@@ -1,3 +1,4 @@
+use crate::gain::{ONE, scaled};
 use crate::round::Rounds;
 use crate::windowed_max::WindowedMax;
 use crate::{Ack, CongestionControl, Loss, Path, Reduction};
@@ -396,14 +397,6 @@ impl CongestionControl for Bbr {
     }
 }
 
-pub(crate) fn scaled(value: u64, gain: u64) -> u64 {
-    let product = (u128::from(value) * u128::from(gain)) >> SCALE;
-    u64::try_from(product).unwrap_or(u64::MAX)
-}
-
-/// Gains are in 1/256.
-const SCALE: u32 = 8;
-pub(crate) const ONE: u64 = 1 << SCALE;
 /// 2/ln 2, the least gain that doubles the rate each round.
 const HIGH_GAIN: u64 = ONE * 2885 / 1000 + 1;
 const DRAIN_GAIN: u64 = ONE * 1000 / 2885;

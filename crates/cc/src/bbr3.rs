@@ -1,4 +1,4 @@
-use crate::bbr::{ONE, scaled};
+use crate::gain::{ONE, scaled};
 use crate::round::Rounds;
 use crate::windowed_max::WindowedMax;
 use crate::{Ack, CongestionControl, Loss, Path, Reduction};

@@ -15,6 +15,7 @@ mod contract;
 mod core;
 mod cubic;
 mod dctcp;
+mod gain;
 mod hystart;
 mod reno;
 mod round;

@@ -1,5 +1,5 @@
-use super::{ONE, scaled};
 use crate::Ack;
+use crate::gain::{ONE, scaled};
 use units::{Span, Time};
 
 /// How much more than the model says arrives at once, where acknowledgements come in clusters (Wi-Fi,

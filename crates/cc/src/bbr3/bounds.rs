@@ -1,6 +1,6 @@
 use super::BETA;
 use crate::Ack;
-use crate::bbr::{ONE, scaled};
+use crate::gain::{ONE, scaled};
 use units::Bytes;
 
 /// What losses have taught of the path: for long, from probing; for short, since the last probe.

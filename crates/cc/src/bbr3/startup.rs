@@ -1,6 +1,6 @@
 use super::bounds::is_too_high;
 use crate::Ack;
-use crate::bbr::{ONE, scaled};
+use crate::gain::{ONE, scaled};
 
 /// Whether more in flight still brings more bandwidth.
 #[derive(Debug, Clone, Copy, Default)]
