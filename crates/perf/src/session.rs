@@ -168,15 +168,18 @@ impl Session {
     pub(crate) fn settle(&mut self, audience: &mut dyn Audience) -> Account {
         let now = clock::now();
         self.running.stop_sending();
+        self.running.cut_datagrams(now);
         let received = self.running.snapshot();
         let idle = Span::from(self.running.last_progress().elapsed());
         // Without, a receiver would have counted more than was sent. A write to a peer that reads no more
         // returns a tenth of a second later: that is not the test's time, and nothing that comes meanwhile
         // is the test's.
         self.running.await_senders();
+        self.running.await_datagrams();
         let mut snapshots = self.running.snapshot();
         for (snapshot, received) in snapshots.iter_mut().zip(received) {
-            if !received.sends {
+            // Datagrams bear the time at which they came.
+            if !received.sends && received.datagrams.is_none() {
                 *snapshot = received;
             }
         }

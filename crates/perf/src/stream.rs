@@ -39,6 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tally::{Baseline, Tally};
+use units::Time;
 
 /// A connected socket that carries data one way.
 #[derive(Debug)]
@@ -193,10 +194,23 @@ impl Running {
     /// Waits for that, and a moment at most.
     pub(crate) fn await_senders(&self) {
         let began = Instant::now();
-        let writing = |stream: &Stream| {
-            stream.sends && stream.thread.as_ref().is_some_and(|thread| !thread.is_finished())
-        };
+        let writing = |stream: &Stream| stream.sends && !stream.has_ended();
         while began.elapsed() < 2 * pipe::PATIENCE && self.streams.iter().any(writing) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Receivers of datagrams count what their kernel took until `at`, and end when no more of that is in
+    /// their queues. See [`Self::await_datagrams`].
+    pub(crate) fn cut_datagrams(&self, at: Time) {
+        self.course.cut(at);
+        self.datagram_receivers().for_each(|stream| stream.socket.wake_receiver());
+    }
+
+    pub(crate) fn await_datagrams(&self) {
+        let began = Instant::now();
+        let reading = |stream: &Stream| !stream.has_ended();
+        while began.elapsed() < LONGEST_QUEUE && self.datagram_receivers().any(reading) {
             std::thread::sleep(LOOK);
         }
     }
@@ -249,6 +263,12 @@ impl Running {
         stream.thread = Some(thread.map_err(failed)?);
         self.streams.push(stream);
         Ok(())
+    }
+
+    fn datagram_receivers(&self) -> impl Iterator<Item = &Stream> {
+        let receives = |stream: &&Stream| !stream.sends;
+        let takes_datagrams = |stream: &&Stream| matches!(*stream.socket, DataSocket::Udp(_));
+        self.streams.iter().filter(receives).filter(takes_datagrams)
     }
 
     fn bytes_sent(&self) -> u64 {
@@ -325,6 +345,10 @@ impl DataSocket {
 }
 
 impl Stream {
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     fn snapshot(&self) -> StreamSnapshot {
         let baseline = guard(&self.baseline);
         self.tally.snapshot(self.id, self.sends, &baseline)
@@ -332,6 +356,8 @@ impl Stream {
 }
 
 const LOOK: Duration = Duration::from_micros(500);
+/// To read what a full queue holds, on a machine that is busy with other things.
+const LONGEST_QUEUE: Duration = Duration::from_secs(1);
 
 /// A poisoned lock guards counters that are valid at any moment.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

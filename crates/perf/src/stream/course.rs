@@ -1,13 +1,16 @@
 use super::guard;
 use crate::event::Stop;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
+use units::Time;
 
 /// How far the streams of one end are: a gate at the start, two steps at the end.
 #[derive(Debug)]
 pub(crate) struct Course {
     step: AtomicU8,
+    /// In nanoseconds; [`NEVER`] until [`Self::cut`].
+    cut: AtomicU64,
     started: Mutex<Option<Instant>>,
     opened: Condvar,
     stop: Stop,
@@ -15,7 +18,13 @@ pub(crate) struct Course {
 
 impl Course {
     pub(crate) fn new(stop: Stop) -> Self {
-        Self { step: AtomicU8::new(RUNS), started: Mutex::new(None), opened: Condvar::new(), stop }
+        Self {
+            step: AtomicU8::new(RUNS),
+            cut: AtomicU64::new(NEVER),
+            started: Mutex::new(None),
+            opened: Condvar::new(),
+            stop,
+        }
     }
 
     pub(crate) fn go(&self) {
@@ -25,6 +34,16 @@ impl Course {
 
     pub(crate) fn stop_sending(&self) {
         self.step.fetch_max(DRAINS, Ordering::Relaxed);
+    }
+
+    /// What the kernel took after `at` is no part of the test; what it took before is, read or not.
+    pub(crate) fn cut(&self, at: Time) {
+        self.cut.fetch_min(at.nanos(), Ordering::Release);
+    }
+
+    pub(crate) fn cut_at(&self) -> Option<Time> {
+        let nanos = self.cut.load(Ordering::Acquire);
+        (nanos != NEVER).then(|| Time::from_nanos(nanos))
     }
 
     pub(crate) fn finish(&self) {
@@ -60,3 +79,4 @@ impl Course {
 const RUNS: u8 = 0;
 const DRAINS: u8 = 1;
 const OVER: u8 = 2;
+const NEVER: u64 = u64::MAX;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::event::Datagrams;
 use crate::options::Amount;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
 use std::time::Duration;
@@ -235,6 +236,69 @@ fn datagrams_are_numbered_cut_apart_and_counted() {
         assert_eq!((datagrams.received, datagrams.lost, datagrams.reordered), (count, 0, 0));
         assert_eq!(received.bytes, sent.bytes);
     }
+}
+
+/// A reader that waits at its gate, and what fills its queue: over loopback a datagram is there when
+/// `send` returns.
+fn queue(options: &TestOptions) -> (Running, impl Fn(std::ops::RangeInclusive<u64>)) {
+    let (client, server) = udp_pair();
+    let receiver = start(false, vec![DataSocket::Udp(server)], options);
+    let send = move |numbers: std::ops::RangeInclusive<u64>| {
+        for number in numbers {
+            let mut datagram = [0; 100];
+            let header = udp::Header::new(Duration::from_secs(1), number);
+            header.write(&mut datagram, udp::Counter::Narrow);
+            client.send(&datagram).unwrap();
+        }
+    };
+    (receiver, send)
+}
+
+#[test]
+fn datagrams_still_in_the_queue_when_a_test_ends_are_counted() {
+    let options = TestOptions {
+        protocol: Protocol::Udp,
+        block: Some(Bytes::new(100)),
+        ..TestOptions::default()
+    };
+    let (receiver, send) = queue(&options);
+    send(1..=200);
+    // Later than they can be read: the kernel may begin to stamp what comes a moment after it is asked.
+    receiver.cut_datagrams(probe::clock::now() + Span::from_secs(600));
+    receiver.go();
+    receiver.await_datagrams();
+    assert!(receiver.streams[0].has_ended());
+    let datagrams = receiver.snapshot()[0].datagrams.unwrap();
+    assert_eq!((datagrams.received, datagrams.lost), (200, 0));
+    assert_eq!(receiver.failure(), None);
+    assert_eq!(receiver.finish()[0].datagrams.unwrap(), datagrams);
+}
+
+#[test]
+fn datagrams_that_come_when_a_test_has_ended_are_not_counted() {
+    let options = TestOptions {
+        protocol: Protocol::Udp,
+        block: Some(Bytes::new(100)),
+        ..TestOptions::default()
+    };
+    let (receiver, send) = queue(&options);
+    receiver.cut_datagrams(probe::clock::now());
+    send(1..=200);
+    receiver.go();
+    receiver.await_datagrams();
+    assert!(receiver.streams[0].has_ended());
+    assert_eq!(receiver.snapshot()[0].datagrams.unwrap(), Datagrams::default());
+}
+
+#[test]
+fn a_reader_of_an_empty_queue_ends_with_the_test() {
+    let options = TestOptions { protocol: Protocol::Udp, ..TestOptions::default() };
+    let receiver = start(false, vec![DataSocket::Udp(udp_pair().1)], &options);
+    receiver.go();
+    receiver.cut_datagrams(probe::clock::now());
+    receiver.await_datagrams();
+    assert!(receiver.streams[0].has_ended());
+    assert_eq!(receiver.snapshot()[0].datagrams.unwrap(), Datagrams::default());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use rustix::thread::ClockId;
 use std::io::IoSliceMut;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
+use units::Time;
 
 /// Takes datagrams in batches, each with the time the kernel took it: what waits in the queue would
 /// otherwise show as jitter.
@@ -20,6 +21,8 @@ pub(crate) struct UdpReceiver {
     /// Of one datagram.
     slot: usize,
     batch: Vec<Arrival>,
+    /// The kernel tells when it took each.
+    is_stamped: bool,
 }
 
 impl UdpReceiver {
@@ -31,11 +34,13 @@ impl UdpReceiver {
         } else {
             options.block_bytes().max(counter.header_bytes())
         };
-        // Arrival times are then those of the read, as in iperf3.
-        let _ = setsockopt(socket, ReceiveTimestampns, &true);
-        Self { counter, room: vec![0; slot * BATCH], slot, batch: Vec::with_capacity(BATCH) }
+        // Without, arrival times are those of the read, as in iperf3.
+        let is_stamped = setsockopt(socket, ReceiveTimestampns, &true).is_ok();
+        let room = vec![0; slot * BATCH];
+        Self { counter, room, slot, batch: Vec::with_capacity(BATCH), is_stamped }
     }
 
+    /// Until the course is over; or, once it was cut, until the queue holds nothing from before.
     pub(crate) fn run(
         &mut self,
         socket: &UdpSocket,
@@ -45,13 +50,30 @@ impl UdpReceiver {
         let mut headers = MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec)));
         while !course.is_over() {
             match self.receive(socket, &mut headers) {
-                Ok(()) => count(&self.batch),
+                Ok(()) => {
+                    let cut = course.cut_at();
+                    self.leave_out_later(cut);
+                    if cut.is_some() && self.batch.is_empty() {
+                        return None;
+                    }
+                    count(&self.batch);
+                }
+                Err(Errno::AGAIN) if course.cut_at().is_some() => return None,
                 // A refusal answers what this end sent when the stream was opened.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(errno) => return (!course.is_over()).then(|| Ending::of(errno)),
             }
         }
         None
+    }
+
+    /// And the nothing that a read brings which was woken over an empty queue.
+    fn leave_out_later(&mut self, cut: Option<Time>) {
+        let Some(cut) = cut else { return };
+        let cut = i64::try_from(cut.nanos()).unwrap_or(i64::MAX);
+        let is_stamped = self.is_stamped;
+        let is_in_time = |arrival: &Arrival| !is_stamped || arrival.nanos <= cut;
+        self.batch.retain(|arrival| arrival.bytes > 0 && is_in_time(arrival));
     }
 
     fn receive(&mut self, socket: &UdpSocket, headers: &mut MultiHeaders<()>) -> Result<(), Errno> {
