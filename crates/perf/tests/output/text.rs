@@ -117,7 +117,15 @@ fn a_server() {
 #[test]
 fn the_outcome_alone() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
-    insta::assert_snapshot!(written(&case, Look { quiet: true, ..Look::plain() }));
+    let quiet = Look { quiet: true, ..Look::plain() };
+    insta::assert_snapshot!(written(&case, quiet.clone()));
+    // Of several streams their sum, of both directions both.
+    let mut case = Case::new(Role::Client, tcp(Direction::Both, 2));
+    assert_eq!(written(&case, quiet.clone()).lines().count(), 4);
+    assert!(!written(&case, quiet.clone()).contains("warning"));
+    // What was asked for by an option of its own is there.
+    case.ended.server_output = Some(server_text());
+    assert!(written(&case, quiet).contains("server output"));
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct Look {
     pub unit: RateUnit,
     /// Each stream by itself, and everything that is known of it.
     pub verbose: bool,
-    /// The outcome alone.
+    /// The outcome alone: what was sent and received, and what was asked for beside.
     pub quiet: bool,
 }
 

@@ -9,16 +9,15 @@ use crate::output::limits;
 use crate::output::outcome::{Outcome, Way, ways};
 
 pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
-    let mut out = String::new();
-    if !look.quiet {
-        let title = format!("{:.2} s", ended.duration.secs_f64());
-        out += "\n";
-        out += &look.labelled("summary", Style::Bold, &title);
-    }
     let ways = ways(started.role, &ended.streams);
-    for way in &ways {
-        out += &outcome(started, way, look);
+    let outcomes: String = ways.iter().map(|way| outcome(started, way, look)).collect();
+    let far = ended.server_output.as_ref().map(|output| far_output(output, look));
+    let far = far.unwrap_or_default();
+    if look.quiet {
+        return outcomes + &far;
     }
+    let title = format!("{:.2} s", ended.duration.secs_f64());
+    let mut out = format!("\n{}{outcomes}", look.labelled("summary", Style::Bold, &title));
     for way in &ways {
         out += &path(started, way, look);
     }
@@ -31,10 +30,7 @@ pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
     for warning in &ended.warnings {
         out += &look.labelled("warning", Style::Attention, &plain(warning));
     }
-    if let Some(output) = &ended.server_output {
-        out += &far_output(output, look);
-    }
-    out
+    out + &far
 }
 
 fn outcome(started: &Started, way: &Way<'_, StreamTotal>, look: &Look) -> String {
@@ -47,7 +43,7 @@ fn outcome(started: &Started, way: &Way<'_, StreamTotal>, look: &Look) -> String
     match way.streams.as_slice() {
         [one] => put(&one.id.to_string(), &[one], Style::Bold),
         streams => {
-            if shows_each(&started.options, look) {
+            if shows_each(&started.options, look) && !look.quiet {
                 for stream in streams {
                     put(&stream.id.to_string(), &[stream], Style::Plain);
                 }

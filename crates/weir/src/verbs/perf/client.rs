@@ -153,7 +153,7 @@ struct Output {
     /// Everything that is known, stream by stream
     #[arg(short = 'V', long)]
     verbose: bool,
-    /// The outcome alone
+    /// The outcome alone: what was sent and received
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
     /// A name for the test, in front of the output and in the JSON
