@@ -2,8 +2,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What each side tells the other at the end, in iperf3's keys. Everything may be missing or absurd in
-/// a peer's; whoever uses a number checks it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// a peer's; whoever uses a number checks it. A number that was not told is no number (NaN), so that it
+/// passes no check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Results {
     pub cpu_util_total: f64,
@@ -23,7 +24,8 @@ pub struct Results {
     pub weir: Option<Value>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+/// Of one stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamResult {
     pub id: f64,
@@ -39,6 +41,42 @@ pub struct StreamResult {
     pub omitted_packets: f64,
     pub start_time: f64,
     pub end_time: f64,
+}
+
+/// Nothing told.
+impl Default for Results {
+    fn default() -> Self {
+        Self {
+            cpu_util_total: f64::NAN,
+            cpu_util_user: f64::NAN,
+            cpu_util_system: f64::NAN,
+            sender_has_retransmits: f64::NAN,
+            congestion_used: None,
+            server_output_text: None,
+            server_output_json: None,
+            streams: Vec::new(),
+            weir: None,
+        }
+    }
+}
+
+/// Nothing told.
+impl Default for StreamResult {
+    fn default() -> Self {
+        Self {
+            id: f64::NAN,
+            bytes: f64::NAN,
+            retransmits: f64::NAN,
+            jitter: f64::NAN,
+            errors: f64::NAN,
+            omitted_errors: f64::NAN,
+            packets: f64::NAN,
+            omitted_packets: f64::NAN,
+            // A test begins at its start.
+            start_time: 0.0,
+            end_time: f64::NAN,
+        }
+    }
 }
 
 /// Reads −1 in either spelling as none, and what cannot be a count as none.

@@ -83,7 +83,6 @@ impl Account {
     /// What is known without the peer, where a test broke off.
     pub(crate) fn alone(&self) -> Ended {
         let mut ended = self.ended(&Results::default());
-        ended.remote_cpu = None;
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];
         ended
     }
@@ -132,7 +131,7 @@ impl Account {
         let is_udp = self.options.protocol == Protocol::Udp;
         let (sent, received) = if own.sends { (ours, peers) } else { (peers, ours) };
         let received_datagrams = if own.sends {
-            theirs.datagrams(own.id).or_else(|| Some(datagrams(own, told?)))
+            theirs.datagrams(own.id).or_else(|| datagrams(own, told?))
         } else {
             own.datagrams
         };
@@ -174,20 +173,20 @@ impl Account {
 
 /// Of the measured time, as the receiver at the far end counted. iperf3 before 3.13 does not say what it
 /// omitted; both ends omit the same time, so our own count stands for it.
-fn datagrams(own: &StreamSnapshot, told: &StreamResult) -> Datagrams {
-    let count_known = packets(own, told).unwrap_or(0);
+fn datagrams(own: &StreamSnapshot, told: &StreamResult) -> Option<Datagrams> {
+    let count_known = packets(own, told)?;
     let all_lost = count(told.errors).unwrap_or(0);
     let omitted_lost = count(told.omitted_errors).unwrap_or(0);
     let lost = all_lost.saturating_sub(omitted_lost).min(count_known);
     let jitter = if (0.0..MOST_SECONDS).contains(&told.jitter) { told.jitter } else { 0.0 };
-    Datagrams {
+    Some(Datagrams {
         count: count_known,
         received: count_known - lost,
         lost,
         reordered: 0,
         duplicates: 0,
         jitter: Span::from_secs_f64(jitter),
-    }
+    })
 }
 
 fn packets(own: &StreamSnapshot, told: &StreamResult) -> Option<u64> {

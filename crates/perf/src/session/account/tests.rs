@@ -60,6 +60,24 @@ fn alone_nothing_is_known_of_the_far_end() {
 }
 
 #[test]
+fn what_a_peer_does_not_tell_is_unknown_and_no_zero() {
+    for (protocol, told) in [
+        (Protocol::Tcp, json!({})),
+        (Protocol::Tcp, json!({"streams": [{"id": 1}, {"id": 3}]})),
+        (Protocol::Udp, json!({"streams": [{"id": 1}, {"id": 3}]})),
+    ] {
+        let peer: Results = serde_json::from_value(told).unwrap();
+        let counted = Some((100, 0));
+        let streams = vec![stream(1, true, 1000, counted), stream(3, false, 500, counted)];
+        let ended = account(protocol, streams).ended(&peer);
+        assert_eq!(ended.remote_cpu, None);
+        assert!(!ended.streams[0].received.is_known() && !ended.streams[1].sent.is_known());
+        assert_eq!((ended.streams[0].datagrams, ended.streams[1].datagrams_sent), (None, None));
+        assert_eq!(ended.streams[1].retransmits, None);
+    }
+}
+
+#[test]
 fn an_older_iperf3_is_helped_out_with_our_own_count_of_what_was_omitted() {
     let account = account(Protocol::Udp, vec![stream(1, true, 1000, Some((100, 0)))]);
     let peer: Results = serde_json::from_value(json!({
