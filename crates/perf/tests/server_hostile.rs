@@ -69,6 +69,53 @@ fn a_server_is_not_pinned_to_a_cpu_that_is_not_there() {
     assert!(error.is_misuse() && error.to_string().contains("CPU 1023"), "{error}");
 }
 
+/// As iperf3 does: on what it only receives, too.
+#[test]
+fn both_ends_of_every_stream_have_the_algorithm_that_was_asked_for() {
+    for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
+        let house = House::open(patient());
+        let mut options = house.client_options(Protocol::Tcp);
+        options.test.direction = direction;
+        options.test.congestion = Some("reno".to_owned());
+        let ended = hostile::client(options).join().unwrap().unwrap();
+        let (here, there) = (ended.local_congestion.as_deref(), ended.remote_congestion.as_deref());
+        assert_eq!((here, there), (Some("reno"), Some("reno")), "{direction:?}");
+        house.close();
+    }
+}
+
+#[test]
+fn an_algorithm_that_is_not_here_is_refused_where_it_matters() {
+    for (test, serves) in [
+        (json!({"tcp": true, "time": 60, "congestion": "no-such"}), true),
+        (json!({"tcp": true, "time": 60, "congestion": "no-such", "reverse": true}), false),
+        (json!({"tcp": true, "time": 60, "congestion": "no-such", "bidirectional": true}), false),
+    ] {
+        let house = House::open(patient());
+        let mut raw = Raw::connect(&house);
+        raw.name();
+        raw.send(test.to_string().as_bytes());
+        raw.expect(State::CreateStreams);
+        raw.open_stream(&house);
+        if test["bidirectional"] == true {
+            raw.open_stream(&house);
+        }
+        if serves {
+            raw.expect(State::TestStart);
+            raw.expect(State::TestRunning);
+            raw.finish();
+        } else {
+            // iperf3's number for it.
+            assert_eq!(
+                hostile::server_error(&hostile::rest(&mut raw.control)),
+                Some(134),
+                "{test}"
+            );
+        }
+        house.close();
+    }
+}
+
 #[test]
 fn silence_ends_a_session_in_every_state() {
     in_every_state(|step| {

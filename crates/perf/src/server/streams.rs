@@ -6,6 +6,7 @@ use crate::event::Stop;
 use crate::options::{Direction, Protocol, TestOptions};
 use crate::stream::{DataSocket, Opened, SocketError, on_unconnected};
 use crate::udp::{self, is_hello};
+use probe::tcp::set_congestion_control;
 use std::net::{TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -121,9 +122,24 @@ impl Opening<'_> {
         let wrong = |e| system("preparing a stream", e);
         socket.set_nonblocking(false).map_err(wrong)?;
         let v6 = socket.local_addr().map_err(wrong)?.is_ipv6();
+        let mut options = self.local_options();
+        if self.options.direction == Direction::Forward
+            && let Some(name) = options.congestion.take()
+        {
+            self.follow_congestion(socket, &name);
+        }
         // Of a connection the kernel takes all of these, though the window's scale and the segment
         // size it announced are agreed: those the client's own settings limit.
-        self.prepared(on_unconnected(socket, &self.local_options(), v6))
+        self.prepared(on_unconnected(socket, &options, v6))
+    }
+
+    /// iperf3 sets the algorithm on an end that only receives, too. There it decides next to nothing: a
+    /// kernel that lacks it is no reason to refuse a test, and what it has instead is read back and told.
+    fn follow_congestion(&self, socket: &TcpStream, name: &str) {
+        if let Err(error) = set_congestion_control(socket, name) {
+            let peer = self.control.peer();
+            tracing::warn!("for {peer} this end only receives, and goes on all the same: {error}");
+        }
     }
 
     fn prepare_datagrams(&self, socket: &UdpSocket, hello: &[u8]) -> Result<(), Refusal> {
@@ -135,10 +151,7 @@ impl Opening<'_> {
 
     /// Without what only concerns the end that sends.
     fn local_options(&self) -> TestOptions {
-        let sends = self.options.direction != Direction::Forward;
-        let congestion = self.options.congestion.clone().filter(|_| sends);
-        // Only whoever opens a connection labels it.
-        TestOptions { congestion, flow_label: None, ..self.options.clone() }
+        TestOptions { flow_label: None, ..self.options.clone() }
     }
 
     fn prepared(&self, done: Result<(), SocketError>) -> Result<(), Refusal> {
