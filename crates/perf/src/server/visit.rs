@@ -197,37 +197,35 @@ fn run(
 ) -> Result<Account, Refusal> {
     control.send_state(State::TestStart)?;
     control.send_state(State::TestRunning)?;
-    let halt = session.run(control, audience).map_err(|error| match error {
-        error @ PerfError::Silent { .. } => Refusal::new(refusal::NO_DATA, error),
-        error => error.into(),
-    })?;
+    let outcome = session.run(control, audience);
     let peer = control.peer().to_owned();
-    match halt {
-        Halt::Told(State::TestEnd) => {
+    let refusal = match outcome {
+        Ok(Halt::Told(State::TestEnd)) => {
             if !matches!(options.amount, Amount::Time(_)) {
                 session.await_rest(LONGEST_REST);
             }
-            Ok(session.settle(audience))
+            return Ok(session.settle(audience));
         }
-        Halt::Told(State::ClientTerminate) => {
-            // What was measured until then is worth telling.
-            let account = session.settle(audience);
-            audience.event(&Event::Ended(&account.alone()));
-            Err(PerfError::EndedByPeer { peer }.into())
-        }
-        Halt::Told(state) => {
+        Ok(Halt::Told(State::ClientTerminate)) => PerfError::EndedByPeer { peer }.into(),
+        Ok(Halt::Told(state)) => {
             let saw = format!("it said {state:?} in the middle of a test");
-            Err(PerfError::NotIperf { peer, saw }.into())
+            PerfError::NotIperf { peer, saw }.into()
         }
-        Halt::TooFast(rate) => {
+        Ok(Halt::TooFast(rate)) => {
             let reason = format!("its streams carried {rate} together, which is above the limit");
-            Err(Refusal::new(refusal::TOTAL_RATE, PerfError::PeerFailed { peer, reason }))
+            Refusal::new(refusal::TOTAL_RATE, PerfError::PeerFailed { peer, reason })
         }
-        Halt::Overran | Halt::Reached => {
+        Ok(Halt::Overran | Halt::Reached) => {
             let reason = "it did not end the test when it was over".to_owned();
-            Err(Refusal::new(refusal::SERVER_TERMINATED, PerfError::PeerFailed { peer, reason }))
+            Refusal::new(refusal::SERVER_TERMINATED, PerfError::PeerFailed { peer, reason })
         }
-    }
+        Err(error @ PerfError::Silent { .. }) => Refusal::new(refusal::NO_DATA, error),
+        Err(error) => error.into(),
+    };
+    // What was measured until then is worth telling.
+    let account = session.settle(audience);
+    audience.event(&Event::Ended(&account.alone()));
+    Err(refusal)
 }
 
 fn exchange(
