@@ -8,16 +8,16 @@ mod server_error;
 mod streams;
 
 use crate::PerfError;
-use crate::control::{Control, Cookie, LONGEST, Results, State};
+use crate::control::{Control, Cookie, LONGEST, Results, SERIES_WISH, State};
 use crate::event::{Audience, Ended, Event, Role, ServerOutput, Started, Stop};
 use crate::observe::cpu::CpuOf;
 use crate::observe::{LatencyPlan, Observer, Plan};
-use crate::options::{ClientOptions, Protocol, TestOptions};
-use crate::session::{Account, Halt, Session, Setup};
+use crate::options::{ClientOptions, Direction, Protocol, TestOptions};
+use crate::session::{Account, Additions, Halt, Session, Setup};
 use handshake::{Agreed, agree, expect, introduce, refusal, unexpected};
 use offer::Offer;
 use rustix::net::sockopt;
-use serde_json::Map;
+use serde_json::{Map, Value};
 use socket2::SockRef;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -70,7 +70,8 @@ impl<'a> Client<'a> {
 
     fn measure(mut self, audience: &mut dyn Audience) -> Result<Ended, PerfError> {
         let test = self.test();
-        let agreed = agree(&mut self.control, &test, Map::new())?;
+        let wishes = self.wishes();
+        let agreed = agree(&mut self.control, &test, wishes)?;
         let offer = agreed.offer.as_ref().map(Offer::read);
         let mut observer = Observer::begin(self.plan(&agreed, offer.as_ref()));
         // The server waits for streams meanwhile, and nothing else is under way.
@@ -135,7 +136,9 @@ impl<'a> Client<'a> {
         let mut control = self.patient(patience.min(self.options.receive_timeout))?;
         control.send_state(State::TestEnd)?;
         expect(&mut control, State::ExchangeResults, ENDING)?;
-        control.send_json(&account.results(peer_is_weir))?;
+        // A server draws nothing over time of what its clients send.
+        let additions = if peer_is_weir { Additions::Ours } else { Additions::Nothing };
+        control.send_json(&account.results(additions))?;
         let results = control.receive_json(LONGEST, "telling its results")?;
         expect(&mut control, State::DisplayResults, ENDING)?;
         drop(session);
@@ -158,6 +161,13 @@ impl<'a> Client<'a> {
         let socket = self.control.socket().try_clone();
         let socket = socket.map_err(|e| PerfError::system("the control connection", e))?;
         Control::new(socket, self.control.peer().to_owned(), patience, self.stop.clone())
+    }
+
+    fn wishes(&self) -> Map<String, Value> {
+        let test = &self.options.test;
+        let receives = test.protocol == Protocol::Tcp && test.direction != Direction::Forward;
+        let wish = (SERIES_WISH.to_owned(), Value::from(true));
+        (self.options.probes && receives).then_some(wish).into_iter().collect()
     }
 
     /// With what iperf3 takes from the control connection.

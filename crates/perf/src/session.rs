@@ -19,7 +19,7 @@ mod intervals;
 mod rate_limit;
 mod timetable;
 
-pub(crate) use account::Account;
+pub(crate) use account::{Account, Additions};
 
 use crate::PerfError;
 use crate::control::{Control, State, ready};

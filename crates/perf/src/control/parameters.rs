@@ -68,6 +68,10 @@ pub struct Parameters {
     pub weir: Option<Value>,
 }
 
+/// Among [`Parameters::weir`]: the server is to tell, at the end, what its kernel knew of the streams it
+/// sent, over time.
+pub(crate) const SERIES_WISH: &str = "series";
+
 /// Which parameter nobody can serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParametersError {

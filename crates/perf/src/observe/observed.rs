@@ -15,7 +15,8 @@ pub struct Observed {
     pub paths: Vec<Path>,
     pub idle: Option<Latency>,
     pub loaded: Option<Latency>,
-    /// Of the whole test, what was omitted included; empty without probes.
+    /// Of the whole test, what was omitted included; empty without probes. What a far end of ours told of
+    /// the streams that it sends is among them.
     pub series: Vec<Series>,
     /// What a reader of the figures must know.
     pub warnings: Vec<String>,

@@ -1,5 +1,6 @@
 //! The kernel's account of every data stream, over time and over the measured window.
 
+pub(crate) mod far;
 mod limits;
 mod tables;
 

@@ -5,14 +5,17 @@ use super::streams;
 use super::transcript::Transcript;
 use super::{Client, Outcome, OutputForm};
 use crate::PerfError;
-use crate::control::{Control, Cookie, LONGEST_PARAMETERS, Parameters, Results, State};
+use crate::control::{
+    Control, Cookie, LONGEST_PARAMETERS, Parameters, Results, SERIES_WISH, State,
+};
 use crate::event::{Audience, Event, Role, Started, Stop};
 use crate::observe::cpu::CpuOf;
+use crate::observe::tcp::far;
 use crate::observe::{EchoOffer, Observer, Plan};
 use crate::options::{Amount, ServerOptions, TestOptions};
 use crate::output::{Document, Look, Text};
 use crate::rounds::{self, wire::Ask};
-use crate::session::{Account, Halt, Session, Setup};
+use crate::session::{Account, Additions, Halt, Session, Setup};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};
@@ -124,7 +127,7 @@ impl<'a> Visit<'a> {
             })?;
         // As iperf3 does: what is still under way is no part of the test.
         drop(session);
-        exchange(control, &account, parameters.weir.is_some(), &mut audience)
+        exchange(control, &account, additions(&parameters), &mut audience)
     }
 
     fn serve_rounds(&mut self, control: &mut Control, ask: &Ask) -> Result<(), Refusal> {
@@ -231,7 +234,7 @@ fn run(
 fn exchange(
     control: &mut Control,
     account: &Account,
-    peer_is_weir: bool,
+    additions: Additions,
     audience: &mut Audiences<'_>,
 ) -> Result<(), Refusal> {
     control.send_state(State::ExchangeResults)?;
@@ -239,7 +242,7 @@ fn exchange(
         .receive_json(LONGEST_RESULTS, "telling its results")
         .map_err(Refusal::during(refusal::RECEIVE_RESULTS))?;
     audience.event(&Event::Ended(&account.ended(&theirs)));
-    let mut results = account.results(peer_is_weir);
+    let mut results = account.results(additions);
     audience.written_into(&mut results);
     control.send_json(&results)?;
     control.send_state(State::DisplayResults)?;
@@ -247,6 +250,14 @@ fn exchange(
     match control.receive_state("ending the test") {
         Ok(_) | Err(PerfError::Gone { .. }) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+fn additions(parameters: &Parameters) -> Additions {
+    match &parameters.weir {
+        None => Additions::Nothing,
+        Some(ours) if ours.get(SERIES_WISH) == Some(&true.into()) => Additions::Series,
+        Some(_) => Additions::Ours,
     }
 }
 
@@ -344,7 +355,7 @@ const CROWDED: &str = "its streams and those of the other tests need more memory
 const LONGEST_RESULTS: usize = 256 * 1024;
 const LONGEST_VERSION: usize = 64;
 /// With the rest of the results, what a client of ours takes.
-const LONGEST_DOCUMENT: usize = crate::control::LONGEST - LONGEST_RESULTS;
+const LONGEST_DOCUMENT: usize = crate::control::LONGEST - LONGEST_RESULTS - far::MOST_BYTES;
 /// iperf3's: ten steps of the protocol at four seconds each.
 const GRACE: Duration = Duration::from_secs(40);
 /// For the last bytes of a test that is over when so many were sent.

@@ -2,7 +2,8 @@ mod extras;
 
 use crate::control::{Results, StreamResult, count};
 use crate::event::{CpuUse, Datagrams, End, Ended, PathFacts, StreamTotal};
-use crate::observe::Observed;
+use crate::observe::tcp::far;
+use crate::observe::{Observed, Series};
 use crate::options::{Protocol, TestOptions};
 use crate::stream::StreamSnapshot;
 use extras::Extras;
@@ -18,9 +19,18 @@ pub(crate) struct Account {
     pub(super) observed: Option<Observed>,
 }
 
+/// What a peer reads beside iperf3's keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Additions {
+    Nothing,
+    Ours,
+    /// And it asked what the kernel knew of the streams sent to it, over time.
+    Series,
+}
+
 impl Account {
     /// In iperf3's keys; with ours beside them for a peer that reads them.
-    pub(crate) fn results(&self, peer_is_weir: bool) -> Results {
+    pub(crate) fn results(&self, additions: Additions) -> Results {
         let cpu = self.cpu();
         let sends = self.snapshots.iter().any(|stream| stream.sends);
         Results {
@@ -36,7 +46,10 @@ impl Account {
             server_output_text: None,
             server_output_json: None,
             streams: self.snapshots.iter().map(|stream| self.stream_result(stream)).collect(),
-            weir: peer_is_weir.then(|| extras::write(&self.snapshots, self.observed.as_ref())),
+            weir: (additions != Additions::Nothing).then(|| {
+                let with_series = additions == Additions::Series;
+                extras::write(&self.snapshots, self.observed.as_ref(), with_series)
+            }),
         }
     }
 
@@ -66,7 +79,7 @@ impl Account {
                 (user, system) => Some(CpuUse {
                     user: user.unwrap_or(0.0),
                     system: system.unwrap_or(0.0),
-                    cores: theirs.cores,
+                    cores: theirs.cores.clone(),
                 }),
             },
             local_congestion: self.congestion.clone(),
@@ -74,8 +87,8 @@ impl Account {
             idle_latency: self.observed.as_ref().and_then(|observed| observed.idle.clone()),
             loaded_latency: loaded,
             server_output: None,
-            peer_extras: peer.weir.clone(),
-            observed: self.observed.clone(),
+            peer_extras: peer.weir.as_ref().map(extras::without_series),
+            observed: self.observed_with(&theirs.series),
             warnings,
         }
     }
@@ -85,6 +98,14 @@ impl Account {
         let mut ended = self.ended(&Results::default());
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];
         ended
+    }
+
+    fn observed_with(&self, theirs: &[Series]) -> Option<Observed> {
+        let mut observed = self.observed.clone()?;
+        let received: Vec<u32> =
+            self.snapshots.iter().filter(|stream| !stream.sends).map(|stream| stream.id).collect();
+        far::merge(&mut observed.series, theirs, &received);
+        Some(observed)
     }
 
     fn cpu(&self) -> CpuUse {

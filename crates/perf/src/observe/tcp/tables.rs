@@ -3,11 +3,12 @@ use crate::observe::series::{MOST_POINTS, Merge, Series, Table};
 use probe::tcp::{TcpInfo, TcpUse};
 use units::{Rate, Span};
 
-/// The series of all streams of a test: one per quantity with a line for each stream, and what limited
-/// each sender.
+/// The series of all streams of a test: the throughput of each, and what the kernel of a sender knows. A
+/// receiver's knows of acknowledgements only.
 #[derive(Debug)]
 pub(super) struct Tables {
-    quantities: Vec<(Table, Value)>,
+    /// With the streams that have a line, by their place.
+    quantities: Vec<(Table, Vec<usize>, Value)>,
     limits: Vec<(usize, Table)>,
 }
 
@@ -46,12 +47,17 @@ impl Tables {
     /// `streams`: the number of each, and whether this end sends.
     pub(super) fn new(streams: impl ExactSizeIterator<Item = (u32, bool)> + Clone) -> Self {
         let limit = (MOST_VALUES / streams.len().max(1)).clamp(LEAST_POINTS, MOST_POINTS);
+        let senders = streams.clone().enumerate().filter(|(_, (_, sends))| *sends);
         let quantities = QUANTITIES.into_iter().map(|(name, unit, merge, value)| {
             let mut table = Table::new(name, merge, limit);
-            streams.clone().for_each(|(id, _)| table.column(id.to_string(), unit));
-            (table, value)
+            let mut places = Vec::new();
+            let is_told = |sends: bool| sends || name == THROUGHPUT;
+            for (place, (id, _)) in streams.clone().enumerate().filter(|(_, (_, s))| is_told(*s)) {
+                table.column(id.to_string(), unit);
+                places.push(place);
+            }
+            (table, places, value)
         });
-        let senders = streams.clone().enumerate().filter(|(_, (_, sends))| *sends);
         let limits = senders.map(|(index, (id, _))| {
             let mut table = Table::new("limited_by", Merge::Mean, limit).stacked(id);
             LIMITS.into_iter().for_each(|name| table.column(name, "%"));
@@ -62,8 +68,8 @@ impl Tables {
 
     /// `readings` has one for each stream.
     pub(super) fn push(&mut self, at: Span, readings: &[Reading]) {
-        for (table, value) in &mut self.quantities {
-            table.push(at, readings.iter().map(*value));
+        for (table, places, value) in &mut self.quantities {
+            table.push(at, places.iter().map(|place| value(readings.get(*place)?)));
         }
         for (index, table) in &mut self.limits {
             let limited = readings.get(*index).and_then(|reading| reading.limited);
@@ -75,17 +81,28 @@ impl Tables {
     }
 
     pub(super) fn into_series(self) -> Vec<Series> {
-        let quantities = self.quantities.into_iter().map(|(table, _)| table);
+        let quantities = self.quantities.into_iter().map(|(table, ..)| table);
         let limits = self.limits.into_iter().map(|(_, table)| table);
         quantities.chain(limits).filter_map(Table::into_series).collect()
     }
+}
+
+/// The quantity of that name, its unit, and how its points are put together.
+pub(super) fn quantity(name: &str) -> Option<(&'static str, &'static str, Merge)> {
+    let known = QUANTITIES.into_iter().find(|(known, ..)| *known == name);
+    known.map(|(name, unit, merge, _)| (name, unit, merge))
+}
+
+/// One of what limits a sender.
+pub(super) fn limit_name(name: &str) -> Option<&'static str> {
+    LIMITS.into_iter().find(|known| *known == name)
 }
 
 type Value = fn(&Reading) -> Option<f64>;
 type Quantity = (&'static str, &'static str, Merge, Value);
 
 const QUANTITIES: [Quantity; 7] = [
-    ("throughput", "Mbit/s", Merge::Mean, |r| r.throughput.map(Rate::mbit_per_second)),
+    (THROUGHPUT, "Mbit/s", Merge::Mean, |r| r.throughput.map(Rate::mbit_per_second)),
     ("rtt", "ms", Merge::Mean, |r| r.rtt.map(Span::millis_f64)),
     ("cwnd", "kB", Merge::Mean, |r| r.cwnd.map(|bytes| bytes / 1e3)),
     ("send_window", "kB", Merge::Mean, |r| r.send_window.map(|bytes| bytes / 1e3)),
@@ -93,6 +110,7 @@ const QUANTITIES: [Quantity; 7] = [
     ("retransmits", "segments", Merge::Sum, |r| r.retransmits),
     ("reordering", "events", Merge::Sum, |r| r.reordered),
 ];
+const THROUGHPUT: &str = "throughput";
 const LIMITS: [&str; 4] = ["application", "receive window", "send buffer", "congestion"];
 /// Of one quantity over all streams: with 128 of them each has 125 points.
 const MOST_VALUES: usize = 16_000;

@@ -1,7 +1,8 @@
 //! What two ends that are ours tell each other beside iperf3's results.
 
 use crate::event::{CoreUse, Datagrams, PathFacts};
-use crate::observe::Observed;
+use crate::observe::tcp::far;
+use crate::observe::{Observed, Series};
 use crate::stream::StreamSnapshot;
 use serde_json::{Value, json};
 use units::{Bytes, Span};
@@ -12,9 +13,15 @@ pub(super) struct Extras {
     pub(super) cores: Vec<CoreUse>,
     datagrams: Vec<(u32, Datagrams)>,
     paths: Vec<(u32, PathFacts)>,
+    pub(super) series: Vec<Series>,
 }
 
-pub(super) fn write(snapshots: &[StreamSnapshot], observed: Option<&Observed>) -> Value {
+/// With the series of the streams that this end sends, if the peer asked for them.
+pub(super) fn write(
+    snapshots: &[StreamSnapshot],
+    observed: Option<&Observed>,
+    with_series: bool,
+) -> Value {
     let received = snapshots.iter().filter(|stream| !stream.sends);
     let datagrams = received.filter_map(|stream| Some((stream.id, stream.datagrams?)));
     let datagrams: Vec<_> = datagrams
@@ -33,6 +40,11 @@ pub(super) fn write(snapshots: &[StreamSnapshot], observed: Option<&Observed>) -
     let mut extras = observed.map_or_else(|| json!({}), Observed::summary);
     if let Value::Object(extras) = &mut extras {
         extras.insert("datagrams".to_owned(), Value::Array(datagrams));
+        if let Some(observed) = observed.filter(|_| with_series) {
+            let senders: Vec<u32> =
+                snapshots.iter().filter(|stream| stream.sends).map(|stream| stream.id).collect();
+            extras.insert(SERIES.to_owned(), far::told(&observed.series, &senders));
+        }
     }
     extras
 }
@@ -49,7 +61,17 @@ pub(super) fn read(told: &Value) -> Extras {
             .iter()
             .filter_map(|stream| Some((id(stream)?, path(stream))))
             .collect(),
+        series: told.get(SERIES).map(far::read).unwrap_or_default(),
     }
+}
+
+/// What is shown as the peer's own: its series stand beside this end's.
+pub(super) fn without_series(told: &Value) -> Value {
+    let mut told = told.clone();
+    if let Value::Object(told) = &mut told {
+        told.remove(SERIES);
+    }
+    told
 }
 
 impl Extras {
@@ -117,5 +139,6 @@ fn micros(told: &Value, key: &str) -> Option<Span> {
     Some(Span::from_nanos((micros * 1e3) as u64))
 }
 
+const SERIES: &str = "series";
 /// Of anything: more streams or cores nobody has.
 const MOST: usize = 1024;

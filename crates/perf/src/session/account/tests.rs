@@ -37,7 +37,7 @@ fn stream(id: u32, sends: bool, bytes: u64, datagrams: Option<(u64, u64)>) -> St
 #[test]
 fn datagrams_are_told_from_the_start_and_what_was_omitted_apart() {
     let account = account(Protocol::Udp, vec![stream(1, false, 1000, Some((100, 7)))]);
-    let results = account.results(false);
+    let results = account.results(Additions::Nothing);
     let told = &results.streams[0];
     assert_eq!((told.packets, told.omitted_packets), (105.0, 5.0));
     assert_eq!((told.errors, told.omitted_errors), (8.0, 1.0));
@@ -131,7 +131,7 @@ fn two_ends_of_ours_tell_each_other_exactly() {
         }],
     );
     let sender = account(Protocol::Udp, vec![stream(1, true, 1000, Some((50, 0)))]);
-    let told = serde_json::to_string(&receiver.results(true)).unwrap();
+    let told = serde_json::to_string(&receiver.results(Additions::Ours)).unwrap();
     let total = sender.ended(&serde_json::from_str(&told).unwrap()).streams.remove(0);
     assert_eq!(total.datagrams, receiver.snapshots[0].datagrams);
 }
