@@ -8,7 +8,7 @@ mod server_error;
 mod streams;
 
 use crate::PerfError;
-use crate::control::{Control, Cookie, LONGEST, Results, SERIES_WISH, State};
+use crate::control::{Control, Cookie, LONGEST, Results, SERIES_WISH, State, ready};
 use crate::event::{Audience, Ended, Event, Role, ServerOutput, Started, Stop};
 use crate::observe::cpu::CpuOf;
 use crate::observe::{LatencyPlan, Observer, Plan};
@@ -16,11 +16,13 @@ use crate::options::{ClientOptions, Direction, Protocol, TestOptions};
 use crate::session::{Account, Additions, Halt, Session, Setup};
 use handshake::{Agreed, agree, expect, introduce, refusal, unexpected};
 use offer::Offer;
+use rustix::event::PollFlags;
 use rustix::net::sockopt;
 use serde_json::{Map, Value};
 use socket2::SockRef;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 use streams::Opener;
 use units::Bytes;
@@ -83,7 +85,8 @@ impl<'a> Client<'a> {
             cookie: &self.cookie,
             stop: self.stop,
         };
-        let opened = opener.open_all(&self.control)?;
+        let opened = opener.open_all(&self.control);
+        let opened = opened.map_err(|error| self.reason(error))?;
         let session = Session::open(self.setup(&agreed.test), opened, observer, self.stop.clone());
         let mut session = session.map_err(|error| self.reason(error))?;
         expect(&mut self.control, State::TestStart, STARTING)
@@ -148,12 +151,18 @@ impl<'a> Client<'a> {
 
     /// A stream that is gone before it is used was closed by a server that has said why, or closed all.
     fn reason(&mut self, error: PerfError) -> PerfError {
-        match &error {
-            PerfError::System { source, .. } if source.kind() == ErrorKind::NotConnected => {
-                expect(&mut self.control, State::TestStart, STARTING).err().unwrap_or(error)
+        let is_theirs = match &error {
+            PerfError::System { source, .. } => source.kind() == ErrorKind::NotConnected,
+            // Of a machine that is gone altogether nothing more is heard.
+            PerfError::Gone { .. } => {
+                ready(self.control.socket().as_fd(), PollFlags::IN, Duration::ZERO).unwrap_or(false)
             }
-            _ => error,
+            _ => false,
+        };
+        if !is_theirs {
+            return error;
         }
+        expect(&mut self.control, State::TestStart, STARTING).err().unwrap_or(error)
     }
 
     /// The same connection with more time for each step.

@@ -1,3 +1,4 @@
+use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub enum PerfError {
     /// A stock iperf3 cannot do what was asked.
     #[error("{peer} is a stock iperf3, and {wanted} needs `weir perf server` at the far end")]
     NeedsWeir { peer: String, wanted: String },
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", remedy(.source))]
     System { what: String, source: io::Error },
     #[error(transparent)]
     Probe(#[from] probe::ProbeError),
@@ -56,10 +57,36 @@ impl PerfError {
     }
 }
 
+/// What helps where the system's own words do not say it.
+fn remedy(error: &io::Error) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => {
+            ": let this program open more with `ulimit -n`, or do with fewer streams or tests at once"
+        }
+        Some(Errno::NFILE) => ": raise this machine's fs.file-max",
+        _ => "",
+    }
+}
+
 fn family_words(family: Option<crate::options::Family>) -> &'static str {
     match family {
         Some(crate::options::Family::V4) => " in IPv4, and -4 asks for one",
         Some(crate::options::Family::V6) => " in IPv6, and -6 asks for one",
         None => ": is the name right?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_may_open_no_more_files_hears_how_to() {
+        let told = |errno: Errno| PerfError::system("opening a socket", errno.into()).to_string();
+        let text = told(Errno::MFILE);
+        assert!(text.starts_with("opening a socket: Too many open files"), "{text}");
+        assert!(text.contains("ulimit -n"), "{text}");
+        assert!(told(Errno::NFILE).contains("fs.file-max"));
+        assert!(!told(Errno::NODEV).contains("ulimit"));
     }
 }

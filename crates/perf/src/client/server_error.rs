@@ -11,6 +11,9 @@ pub(super) fn told(peer: &str, code: i32, errno: i32) -> PerfError {
         (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {
             "its datagrams do not fit the path's MTU whole: take a smaller --length".to_owned()
         }
+        (_, errno) if has_errno(code) && errno == Errno::MFILE.raw_os_error() => {
+            "it may open no more files: raise its `ulimit -n`, or ask for fewer streams".to_owned()
+        }
         (words, 1..) if has_errno(code) => format!("{words} ({})", system_words(errno)),
         (words, _) => words,
     };
@@ -95,6 +98,8 @@ mod tests {
         assert!(text(134, 2).ends_with("(No such file or directory)"));
         assert!(text(205, 90).ends_with("take a smaller --length"));
         assert!(text(205, 32).ends_with("send on a stream (Broken pipe)"));
+        assert!(text(204, 24).ends_with("raise its `ulimit -n`, or ask for fewer streams"));
+        assert!(!text(144, 24).contains("ulimit"));
         assert_eq!(text(999, 0), "host failed: iperf3's error 999");
         assert_eq!(text(-5, -7), "host failed: iperf3's error -5");
     }

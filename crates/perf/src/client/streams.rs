@@ -70,7 +70,7 @@ impl Opener<'_> {
     /// Whoever took the control connection and then takes none has gone.
     fn no_more(&self, error: PerfError) -> PerfError {
         match error {
-            PerfError::Refused { peer } => PerfError::Gone { peer, doing: OPENING },
+            PerfError::Refused { .. } => self.ended(),
             other => other,
         }
     }
@@ -83,9 +83,7 @@ impl Opener<'_> {
         match (&socket).write_all(self.cookie.as_bytes()) {
             Ok(()) => Ok(socket),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(self.silent()),
-            Err(error) if is_gone(&error) => {
-                Err(PerfError::Gone { peer: self.remote.to_string(), doing: OPENING })
-            }
+            Err(error) if is_gone(&error) => Err(self.ended()),
             Err(error) => Err(wrong(error)),
         }
     }
@@ -112,10 +110,13 @@ impl Opener<'_> {
             if now >= deadline {
                 return Err(self.no_datagrams());
             }
+            match first_word(control) {
+                // It has all it waits for.
+                Some(State::TestStart) => return Ok(socket),
+                Some(_) => return Err(self.ended()),
+                None => {}
+            }
             if now >= next_hello {
-                if has_started(control) {
-                    return Ok(socket);
-                }
                 self.hello(&socket)?;
                 next_hello = now + patience;
                 patience *= 2;
@@ -166,6 +167,11 @@ impl Opener<'_> {
         PerfError::Silent { peer: self.remote.to_string(), within, doing }
     }
 
+    /// Why, the control connection may tell.
+    fn ended(&self) -> PerfError {
+        PerfError::Gone { peer: self.remote.to_string(), doing: OPENING }
+    }
+
     fn silent(&self) -> PerfError {
         let within = self.options.connect_timeout;
         PerfError::Silent { peer: self.remote.to_string(), within, doing: OPENING }
@@ -177,11 +183,16 @@ fn number(index: u32) -> u32 {
     if index == 0 { 1 } else { index + 2 }
 }
 
-/// Looks, without taking it, whether the server's next word is that the test starts.
-fn has_started(control: &Control) -> bool {
+/// What the server says next, without taking it. A connection that it closed, and what is no state, are
+/// its way to terminate.
+fn first_word(control: &Control) -> Option<State> {
     let mut byte = [0];
-    let seen = control.socket().peek(&mut byte).unwrap_or(0);
-    seen == 1 && byte[0] == State::TestStart.byte()
+    match control.socket().peek(&mut byte) {
+        Ok(1..) => Some(State::from_byte(byte[0]).unwrap_or(State::ServerTerminate)),
+        Ok(0) => Some(State::ServerTerminate),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+        Err(_) => Some(State::ServerTerminate),
+    }
 }
 
 fn is_gone(error: &io::Error) -> bool {

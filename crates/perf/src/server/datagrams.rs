@@ -53,7 +53,7 @@ fn one(
                 one(&bytes, from, sockets, options, guests);
             }
         }
-        Err(error) => tracing::warn!("a stream to {from} could not be opened: {error}"),
+        Err(error) => guests.has_no_room_for_datagrams(from, error),
     }
 }
 

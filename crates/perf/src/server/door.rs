@@ -2,12 +2,14 @@ use super::Summary;
 use super::datagrams::{self, Letter};
 use super::guests::{Guests, Placement};
 use super::listen::Sockets;
+use super::refusal;
 use super::threshold::{Dismissed, Named, Threshold};
 use crate::PerfError;
 use crate::control::State;
 use crate::options::ServerOptions;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use std::fs::File;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
@@ -24,6 +26,11 @@ pub(super) struct Door<'a> {
     accepted: u64,
     /// Not before then, after the system had no room for one more.
     closed_until: Option<Instant>,
+    /// Held so that, when no other descriptor is left, one more client can be let in to be told.
+    spare: Option<File>,
+    /// Whoever was let in on it, and why it cannot stay.
+    excess: Threshold,
+    lack: Errno,
     letter: Letter,
 }
 
@@ -41,6 +48,9 @@ impl<'a> Door<'a> {
             threshold: Threshold::new(limits.unnamed, limits.patience),
             accepted: 0,
             closed_until: None,
+            spare: None,
+            excess: Threshold::new(1, limits.patience.min(LONGEST_EXCESS)),
+            lack: Errno::MFILE,
             letter: Letter::new(),
         }
     }
@@ -50,21 +60,29 @@ impl<'a> Door<'a> {
         if self.closed_until.is_some_and(|until| Instant::now() >= until) {
             self.closed_until = None;
         }
-        let listens = self.closed_until.is_none();
+        if self.excess.is_empty() && self.spare.is_none() {
+            self.spare = File::open("/dev/null").ok();
+        }
+        let listens = self.closed_until.is_none() && self.excess.is_empty();
         let mut ready = self.wait(listens)?;
+        let excess_spoke = ready.split_off(ready.len() - self.excess.descriptors().count());
         let spoke = ready.split_off(2);
         if ready[1] {
             datagrams::answer(self.sockets, self.options, &self.guests, &mut self.letter);
         }
         let now = Instant::now();
         let named = self.threshold.listen(&spoke, now, |from, why| summary.dismiss(from, why));
+        for named in self.excess.listen(&excess_spoke, now, |from, why| summary.dismiss(from, why))
+        {
+            self.turn_away(named, summary);
+        }
         if ready[0] && listens {
             self.accept(now, summary);
         }
         Ok(named.into_iter().filter_map(|named| self.place(named)).collect())
     }
 
-    /// Whether the listener, the datagrams' socket and each of the unnamed has news.
+    /// Whether the listener, the datagrams' socket, each of the unnamed and the excess has news.
     fn wait(&self, listens: bool) -> Result<Vec<bool>, PerfError> {
         let listener = self.sockets.listener.as_fd();
         let listener_flags = if listens { PollFlags::IN } else { PollFlags::empty() };
@@ -72,9 +90,8 @@ impl<'a> Door<'a> {
             PollFd::from_borrowed_fd(listener, listener_flags),
             PollFd::from_borrowed_fd(self.sockets.datagrams.as_fd(), PollFlags::IN),
         ];
-        fds.extend(
-            self.threshold.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
-        );
+        let unnamed = self.threshold.descriptors().chain(self.excess.descriptors());
+        fds.extend(unnamed.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let timeout = Timespec { tv_sec: 0, tv_nsec: TURN.subsec_nanos().into() };
         match poll(&mut fds, Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -97,18 +114,49 @@ impl<'a> Door<'a> {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if has_no_room(&error) => {
-                    tracing::warn!("no room for another connection: {error}");
-                    self.closed_until = Some(now + PAUSE);
-                    if let Some((from, why)) = self.threshold.give_way() {
-                        summary.dismiss(from, why);
+                Err(error) => match Errno::from_io_error(&error) {
+                    Some(lack) if is_lack(lack) => {
+                        self.make_room(lack, now, summary);
+                        return;
                     }
-                    return;
-                }
-                // Of the connection that was to be accepted: it is gone.
-                Err(_) => {}
+                    // Of the connection that was to be accepted: it is gone.
+                    _ => {}
+                },
             }
         }
+    }
+
+    /// Whoever says nothing makes room. Where all say something, one more is let in to hear that it
+    /// cannot stay; it would otherwise wait outside until it loses patience.
+    fn make_room(&mut self, lack: Errno, now: Instant, summary: &mut Summary) {
+        if let Some((from, why)) = self.threshold.give_way(now) {
+            summary.dismiss(from, why);
+            return;
+        }
+        self.lack = lack;
+        let let_in = self.spare.take().and_then(|spare| {
+            drop(spare);
+            self.sockets.listener.accept().ok()
+        });
+        match let_in {
+            Some((socket, from)) if socket.set_nonblocking(true).is_ok() => {
+                self.excess.enter(socket, from, 0, now);
+            }
+            _ => self.closed_until = Some(now + PAUSE),
+        }
+    }
+
+    fn turn_away(&self, named: Named, summary: &mut Summary) {
+        let Named { cookie, mut socket, from, .. } = named;
+        // The session of a stream tells its client, on the control connection.
+        if self.guests.has_no_room(&cookie, self.lack.into()) {
+            return;
+        }
+        let error = PerfError::system("there is no room for another client", self.lack.into());
+        tracing::warn!("{} was turned away: {error}", super::plain(from));
+        summary.busy += 1;
+        // Nine bytes fit any socket.
+        let _ = socket.write_all(&refusal::no_room(self.lack));
     }
 
     fn place(&self, named: Named) -> Option<Named> {
@@ -154,15 +202,16 @@ pub(super) fn deny(mut socket: TcpStream) {
     let _ = socket.write_all(&[State::AccessDenied.byte()]);
 }
 
-fn has_no_room(error: &io::Error) -> bool {
-    let errors = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-    error.raw_os_error().is_some_and(|code| errors.iter().any(|e| e.raw_os_error() == code))
+fn is_lack(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
 }
 
 /// Of connections that were dismissed.
 const MOST_TOLD: u64 = 100;
 /// How long a call to stop may go unheard.
 const TURN: Duration = Duration::from_millis(50);
+/// For one descriptor that others may need.
+const LONGEST_EXCESS: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Accepted in one go, so that those who speak are heard in between.
 const AT_ONCE: usize = 32;

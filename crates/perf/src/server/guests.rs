@@ -1,6 +1,7 @@
 use crate::control::Cookie;
 use crate::observe::echo::Token;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,8 @@ pub(super) enum Arrival {
     Connection { socket: TcpStream, order: u64 },
     /// Connected to whoever said hello; it has not been answered.
     Datagrams { socket: UdpSocket, hello: Vec<u8> },
+    /// There was one, and no room for it at this end.
+    NoRoom(io::Error),
 }
 
 #[derive(Debug)]
@@ -103,6 +106,27 @@ impl Guests {
         // A session that ended just now takes its connections with it.
         let _ = guest.bring.send(Arrival::Connection { socket, order });
         Ok(())
+    }
+
+    /// A connection came for which there is no room. Tells the session it belongs to; false if it belongs
+    /// to none.
+    pub(super) fn has_no_room(&self, cookie: &Cookie, error: io::Error) -> bool {
+        let table = self.table();
+        let guest = table.guests.iter().find(|guest| guest.cookie == *cookie);
+        guest.is_some_and(|guest| {
+            let _ = guest.bring.send(Arrival::NoRoom(error));
+            true
+        })
+    }
+
+    /// Likewise, of a stream of datagrams.
+    pub(super) fn has_no_room_for_datagrams(&self, from: SocketAddr, error: io::Error) {
+        let ip = from.ip().to_canonical();
+        let table = self.table();
+        let wants = |guest: &&Guest| guest.peer == ip && guest.wants.has_room(from);
+        if let Some(guest) = table.guests.iter().find(wants) {
+            let _ = guest.bring.send(Arrival::NoRoom(error));
+        }
     }
 
     /// The address at which a stream to `from` must be answered, if a session waits for one.
@@ -402,6 +426,21 @@ mod tests {
         assert!(guests.expects_datagrams(address("127.0.0.1:2001")).is_some());
         assert_eq!(guests.expects_datagrams(address("127.0.0.2:2001")), None);
         assert!(matches!(seat.next(PATIENCE), Some(Arrival::Datagrams { .. })));
+    }
+
+    #[test]
+    fn a_session_hears_that_there_is_no_room_for_what_it_waits_for() {
+        let guests = Arc::new(Guests::default());
+        let (seat, cookie) = seat(&guests, "127.0.0.1:1000");
+        let full = || io::Error::from(io::ErrorKind::OutOfMemory);
+        assert!(!guests.has_no_room(&Cookie::random(), full()));
+        assert!(guests.has_no_room(&cookie, full()));
+        assert!(matches!(seat.next(PATIENCE), Some(Arrival::NoRoom(_))));
+        seat.want_datagrams(1);
+        guests.has_no_room_for_datagrams(address("127.0.0.2:2000"), full());
+        guests.has_no_room_for_datagrams(address("127.0.0.1:2000"), full());
+        assert!(matches!(seat.next(PATIENCE), Some(Arrival::NoRoom(_))));
+        assert!(seat.next(Duration::ZERO).is_none());
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //! (enum in iperf_api.h).
 
 use crate::PerfError;
-use crate::control::{Parameters, ParametersError};
+use crate::control::{Parameters, ParametersError, State};
 use crate::options::{Amount, Direction, Limits, Protocol, TestOptions};
+use rustix::io::Errno;
 use std::io;
 
 /// An end that is not the client's doing alone: what is told at this end, and what to the client.
@@ -57,6 +58,14 @@ impl From<PerfError> for Refusal {
         };
         Self { error, told }
     }
+}
+
+/// `State::ServerError` and its numbers, for a client that has only said its name.
+pub(super) fn no_room(lack: Errno) -> [u8; 9] {
+    let mut bytes = [State::ServerError.byte(); 9];
+    bytes[1..5].copy_from_slice(&INIT_TEST.to_be_bytes());
+    bytes[5..].copy_from_slice(&lack.raw_os_error().to_be_bytes());
+    bytes
 }
 
 /// What a client asks for, if this server serves it.

@@ -49,7 +49,7 @@ impl Opening<'_> {
                     self.prepare_connection(&socket)?;
                     sockets.push((order, socket));
                 }
-                Some(Arrival::Datagrams { .. }) | None => {}
+                Some(Arrival::Datagrams { .. } | Arrival::NoRoom(_)) | None => {}
             }
         }
         // Both ends count the streams in the order in which the client opened them.
@@ -80,6 +80,9 @@ impl Opening<'_> {
     /// What the door brings, while the client is still there.
     fn next(&mut self, deadline: Instant) -> Result<Option<Arrival>, Refusal> {
         let arrival = self.seat.next(TURN);
+        if let Some(Arrival::NoRoom(error)) = arrival {
+            return Err(system("opening a stream", error));
+        }
         if arrival.is_none() {
             self.is_waiting(OPENING)?;
             if Instant::now() >= deadline {
@@ -149,7 +152,7 @@ impl Opening<'_> {
         answer(socket, hello).map_err(|e| system("answering a stream's first datagram", e))
     }
 
-    /// Without what only concerns the end that sends.
+    /// Only whoever opens a connection labels it.
     fn local_options(&self) -> TestOptions {
         TestOptions { flow_label: None, ..self.options.clone() }
     }

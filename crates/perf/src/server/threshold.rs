@@ -54,9 +54,15 @@ impl Threshold {
         gone.map(|unnamed| (unnamed.from, Dismissed::GaveWay))
     }
 
-    /// Closes the oldest: file descriptors have run out.
-    pub(super) fn give_way(&mut self) -> Option<(SocketAddr, Dismissed)> {
-        (!self.waiting.is_empty()).then(|| (self.waiting.remove(0).from, Dismissed::GaveWay))
+    /// Closes the oldest, if it had time to speak: file descriptors have run out.
+    pub(super) fn give_way(&mut self, now: Instant) -> Option<(SocketAddr, Dismissed)> {
+        let oldest = self.waiting.first()?;
+        let had_time = now + self.patience >= oldest.until + MOMENT;
+        had_time.then(|| (self.waiting.remove(0).from, Dismissed::GaveWay))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
@@ -123,6 +129,9 @@ impl Unnamed {
         }
     }
 }
+
+/// In which whoever is real has spoken.
+const MOMENT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -208,5 +217,17 @@ mod tests {
         let (_third, gone) = street.knock(now);
         assert_eq!(gone, Some((oldest.local_addr().unwrap(), Dismissed::GaveWay)));
         assert_eq!(street.threshold.waiting.len(), 2);
+    }
+
+    #[test]
+    fn where_descriptors_run_out_the_oldest_gives_way_if_it_had_time_to_speak() {
+        let mut street = Street::new(2);
+        let now = Instant::now();
+        assert_eq!(street.threshold.give_way(now), None);
+        let (client, _) = street.knock(now);
+        assert_eq!(street.threshold.give_way(now), None);
+        let gone = street.threshold.give_way(now + MOMENT);
+        assert_eq!(gone, Some((client.local_addr().unwrap(), Dismissed::GaveWay)));
+        assert!(street.threshold.is_empty());
     }
 }
