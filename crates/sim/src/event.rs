@@ -18,6 +18,10 @@ pub(crate) enum Occasion {
     Sample,
     /// From here on it counts.
     Measure,
+    /// The opening is over.
+    Opened,
+    /// A link becomes another one.
+    Change,
 }
 
 impl Event {
@@ -37,7 +41,7 @@ impl Event {
     }
 }
 
-const OCCASIONS: [Occasion; 9] = [
+const OCCASIONS: [Occasion; 11] = [
     Occasion::Delivery,
     Occasion::Start,
     Occasion::Stop,
@@ -47,6 +51,8 @@ const OCCASIONS: [Occasion; 9] = [
     Occasion::Receiver,
     Occasion::Sample,
     Occasion::Measure,
+    Occasion::Opened,
+    Occasion::Change,
 ];
 
 #[cfg(test)]

@@ -25,6 +25,7 @@
 //! ```
 
 mod arrivals;
+mod conditions;
 mod config;
 mod connection;
 mod error;
@@ -45,11 +46,12 @@ mod wheel;
 mod world;
 
 pub use arrivals::{Arrivals, Sizes, Times};
+pub use conditions::{Conditions, Policer};
 pub use config::{Ecn, Opening, ReceiveWindow, TcpConfig};
 pub use error::SimError;
 pub use flow::{Demand, FlowSpec, Spacing, Traffic};
 pub use outcome::{
-    End, FlowOutcome, FlowPoint, LinkOutcome, Outcome, PacketBalance, QueuePoint, jain,
+    End, FlowCount, FlowOutcome, FlowPoint, LinkOutcome, Outcome, PacketBalance, QueuePoint, jain,
 };
 pub use shapes::{Dumbbell, FatTree, Incast, ParkingLot};
 pub use topology::{LinkId, Node, Topology};

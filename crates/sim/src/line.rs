@@ -1,5 +1,6 @@
+use crate::conditions::{Conditioned, Conditions};
 use crate::packet::Packet;
-use link::{Capacity, Link, LinkConfig, LinkError, LinkStats};
+use link::{Capacity, Count, Link, LinkConfig, LinkError, LinkStats};
 use std::collections::VecDeque;
 use units::{Bytes, Span, Time};
 
@@ -8,6 +9,7 @@ use units::{Bytes, Span, Time};
 pub(crate) enum Line {
     Wire(Wire),
     Modelled(Box<Link<Packet>>),
+    Conditioned(Box<Conditioned>),
 }
 
 #[derive(Debug)]
@@ -18,8 +20,19 @@ pub(crate) struct Wire {
 }
 
 impl Line {
-    pub(crate) fn new(config: &LinkConfig, seed: u64) -> Result<Self, LinkError> {
+    /// `changes` where the link will be another one later.
+    pub(crate) fn new(
+        config: &LinkConfig,
+        conditions: &Conditions,
+        changes: bool,
+        seed: u64,
+    ) -> Result<Self, LinkError> {
         config.validate()?;
+        let seeded = || LinkConfig { seed: link::mix(seed) ^ config.seed, ..config.clone() };
+        if !conditions.are_none() {
+            let line = Conditioned::new(&seeded(), conditions)?;
+            return Ok(Self::Conditioned(Box::new(line)));
+        }
         let bare = LinkConfig {
             delay: config.delay,
             queue: config.queue,
@@ -27,12 +40,11 @@ impl Line {
             seed: config.seed,
             ..LinkConfig::default()
         };
-        if config.rate == Capacity::Unlimited && *config == bare {
+        if config.rate == Capacity::Unlimited && *config == bare && !changes {
             let delay = config.delay;
             return Ok(Self::Wire(Wire { delay, travelling: VecDeque::new(), delivered: 0 }));
         }
-        let config = LinkConfig { seed: link::mix(seed) ^ config.seed, ..config.clone() };
-        Ok(Self::Modelled(Box::new(Link::new(&config, Time::ZERO)?)))
+        Ok(Self::Modelled(Box::new(Link::new(&seeded(), Time::ZERO)?)))
     }
 
     #[inline]
@@ -40,6 +52,7 @@ impl Line {
         match self {
             Self::Wire(wire) => wire.travelling.push_back((now + wire.delay, packet)),
             Self::Modelled(link) => link.arrive(now, packet),
+            Self::Conditioned(line) => line.arrive(now, packet),
         }
     }
 
@@ -49,6 +62,7 @@ impl Line {
         match self {
             Self::Wire(wire) => wire.travelling.front().map(|(at, _)| *at),
             Self::Modelled(link) => link.next_delivery(),
+            Self::Conditioned(line) => line.due(),
         }
     }
 
@@ -63,27 +77,48 @@ impl Line {
                 wire.travelling.pop_front().map(|(_, packet)| packet)
             }
             Self::Modelled(link) => link.deliver(now).map(|delivery| delivery.packet),
+            Self::Conditioned(line) => line.deliver(now),
+        }
+    }
+
+    /// Another link from now on; a wire stays what it is.
+    pub(crate) fn reconfigure(&mut self, now: Time, config: &LinkConfig) -> Result<(), LinkError> {
+        match self {
+            Self::Wire(_) => Ok(()),
+            Self::Modelled(link) => link.reconfigure(now, config),
+            Self::Conditioned(line) => line.link.reconfigure(now, config),
+        }
+    }
+
+    fn link(&self) -> Option<&Link<Packet>> {
+        match self {
+            Self::Wire(_) => None,
+            Self::Modelled(link) => Some(link),
+            Self::Conditioned(line) => Some(&line.link),
+        }
+    }
+
+    /// What a policer before the link dropped.
+    pub(crate) fn policed(&self) -> Count {
+        match self {
+            Self::Wire(_) | Self::Modelled(_) => Count::default(),
+            Self::Conditioned(line) => line.policed,
         }
     }
 
     pub(crate) fn stats(&self) -> Option<&LinkStats> {
-        match self {
-            Self::Wire(_) => None,
-            Self::Modelled(link) => Some(link.stats()),
-        }
+        self.link().map(Link::stats)
     }
 
     pub(crate) fn queued(&self) -> Bytes {
-        match self {
-            Self::Wire(_) => Bytes::ZERO,
-            Self::Modelled(link) => link.queued().1,
-        }
+        self.link().map_or(Bytes::ZERO, |link| link.queued().1)
     }
 
     pub(crate) fn delivered(&self) -> u64 {
         match self {
             Self::Wire(wire) => wire.delivered,
             Self::Modelled(link) => link.stats().delivered.packets,
+            Self::Conditioned(line) => line.link.stats().delivered.packets,
         }
     }
 
@@ -92,6 +127,9 @@ impl Line {
         match self {
             Self::Wire(wire) => wire.travelling.len() as u64,
             Self::Modelled(link) => (link.queued().0 + link.in_flight()) as u64,
+            Self::Conditioned(line) => {
+                (line.link.queued().0 + line.link.in_flight() + line.held()) as u64
+            }
         }
     }
 }

@@ -18,6 +18,20 @@ pub struct Outcome {
     /// Every link that is more than a wire.
     pub links: Vec<LinkOutcome>,
     pub packets: PacketBalance,
+    /// Of each flow, when the measurement began; empty where that never came.
+    pub before: Vec<FlowCount>,
+    /// What each link's queue held at most in the opening.
+    pub opening_peaks: Vec<(LinkId, Bytes)>,
+}
+
+/// What a flow had done by some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowCount {
+    /// Payload that reached the application.
+    pub received: Bytes,
+    /// Payload, retransmissions included.
+    pub sent: Bytes,
+    pub retransmitted: Bytes,
 }
 
 /// Why a world ended.
@@ -121,6 +135,21 @@ impl Outcome {
     pub fn jain(&self) -> f64 {
         let rates: Vec<f64> = self.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
         jain(&rates)
+    }
+
+    /// What a flow did in the measured time.
+    pub fn measured(&self, flow: usize) -> FlowCount {
+        let before = self.before.get(flow).copied().unwrap_or_default();
+        self.flows.get(flow).map_or_else(FlowCount::default, |flow| FlowCount {
+            received: flow.received - before.received,
+            sent: flow.sent - before.sent,
+            retransmitted: flow.retransmitted - before.retransmitted,
+        })
+    }
+
+    /// What the link's queue held at most in the opening.
+    pub fn opening_peak(&self, id: LinkId) -> Option<Bytes> {
+        self.opening_peaks.iter().find(|(link, _)| *link == id).map(|(_, peak)| *peak)
     }
 
     pub fn link(&self, id: LinkId) -> Option<&LinkOutcome> {

@@ -44,10 +44,24 @@ pub struct ParkingLot {
     /// The ends of the flow that crosses bottleneck `i` alone.
     pub crossing: Vec<(Node, Node)>,
     pub bottlenecks: Vec<LinkId>,
+    /// The way back beside each.
+    pub backs: Vec<LinkId>,
 }
 
 impl ParkingLot {
+    /// Bottlenecks alike in both directions.
     pub fn new(hops: usize, access: &LinkConfig, bottleneck: &LinkConfig) -> Self {
+        Self::with_ways_back(hops, access, bottleneck, bottleneck)
+    }
+
+    /// Host `i` of either side hangs on a cable like `access`: its delay counts four times in the
+    /// round trip of a pair.
+    pub fn with_ways_back(
+        hops: usize,
+        access: &LinkConfig,
+        bottleneck: &LinkConfig,
+        back: &LinkConfig,
+    ) -> Self {
         let mut topology = Topology::new();
         let routers = topology.nodes(hops + 1);
         let host = |topology: &mut Topology, name: String, router: Node| {
@@ -57,17 +71,18 @@ impl ParkingLot {
         };
         let first = host(&mut topology, "first".into(), routers[0]);
         let last = host(&mut topology, "last".into(), routers[hops]);
-        let (mut crossing, mut bottlenecks) = (Vec::new(), Vec::new());
+        let (mut crossing, mut bottlenecks, mut backs) = (Vec::new(), Vec::new(), Vec::new());
         for hop in 0..hops {
             let name = format!("bottleneck {hop}");
-            let (there, _) = topology.cable(&name, routers[hop], routers[hop + 1], bottleneck);
-            bottlenecks.push(there);
+            let (from, to) = (routers[hop], routers[hop + 1]);
+            bottlenecks.push(topology.link(format!("{name} >"), from, to, bottleneck));
+            backs.push(topology.link(format!("{name} <"), to, from, back));
             crossing.push((
                 host(&mut topology, format!("sender {hop}"), routers[hop]),
                 host(&mut topology, format!("receiver {hop}"), routers[hop + 1]),
             ));
         }
-        Self { topology, first, last, crossing, bottlenecks }
+        Self { topology, first, last, crossing, bottlenecks, backs }
     }
 }
 
@@ -84,6 +99,16 @@ pub struct Incast {
 impl Incast {
     /// `access` is what a host sends through, `port` what the switch sends through.
     pub fn new(senders: usize, access: &LinkConfig, port: &LinkConfig) -> Self {
+        Self::with_ways_back(senders, access, port, port)
+    }
+
+    /// Through `back` the switch sends to each sender.
+    pub fn with_ways_back(
+        senders: usize,
+        access: &LinkConfig,
+        port: &LinkConfig,
+        back: &LinkConfig,
+    ) -> Self {
         let mut topology = Topology::new();
         let (switch, receiver) = (topology.node(), topology.node());
         let to_receiver = topology.link("port", switch, receiver, port);
@@ -92,7 +117,7 @@ impl Incast {
             .map(|index| {
                 let sender = topology.node();
                 topology.link(format!("sender {index}"), sender, switch, access);
-                topology.link(format!("port {index}"), switch, sender, port);
+                topology.link(format!("port {index}"), switch, sender, back);
                 sender
             })
             .collect();
@@ -107,6 +132,8 @@ pub struct FatTree {
     pub topology: Topology,
     /// In the order of pods and edge switches.
     pub hosts: Vec<Node>,
+    /// What switches send through.
+    pub ports: Vec<LinkId>,
 }
 
 impl FatTree {
@@ -116,30 +143,30 @@ impl FatTree {
         let half = k.div_ceil(2).max(1);
         let mut topology = Topology::new();
         let core = topology.nodes(half * half);
-        let mut hosts = Vec::new();
+        let (mut hosts, mut ports) = (Vec::new(), Vec::new());
         for pod in 0..2 * half {
             let aggregation = topology.nodes(half);
             for (a, switch) in aggregation.iter().enumerate() {
                 for (c, above) in core[a * half..(a + 1) * half].iter().enumerate() {
                     let name = format!("pod {pod} aggregation {a} core {c}");
-                    topology.cable(&name, *switch, *above, port);
+                    ports.extend(<[LinkId; 2]>::from(topology.cable(&name, *switch, *above, port)));
                 }
             }
             for e in 0..half {
                 let edge = topology.node();
                 for (a, switch) in aggregation.iter().enumerate() {
                     let name = format!("pod {pod} edge {e} aggregation {a}");
-                    topology.cable(&name, edge, *switch, port);
+                    ports.extend(<[LinkId; 2]>::from(topology.cable(&name, edge, *switch, port)));
                 }
                 for h in 0..half {
                     let host = topology.node();
                     let name = format!("pod {pod} edge {e} host {h}");
                     topology.link(format!("{name} >"), host, edge, access);
-                    topology.link(format!("{name} <"), edge, host, port);
+                    ports.push(topology.link(format!("{name} <"), edge, host, port));
                     hosts.push(host);
                 }
             }
         }
-        Self { topology, hosts }
+        Self { topology, hosts, ports }
     }
 }

@@ -1,4 +1,6 @@
+use crate::conditions::{Conditions, Policer};
 use link::LinkConfig;
+use units::{Span, Time};
 
 /// Nodes and the one-way links between them. Ways are the shortest, counted in links; where there
 /// are several, a hash of the flow chooses.
@@ -6,6 +8,7 @@ use link::LinkConfig;
 pub struct Topology {
     nodes: u32,
     links: Vec<Joint>,
+    changes: Vec<Change>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +22,15 @@ pub(crate) struct Joint {
     pub(crate) name: String,
     pub(crate) from: Node,
     pub(crate) to: Node,
+    pub(crate) config: LinkConfig,
+    pub(crate) conditions: Conditions,
+}
+
+/// What a link becomes, and when.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) link: LinkId,
+    pub(crate) at: Time,
     pub(crate) config: LinkConfig,
 }
 
@@ -45,7 +57,8 @@ impl Topology {
         to: Node,
         config: &LinkConfig,
     ) -> LinkId {
-        self.links.push(Joint { name: name.into(), from, to, config: config.clone() });
+        let (name, config) = (name.into(), config.clone());
+        self.links.push(Joint { name, from, to, config, conditions: Conditions::default() });
         LinkId(self.links.len() as u32 - 1)
     }
 
@@ -54,6 +67,26 @@ impl Topology {
         let there = self.link(format!("{name} >"), a, b, config);
         let back = self.link(format!("{name} <"), b, a, config);
         (there, back)
+    }
+
+    /// From `at` on the link is like `config`: see [`link::Link::reconfigure`] for what becomes of the
+    /// packets inside.
+    pub fn change(&mut self, link: LinkId, at: Time, config: &LinkConfig) {
+        self.changes.push(Change { link, at, config: config.clone() });
+    }
+
+    /// A policer before the link.
+    pub fn police(&mut self, link: LinkId, policer: Policer) {
+        if let Some(joint) = self.links.get_mut(link.0 as usize) {
+            joint.conditions.policer = Some(policer);
+        }
+    }
+
+    /// What the link delivers comes out every so often, all together.
+    pub fn release_every(&mut self, link: LinkId, every: Span) {
+        if let Some(joint) = self.links.get_mut(link.0 as usize) {
+            joint.conditions.release_every = Some(every);
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -66,5 +99,13 @@ impl Topology {
 
     pub(crate) fn joints(&self) -> &[Joint] {
         &self.links
+    }
+
+    pub(crate) fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    pub(crate) fn changes_later(&self, link: usize) -> bool {
+        self.changes.iter().any(|change| change.link.0 as usize == link)
     }
 }

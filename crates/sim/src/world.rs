@@ -1,7 +1,7 @@
 use crate::connection::{Connection, Record};
 use crate::event::{Event, Occasion};
 use crate::line::Line;
-use crate::outcome::{PacketBalance, QueuePoint};
+use crate::outcome::{FlowCount, PacketBalance, QueuePoint};
 use crate::packet::{Flags, Kind, Packet, Sacks};
 use crate::routes::Routes;
 use crate::source::Source;
@@ -21,6 +21,8 @@ pub struct WorldConfig {
     pub until: Time,
     /// What happens before is not measured.
     pub measure_from: Time,
+    /// Until here lasts the opening, whose peaks of the queues are told apart.
+    pub opening_until: Time,
     /// It ends after so many events at the latest.
     pub max_events: u64,
     /// How often traces take a point, and how many they keep.
@@ -36,6 +38,7 @@ impl Default for WorldConfig {
             seed: 1,
             until: Time::ZERO + Span::from_secs(10),
             measure_from: Time::ZERO,
+            opening_until: Time::ZERO,
             max_events: u64::MAX,
             sample_every: Span::from_millis(10),
             sample_limit: 4096,
@@ -74,6 +77,9 @@ pub struct World {
     queues: Vec<(LinkId, Trace<QueuePoint>)>,
     /// The links' statistics when the measurement began.
     before: Vec<Option<LinkStats>>,
+    policed_before: Vec<u64>,
+    counts_before: Vec<FlowCount>,
+    opening_peaks: Vec<(LinkId, Bytes)>,
 }
 
 impl World {
@@ -88,9 +94,17 @@ impl World {
         let mut lines = Vec::with_capacity(joints.len());
         for (index, joint) in joints.iter().enumerate() {
             let seed = link::mix(config.seed ^ link::mix(index as u64 + 1));
-            let line = Line::new(&joint.config, seed)
+            let changes = topology.changes_later(index);
+            let line = Line::new(&joint.config, &joint.conditions, changes, seed)
                 .map_err(|source| SimError::Link { name: joint.name.clone(), source })?;
             lines.push(line);
+        }
+        for change in topology.changes() {
+            let named = |source| {
+                let name = joints.get(change.link.0 as usize).map(|joint| joint.name.clone());
+                SimError::Link { name: name.unwrap_or_default(), source }
+            };
+            change.config.validate().map_err(named)?;
         }
         let mut routes = Routes::new(topology.len(), joints);
         let mut ways = Vec::with_capacity(flows.len());
@@ -107,6 +121,12 @@ impl World {
             }
         }
         wheel.push(config.measure_from, Event::new(Occasion::Measure, 0));
+        if config.opening_until > Time::ZERO {
+            wheel.push(config.opening_until, Event::new(Occasion::Opened, 0));
+        }
+        for (index, change) in topology.changes().iter().enumerate() {
+            wheel.push(change.at, Event::new(Occasion::Change, index));
+        }
         let queues: Vec<_> =
             config.traced.iter().map(|id| (*id, Trace::new(config.sample_limit))).collect();
         if config.sample_every > Span::ZERO
@@ -127,6 +147,9 @@ impl World {
             ways,
             awaited: vec![Time::NEVER; lines.len()],
             before: Vec::new(),
+            policed_before: Vec::new(),
+            counts_before: Vec::new(),
+            opening_peaks: Vec::new(),
             lines,
             connections: (0..flows.len()).map(|_| None).collect(),
             records,
@@ -157,6 +180,20 @@ impl World {
             self.end = self.advance(until.min(self.config.until));
         }
         self.end
+    }
+
+    /// What it has come to so far, before the time set for it is over.
+    pub fn end_here(self) -> Outcome {
+        let end = self.end.unwrap_or(match self.unfinished {
+            0 => End::TimeUp,
+            flows => End::Unfinished { flows },
+        });
+        self.outcome(end)
+    }
+
+    /// How many flows must still come to their end.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
     }
 
     /// Events so far.
@@ -209,6 +246,8 @@ impl World {
             Occasion::Receiver => self.timer(whose, RECEIVER),
             Occasion::Sample => self.sample(),
             Occasion::Measure => self.measure(),
+            Occasion::Opened => self.opened(),
+            Occasion::Change => self.change(whose),
         }
     }
 
@@ -440,12 +479,46 @@ impl World {
         for (record, connection) in self.records.iter_mut().zip(&self.connections) {
             record.measure_from(connection.as_deref());
         }
+        self.policed_before = self.lines.iter().map(|line| line.policed().packets).collect();
+        let count = |(record, connection): (&Record, &Option<Box<Connection>>)| {
+            let counts = connection.as_ref().map_or(record.counts, |c| c.sender.counts());
+            FlowCount {
+                received: Bytes::new(
+                    connection.as_ref().map_or(record.received, |c| c.receiver.received()),
+                ),
+                sent: Bytes::new(counts.sent_bytes),
+                retransmitted: Bytes::new(counts.repeated_bytes),
+            }
+        };
+        self.counts_before = self.records.iter().zip(&self.connections).map(count).collect();
+    }
+
+    fn opened(&mut self) {
+        self.catch_up();
+        let peaks = self.lines.iter().enumerate().filter_map(|(index, line)| {
+            Some((LinkId(index as u32), line.stats()?.occupancy.max()))
+        });
+        self.opening_peaks = peaks.collect();
+    }
+
+    fn change(&mut self, index: usize) {
+        self.events += 1;
+        let Some(change) = self.topology.changes().get(index) else { return };
+        let line = change.link.0 as usize;
+        // What was due by now is delivered by the old link.
+        self.deliver(line);
+        let Some(change) = self.topology.changes().get(index) else { return };
+        if let Some(changed) = self.lines.get_mut(line) {
+            let valid = changed.reconfigure(self.now, &change.config);
+            debug_assert!(valid.is_ok(), "it was checked before the world began");
+            self.await_line(line);
+        }
     }
 
     /// Lets the links' own clocks come to now.
     fn catch_up(&mut self) {
         for index in 0..self.lines.len() {
-            if matches!(self.lines[index], Line::Modelled(_)) {
+            if !matches!(self.lines[index], Line::Wire(_)) {
                 self.deliver(index);
             }
         }
@@ -462,16 +535,22 @@ impl World {
         for (index, line) in self.lines.iter().enumerate() {
             self.balance.inside += line.inside();
             let Some(stats) = line.stats() else { continue };
-            self.balance.dropped += stats.dropped.total().packets;
+            let policed = line.policed();
+            self.balance.dropped += stats.dropped.total().packets + policed.packets;
             self.balance.duplicated += stats.duplicated.packets;
             let trace = self.queues.iter().find(|(id, _)| id.0 as usize == index);
-            links.push(crate::connection::link_outcome(
+            let mut link = crate::connection::link_outcome(
                 LinkId(index as u32),
                 &self.topology.joints()[index].name,
                 (stats, self.before[index].as_ref()),
                 measured,
                 trace.map(|(_, trace)| trace.clone()),
-            ));
+            );
+            // A policer chooses what it drops, as a queue's active management does.
+            link.dropped.early = link.dropped.early + policed;
+            let before = self.policed_before.get(index).copied().unwrap_or(0);
+            link.dropped_measured += policed.packets - before;
+            links.push(link);
         }
         let hops = self.lines.iter().map(Line::delivered).sum();
         let mut flows = Vec::with_capacity(self.specs.len());
@@ -481,7 +560,17 @@ impl World {
             }
             flows.push(record.outcome(&self.specs[flow], from, at));
         }
-        Outcome { end, at, events: self.events, hops, flows, links, packets: self.balance }
+        Outcome {
+            end,
+            at,
+            events: self.events,
+            hops,
+            flows,
+            links,
+            packets: self.balance,
+            before: self.counts_before,
+            opening_peaks: self.opening_peaks,
+        }
     }
 }
 
