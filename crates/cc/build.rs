@@ -1,10 +1,21 @@
 //! Compiles the cores that are written in C, because the kernel runs them too.
 
+use std::env;
+
 fn main() {
     for file in ["core/contract.h", "core/tcpa.h", "core/native.c"] {
         println!("cargo::rerun-if-changed={file}");
     }
-    cc::Build::new()
+    let mut build = cc::Build::new();
+    // What C leaves undefined ends the program where it happens, in every test and fuzz run. It needs no
+    // library, so that whoever links this need not know.
+    let debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
+    if debug || env::var_os("CARGO_CFG_FUZZING").is_some() {
+        for flag in ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"] {
+            build.flag_if_supported(flag);
+        }
+    }
+    build
         .file("core/native.c")
         .std("c11")
         .warnings(true)

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The values of the maps. */
+#ifndef WEIR_ACCEL_FLOW_H
+#define WEIR_ACCEL_FLOW_H
+
+#include "tcpa.h"
+
+#define ACCEL_RULES 64
+
+/* What is kept of one connection. */
+struct flow {
+	struct tcpa tcpa;
+	/* Bytes; the kernel counts packets in 32 bits. */
+	u64 delivered;
+	u64 heard_us; /* when the last acknowledgement came */
+	u32 delivered_packets; /* tp->delivered at that count */
+	u32 lost_packets; /* tp->lost, so far as the core was told */
+	u32 rule; /* whose tunables; see `settings` */
+	u8 running; /* the state is that of a connection under way */
+	u8 in_recovery;
+	u8 unused[2];
+};
+
+/* Those of the algorithm itself; the others are options of the socket. */
+struct tunables {
+	u32 init_cwnd;
+	u32 loss_init_cwnd;
+};
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Of the kernel's structs, the fields that are used here. Where they lie, and whether a kernel has them, is
+ * found when the program is loaded (CO-RE), so that order and size mean nothing.
+ */
+#ifndef WEIR_ACCEL_KERNEL_H
+#define WEIR_ACCEL_KERNEL_H
+
+#include "uapi.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct in6_addr {
+	union {
+		__be32 u6_addr32[4];
+	} in6_u;
+};
+
+struct sock_common {
+	unsigned short skc_family;
+	unsigned char skc_state;
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+};
+
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+	struct cgroup *ancestors[];
+};
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct sock_cgroup_data sk_cgrp_data;
+	unsigned long sk_pacing_rate;
+	unsigned long sk_max_pacing_rate;
+	u32 sk_pacing_status;
+};
+
+struct inet_sock {
+	struct sock sk;
+};
+
+struct inet_connection_sock {
+	struct inet_sock icsk_inet;
+};
+
+struct tcp_sock {
+	struct inet_connection_sock inet_conn;
+	u64 tcp_mstamp;
+	u32 srtt_us;
+	u32 mss_cache;
+	u32 snd_cwnd;
+	u32 snd_cwnd_clamp;
+	u32 snd_ssthresh;
+	u32 packets_out;
+	u32 retrans_out;
+	u32 sacked_out;
+	u32 lost_out;
+	u32 delivered;
+	u32 lost;
+	u32 data_segs_out;
+};
+
+struct rate_sample {
+	u64 prior_mstamp;
+	u32 prior_delivered;
+	long interval_us;
+	long rtt_us;
+	u32 acked_sacked;
+	bool is_app_limited;
+};
+
+enum tcp_ca_event {
+	CA_EVENT_TX_START,
+};
+
+struct tcp_congestion_ops {
+	u32 (*ssthresh)(struct sock *sk);
+	void (*cong_control)(struct sock *sk, u32 ack, int flag, const struct rate_sample *rs);
+	void (*set_state)(struct sock *sk, u8 new_state);
+	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event ev);
+	u32 (*min_tso_segs)(struct sock *sk);
+	u32 (*sndbuf_expand)(struct sock *sk);
+	u32 (*undo_cwnd)(struct sock *sk);
+	void (*init)(struct sock *sk);
+	void (*release)(struct sock *sk);
+	u32 flags;
+	char name[16];
+};
+
+#pragma clang attribute pop
+
+/* include/uapi/linux/tcp.h */
+#define TCP_CA_Recovery 3
+#define TCP_CA_Loss 4
+/* include/net/tcp.h */
+#define TCP_CONG_NON_RESTRICTED 1
+#define TCP_INFINITE_SSTHRESH 0x7fffffff
+/* include/net/sock.h, enum sk_pacing */
+#define SK_PACING_NONE 0
+#define SK_PACING_NEEDED 1
+
+static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
+{
+	return (struct tcp_sock *)sk;
+}
+
+/* tcp_packets_in_flight() of include/net/tcp.h */
+static __always_inline u32 packets_in_flight(const struct tcp_sock *tp)
+{
+	return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs share with each other and with `weir accel`. */
+#ifndef WEIR_ACCEL_MAPS_H
+#define WEIR_ACCEL_MAPS_H
+
+#include "kernel.h"
+#include "flow.h"
+
+/* By socket: ca_priv's 104 bytes are too few for the core's state. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+/* [0] is for sockets that chose the algorithm themselves, the others belong to the policy's rules. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * ACCEL_RULES + 1);
+	__type(key, u32);
+	__type(value, struct tunables);
+} settings SEC(".maps");
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* One call of the core, with the state it begins from: compiled into BPF and natively, it must come to the
+ * same end in both. */
+#ifndef WEIR_ACCEL_PARITY_H
+#define WEIR_ACCEL_PARITY_H
+
+#include "tcpa.h"
+
+enum parity_call {
+	PARITY_INIT,
+	PARITY_ACK,
+	PARITY_TIMEOUT,
+	PARITY_IDLE,
+	PARITY_CALLS,
+};
+
+struct parity_step {
+	u32 call;
+	u32 unused;
+	/* What the core is told: first, so that a test can change it without knowing what it means. */
+	union {
+		struct {
+			struct tcpa_params params;
+			struct cc_path path;
+		} init;
+		struct cc_ack ack;
+		u64 idle_us;
+	} told;
+	/* In and out. */
+	struct tcpa state;
+	struct cc_out out;
+};
+
+CC_INLINE void parity_take(struct parity_step *step)
+{
+	switch (step->call) {
+	case PARITY_INIT:
+		__builtin_memset(&step->state, 0, sizeof(step->state));
+		tcpa_init(&step->state, &step->told.init.params, &step->told.init.path);
+		break;
+	case PARITY_ACK:
+		tcpa_on_ack(&step->state, &step->told.ack);
+		break;
+	case PARITY_TIMEOUT:
+		tcpa_on_timeout(&step->state);
+		break;
+	case PARITY_IDLE:
+		tcpa_on_idle(&step->state, step->told.idle_us);
+		break;
+	default:
+		break;
+	}
+	tcpa_decide(&step->state, &step->out);
+}
+
+#endif

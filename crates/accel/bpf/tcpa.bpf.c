@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The core as a congestion control of the kernel: what the kernel counts in packets is told in bytes, and
+ * what the core decides is written into the socket.
+ */
+#include "kernel.h"
+#include "maps.h"
+
+#define IDLE_US 200000U
+
+/* What the core has decided goes to where the kernel's sender looks. */
+static __always_inline void apply(struct sock *sk, const struct flow *flow)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct cc_out out;
+	u64 rate, packets;
+
+	tcpa_decide(&flow->tcpa, &out);
+	packets = cc_max(cc_div(out.cwnd, tp->mss_cache), 1);
+	tp->snd_cwnd = cc_min(packets, tp->snd_cwnd_clamp);
+	rate = cc_min(out.pacing_rate, sk->sk_max_pacing_rate);
+	sk->sk_pacing_rate = rate;
+}
+
+static __always_inline void start(struct sock *sk, struct flow *flow)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 rule = flow->rule;
+	struct tunables *tunables = bpf_map_lookup_elem(&settings, &rule);
+	struct tcpa_params params = {};
+	struct cc_path path = {};
+
+	path.now_us = tp->tcp_mstamp;
+	path.mss = tp->mss_cache;
+	path.handshake_rtt_us = tp->srtt_us >> 3;
+	path.seed = bpf_get_prandom_u32();
+	params.init_cwnd = tp->snd_cwnd;
+	params.loss_init_cwnd = 1;
+	if (tunables) {
+		/* A connection under way goes on from the window it has. */
+		if (!tp->data_segs_out)
+			params.init_cwnd = tunables->init_cwnd;
+		params.loss_init_cwnd = tunables->loss_init_cwnd;
+	}
+	__builtin_memset(&flow->tcpa, 0, sizeof(flow->tcpa));
+	tcpa_init(&flow->tcpa, &params, &path);
+	flow->delivered_packets = tp->delivered;
+	flow->delivered = (u64)tp->delivered * tp->mss_cache;
+	flow->lost_packets = tp->lost;
+	flow->heard_us = tp->tcp_mstamp;
+	flow->in_recovery = 0;
+	flow->running = 1;
+	tp->snd_ssthresh = TCP_INFINITE_SSTHRESH;
+	if (sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+	apply(sk, flow);
+}
+
+/* None only where there is no memory: then the connection goes on with the window it has. */
+static __always_inline struct flow *flow_of(struct sock *sk)
+{
+	return bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline void acknowledge(struct sock *sk, const struct rate_sample *rs)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct flow *flow = flow_of(sk);
+	struct cc_ack ack = {};
+	u32 mss = tp->mss_cache;
+
+	if (!flow)
+		return;
+	if (!flow->running) {
+		start(sk, flow);
+		return;
+	}
+	/* Not rs->losses: what timers mark as lost is counted nowhere but here. */
+	ack.lost = (u32)(tp->lost - flow->lost_packets) * mss;
+	flow->lost_packets = tp->lost;
+	if (!rs->acked_sacked && !ack.lost)
+		return;
+	flow->delivered += (u64)(u32)(tp->delivered - flow->delivered_packets) * mss;
+	flow->delivered_packets = tp->delivered;
+	flow->heard_us = tp->tcp_mstamp;
+	ack.now_us = tp->tcp_mstamp;
+	ack.delivered = flow->delivered;
+	if (rs->prior_mstamp)
+		ack.prior_delivered = cc_less(flow->delivered, (u64)(u32)(tp->delivered - rs->prior_delivered) * mss);
+	if (rs->rtt_us > 0)
+		ack.rtt_us = rs->rtt_us;
+	if (rs->interval_us > 0 && rs->prior_mstamp)
+		ack.interval_us = rs->interval_us;
+	ack.acked = rs->acked_sacked * mss;
+	ack.inflight = packets_in_flight(tp) * mss;
+	ack.app_limited = rs->is_app_limited;
+	ack.in_recovery = flow->in_recovery;
+	tcpa_on_ack(&flow->tcpa, &ack);
+	apply(sk, flow);
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcpa_start, struct sock *sk)
+{
+	struct flow *flow = flow_of(sk);
+
+	if (flow)
+		start(sk, flow);
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcpa_release, struct sock *sk)
+{
+	bpf_sk_storage_delete(&flows, sk);
+}
+
+/* Linux 6.10 and later. */
+SEC("struct_ops")
+void BPF_PROG(tcpa_cong_control, struct sock *sk, u32 ack, int flag, const struct rate_sample *rs)
+{
+	acknowledge(sk, rs);
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcpa_cong_control_before_6_10, struct sock *sk, const struct rate_sample *rs)
+{
+	acknowledge(sk, rs);
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcpa_set_state, struct sock *sk, u8 state)
+{
+	struct flow *flow = flow_of(sk);
+
+	if (!flow || !flow->running)
+		return;
+	flow->in_recovery = state == TCP_CA_Recovery;
+	if (state == TCP_CA_Loss) {
+		tcpa_on_timeout(&flow->tcpa);
+		apply(sk, flow);
+	}
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcpa_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct flow *flow;
+
+	if (event != CA_EVENT_TX_START)
+		return;
+	flow = flow_of(sk);
+	if (!flow || !flow->running)
+		return;
+	/* The kernel tells of every packet that is alone on its way; silence is longer than a timeout. */
+	if (tp->tcp_mstamp - flow->heard_us < cc_max(IDLE_US, tp->srtt_us >> 2))
+		return;
+	tcpa_on_idle(&flow->tcpa, tp->tcp_mstamp);
+	apply(sk, flow);
+}
+
+/* The kernel needs one for its account of a recovery; the window is decided in cong_control. */
+SEC("struct_ops")
+u32 BPF_PROG(tcpa_ssthresh, struct sock *sk)
+{
+	return TCP_INFINITE_SSTHRESH;
+}
+
+SEC("struct_ops")
+u32 BPF_PROG(tcpa_undo_cwnd, struct sock *sk)
+{
+	return tcp_sk(sk)->snd_cwnd;
+}
+
+/* So many windows the send buffer should hold: retransmissions of retransmissions wait there. */
+SEC("struct_ops")
+u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
+{
+	return 3;
+}
+
+#define OPS(control)                                                                               \
+	{                                                                                          \
+		.init = (void *)tcpa_start, .release = (void *)tcpa_release,                       \
+		.cong_control = (void *)control, .set_state = (void *)tcpa_set_state,              \
+		.cwnd_event = (void *)tcpa_cwnd_event, .ssthresh = (void *)tcpa_ssthresh,          \
+		.undo_cwnd = (void *)tcpa_undo_cwnd, .sndbuf_expand = (void *)tcpa_sndbuf_expand,  \
+		.flags = TCP_CONG_NON_RESTRICTED, .name = "tcpa",                                  \
+	}
+
+/* One of them is loaded: by what the kernel's cong_control takes, and whether it has links (6.4). */
+SEC("?.struct_ops.link")
+struct tcp_congestion_ops ops = OPS(tcpa_cong_control);
+SEC("?.struct_ops.link")
+struct tcp_congestion_ops ops_before_6_10 = OPS(tcpa_cong_control_before_6_10);
+SEC("?.struct_ops")
+struct tcp_congestion_ops ops_before_6_4 = OPS(tcpa_cong_control_before_6_10);
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,75 @@
+//! Compiles the BPF programs, and the native side of the parity test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    for folder in ["bpf", "tests/parity", CORE] {
+        println!("cargo::rerun-if-changed={folder}");
+    }
+    println!("cargo::rerun-if-env-changed=CLANG");
+    for entry in fs::read_dir("bpf").expect("this crate has a folder bpf") {
+        let source = entry.expect("it can be read").path();
+        if let Some(name) = source.to_str().and_then(|path| path.strip_suffix(".bpf.c")) {
+            let name = name.trim_start_matches("bpf/");
+            compile(&source, &out.join(format!("{name}.bpf.o")));
+        }
+    }
+    parity(&out);
+}
+
+/// What a kernel of 5.1 or later understands (`-mcpu=v3`), with its types (`-g`): BTF is how structs are
+/// found in another kernel than this one.
+fn compile(source: &Path, object: &Path) {
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys names its headers");
+    let status = Command::new(&clang)
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-std=gnu11", "-c"])
+        .args([
+            "-Wall",
+            "-Wextra",
+            "-Wno-unused-parameter",
+            "-Wno-missing-field-initializers",
+            "-Werror",
+        ])
+        .args(["-D__TARGET_ARCH_x86", "-I", "bpf", "-I", CORE])
+        .arg("-isystem")
+        .arg(headers)
+        .arg(source)
+        .arg("-o")
+        .arg(object)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("clang could not compile {} ({status})", source.display()),
+        Err(error) => panic!(
+            "{} cannot be run ({error}); BPF programs need it: apt-get install clang, or name one with CLANG",
+            clang.display()
+        ),
+    }
+}
+
+/// Linked into the integration tests alone, where it watches the core (see tests/parity/native.c).
+fn parity(out: &Path) {
+    let debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
+    let mut build = c_compiler::Build::new();
+    if debug {
+        build.flag("-fsanitize=undefined").flag("-fsanitize-undefined-trap-on-error");
+    }
+    build
+        .file("tests/parity/native.c")
+        .include("bpf")
+        .include(CORE)
+        .std("c11")
+        .warnings(true)
+        .cargo_metadata(false)
+        .compile("weir_accel_parity");
+    for entry in ["init", "on_ack", "on_timeout", "on_idle"] {
+        println!("cargo::rustc-link-arg-tests=-Wl,--wrap=weir_tcpa_{entry}");
+    }
+    println!("cargo::rustc-link-arg-tests={}/libweir_accel_parity.a", out.display());
+}
+
+const CORE: &str = "../cc/core";

@@ -1,0 +1,91 @@
+//! What the running kernel can, found out before anything is changed.
+
+use crate::AccelError;
+use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
+use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
+use std::path::Path;
+
+/// How this kernel calls a congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interface {
+    /// Linux 6.10 and later: `cong_control` learns the acknowledgement and its flags too.
+    Current,
+    /// Linux 6.4 to 6.9.
+    Before6_10,
+    /// Linux 6.0 to 6.3: an algorithm is no link, so that it cannot be replaced in place.
+    Before6_4,
+}
+
+/// Whether programs can be loaded here, and how the kernel calls them.
+pub fn interface() -> Result<Interface, AccelError> {
+    interface_of(Path::new(VMLINUX))
+}
+
+/// Where the kernel's types are described elsewhere than usual.
+pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
+    if !types.exists() {
+        return Err(AccelError::NotSupported {
+            feature: "description of its types (BTF)",
+            doing: DOING,
+            advice: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as those of Debian 12, Ubuntu \
+                     22.04 and later are",
+        });
+    }
+    let too_old = || AccelError::NotSupported {
+        feature: "congestion control in BPF (struct_ops for TCP)",
+        doing: DOING,
+        advice: "it came whole with Linux 6.1; check CONFIG_BPF_JIT too",
+    };
+    let btf = Btf::from_path(types).map_err(|source| AccelError::Refused {
+        what: "the question for its types",
+        log: String::new(),
+        source,
+    })?;
+    let arguments = btf
+        .type_by_name::<Struct<'_>>("tcp_congestion_ops")
+        .and_then(|ops| ops.iter().find(|member| is(member.name, "cong_control")).map(|m| m.ty))
+        .and_then(|control| arguments_of(&btf, control))
+        .ok_or_else(too_old)?;
+    // The wrapper that makes an implementation of it is there only where BPF may implement it.
+    btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
+    let links = btf
+        .type_by_name::<Struct<'_>>("bpf_struct_ops")
+        .is_some_and(|ops| ops.iter().any(|member| is(member.name, "update")));
+    Ok(match (arguments, links) {
+        (4, _) => Interface::Current,
+        (_, true) => Interface::Before6_10,
+        (_, false) => Interface::Before6_4,
+    })
+}
+
+fn arguments_of(btf: &Btf<'_>, pointer: TypeId) -> Option<usize> {
+    let function = btf.type_by_id::<Ptr<'_>>(pointer)?.referenced_type();
+    Some(FuncProto::try_from(function).ok()?.len())
+}
+
+fn is(name: Option<&std::ffi::OsStr>, wanted: &str) -> bool {
+    name.is_some_and(|name| name == wanted)
+}
+
+const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+const DOING: &str = "weir accel";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_types_is_told_so() {
+        let error = interface_of(Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(error.contains("CONFIG_DEBUG_INFO_BTF"), "{error}");
+    }
+
+    #[test]
+    fn this_kernel_has_an_interface() {
+        match interface() {
+            Ok(found) => println!("{found:?}"),
+            Err(error @ AccelError::NotSupported { .. }) => eprintln!("SKIPPED: {error}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
