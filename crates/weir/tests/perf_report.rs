@@ -31,8 +31,91 @@ fn a_test_leaves_a_page_markdown_and_numbers() {
     assert!(read("report.html").contains("Over time"));
 }
 
+/// What the far sender's kernel knew is drawn where the far end is ours, and told to be missing where not.
 #[test]
-fn a_test_that_fails_leaves_no_report() {
+fn a_far_sender_tells_what_its_kernel_knew_over_time() {
+    let Some(world) = World::new() else { return };
+    let server = world.start(&["perf", "server"]);
+    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let measured = |name: &str, words: &[&str]| {
+        let directory = world.home().join(name);
+        let place = directory.to_str().unwrap();
+        let always = ["perf", "client", "127.0.0.1", "-n", "64M", "--report", place];
+        let said = world.weir(&[&always, words].concat());
+        assert!(said.status.success(), "{}", said.stderr);
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        let results: Value = serde_json::from_str(&read("results.json")).unwrap();
+        (results, read("report.md"))
+    };
+    let lines = |results: &Value, name: &str| -> Vec<String> {
+        let series = results["weir"]["series"].as_array().unwrap();
+        let named = series.iter().filter(|one| one["name"] == name);
+        let lines = named.flat_map(|one| one["lines"].as_array().unwrap());
+        lines.map(|line| line["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let (results, markdown) = measured("reverse", &["-R"]);
+    for name in ["throughput", "rtt", "cwnd"] {
+        assert_eq!(lines(&results, name), ["1"], "{name}");
+    }
+    assert_eq!(lines(&results, "limited_by").len(), 4);
+    assert!(results["weir"]["peer"]["series"].is_null(), "told once");
+    assert!(!markdown.contains("not drawn over time"), "{markdown}");
+    let (results, _) = measured("both", &["--bidir"]);
+    assert_eq!(lines(&results, "rtt"), ["1", "3"]);
+    server.signal("INT");
+    assert!(server.end().status.success());
+
+    let server = world.start(&["perf", "server", "-1", "--no-probes"]);
+    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let (results, markdown) = measured("silent", &["-R"]);
+    assert_eq!(lines(&results, "rtt"), Vec::<String>::new());
+    assert!(markdown.contains("not drawn over time: it did not tell"), "{markdown}");
+}
+
+#[test]
+fn a_test_that_breaks_off_leaves_a_report_that_says_so() {
+    let Some(world) = World::new() else { return };
+    let directory = world.home().join("broken");
+    let where_to = directory.to_str().unwrap();
+    for (signalled, reason) in [("client", "interrupted"), ("server", "ended the test")] {
+        let server = world.start(&["perf", "server"]);
+        await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+        let client = world.start(&[
+            "perf",
+            "client",
+            "127.0.0.1",
+            "-b",
+            "5M",
+            "-i",
+            "0.1",
+            "-t",
+            "600",
+            "--report",
+            where_to,
+        ]);
+        await_some("intervals", || client.said_so_far().0.contains("0.3-0.4").then_some(()));
+        if signalled == "client" { &client } else { &server }.signal("INT");
+        let said = client.end();
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+        assert!(said.stderr.contains("report.html") && said.stderr.contains(reason), "{said:?}");
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        let results: Value = serde_json::from_str(&read("results.json")).unwrap();
+        assert!(results["error"].as_str().unwrap().contains(reason), "{}", results["error"]);
+        assert!(results["intervals"].as_array().unwrap().len() >= 4);
+        assert!(results["end"]["sum_sent"]["bytes"].as_u64().unwrap() > 0);
+        assert!(results["end"]["sum_received"].is_null());
+        for text in [read("report.md"), read("report.html")] {
+            assert!(text.contains("the test broke off") && text.contains(reason));
+        }
+        if signalled == "client" {
+            server.signal("INT");
+        }
+        assert!(server.end().status.success());
+    }
+}
+
+#[test]
+fn a_test_that_never_began_leaves_no_report() {
     let Some(world) = World::new() else { return };
     let directory = world.home().join("none");
     let said =

@@ -1,6 +1,7 @@
 use super::report::report_audience;
 use super::values::{self, Affinity, Bind, Bitrate};
 use crate::exit::Ending;
+use crate::output;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{ArgAction, Args};
@@ -256,8 +257,14 @@ impl Client {
             return Ok(());
         };
         let mut report = report_audience(directory);
-        perf::client::run(options, stop, &mut report.beside(audience))?;
-        report.write()
+        let outcome = perf::client::run(options, stop, &mut report.beside(audience));
+        let written = report.write();
+        let Err(failure) = outcome else { return written };
+        if let Err(error) = written {
+            // The test's failure is the one to end with.
+            output::note(format_args!("weir: {error:#}"));
+        }
+        Err(failure.into())
     }
 
     fn options(&self) -> Result<ClientOptions, PerfError> {

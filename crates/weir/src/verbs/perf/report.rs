@@ -1,40 +1,50 @@
 //! `--report DIR`: what is told is also kept, and becomes a page.
 
 use crate::output;
-use perf::event::{Audience, Event};
+use perf::event::{Audience, Ended, Event, Started};
+use perf::options::{Direction, Protocol};
 use report::measurement::Recorder;
 use std::path::{Path, PathBuf};
 
-/// Hears a test beside whoever shows it, and writes the report when it is over:
+/// Hears a test beside whoever shows it, and writes the report when it is over, well or not:
 ///
 /// ```text
 /// let mut report = report_audience(directory);
-/// run_for(&options, &stop, &mut report.beside(&mut text))?;
+/// let outcome = run_for(&options, &stop, &mut report.beside(&mut text));
 /// report.write()?;
 /// ```
 pub(crate) fn report_audience(directory: &Path) -> ReportAudience {
-    ReportAudience { directory: directory.to_owned(), recorder: Recorder::default() }
+    ReportAudience {
+        directory: directory.to_owned(),
+        recorder: Recorder::default(),
+        started: None,
+        ended: None,
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct ReportAudience {
     directory: PathBuf,
     recorder: Recorder,
+    started: Option<Started>,
+    /// Kept back: why a test broke off comes after what it came to.
+    ended: Option<Ended>,
 }
 
 /// Two audiences of one test.
 pub(crate) struct Both<'a> {
     shown: &'a mut dyn Audience,
-    kept: &'a mut dyn Audience,
+    kept: &'a mut ReportAudience,
 }
 
 impl ReportAudience {
     pub(crate) fn beside<'a>(&'a mut self, shown: &'a mut dyn Audience) -> Both<'a> {
-        Both { shown, kept: &mut self.recorder }
+        Both { shown, kept: self }
     }
 
-    /// Writes the files and says where they are. A test that came to no end leaves none.
-    pub(crate) fn write(self) -> anyhow::Result<()> {
+    /// Writes the files and says where they are. A test that never began leaves none.
+    pub(crate) fn write(mut self) -> anyhow::Result<()> {
+        self.hear_end(None);
         let words: Vec<String> = std::env::args().skip(1).collect();
         let command = format!("weir {}", words.join(" "));
         if let Some(files) = self.recorder.write(&self.directory, command)? {
@@ -42,11 +52,147 @@ impl ReportAudience {
         }
         Ok(())
     }
+
+    fn hear_end(&mut self, broken_off: Option<String>) {
+        let Some(mut ended) = self.ended.take() else { return };
+        let unseen = self.started.as_ref().and_then(|started| unseen_sender(started, &ended));
+        ended.warnings.extend(unseen);
+        ended.warnings.splice(0..0, broken_off);
+        self.recorder.event(&Event::Ended(&ended));
+    }
+}
+
+impl Audience for ReportAudience {
+    fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Ended(ended) => {
+                self.ended = Some((*ended).clone());
+                return;
+            }
+            Event::Started(started) => self.started = Some((*started).clone()),
+            Event::Failed(error) => {
+                let reason = format!(
+                    "the test broke off, and the figures are those of the time before: {error}"
+                );
+                self.hear_end(Some(reason));
+            }
+            Event::Listening(_) | Event::Idle(_) | Event::Interval(_) => {}
+        }
+        self.recorder.event(event);
+    }
 }
 
 impl Audience for Both<'_> {
     fn event(&mut self, event: &Event<'_>) {
         self.shown.event(event);
         self.kept.event(event);
+    }
+}
+
+/// Why the charts lack what only the far sender's kernel knows, where they do.
+fn unseen_sender(started: &Started, ended: &Ended) -> Option<String> {
+    let options = &started.options;
+    let receives = options.protocol == Protocol::Tcp && options.direction != Direction::Forward;
+    let series = ended.observed.as_ref().map_or(&[][..], |observed| &observed.series);
+    let is_far = |id: u32| ended.streams.iter().any(|stream| stream.id == id && !stream.sends);
+    let is_seen = series.iter().any(|one| one.stream.is_some_and(is_far));
+    // Nothing at all is drawn where nothing was to be watched.
+    if !receives || is_seen || series.is_empty() {
+        return None;
+    }
+    let why = if !started.peer_is_weir {
+        "a stock iperf3 does not tell; `weir perf server` there would"
+    } else {
+        "it did not tell: it runs with --no-probes, is older, or the test broke off"
+    };
+    Some(format!(
+        "round-trip time, windows and what limited the far sender are not drawn over time: {why}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf::event::{CpuUse, End, Role, StreamTotal};
+    use perf::observe::cpu::CpuOf;
+    use perf::observe::{Observed, Series};
+    use perf::options::TestOptions;
+    use std::time::SystemTime;
+    use units::Span;
+
+    fn started(direction: Direction, peer_is_weir: bool) -> Started {
+        let address = "192.0.2.1:5201".parse().unwrap();
+        Started {
+            role: Role::Client,
+            at: SystemTime::UNIX_EPOCH,
+            cookie: String::new(),
+            peer: String::new(),
+            local: address,
+            remote: address,
+            mss: None,
+            peer_version: None,
+            peer_is_weir,
+            options: TestOptions { direction, ..TestOptions::default() },
+            streams: Vec::new(),
+        }
+    }
+
+    fn ended(sends: bool, series: &[(&'static str, Option<u32>)]) -> Ended {
+        let series = series.iter().map(|(name, stream)| Series {
+            name,
+            stream: *stream,
+            stacked: stream.is_some(),
+            time_s: Vec::new(),
+            lines: Vec::new(),
+        });
+        let stream = StreamTotal {
+            id: 1,
+            sends,
+            sent: End::default(),
+            received: End::default(),
+            retransmits: None,
+            datagrams_sent: None,
+            datagrams: None,
+            path: None,
+        };
+        Ended {
+            duration: Span::ZERO,
+            streams: vec![stream],
+            local_cpu: CpuUse::default(),
+            remote_cpu: None,
+            local_congestion: None,
+            remote_congestion: None,
+            idle_latency: None,
+            loaded_latency: None,
+            server_output: None,
+            peer_extras: None,
+            observed: Some(Observed {
+                cpu: CpuUse::default(),
+                cpu_of: CpuOf::Process,
+                paths: Vec::new(),
+                idle: None,
+                loaded: None,
+                series: series.collect(),
+                warnings: Vec::new(),
+                cost: Span::ZERO,
+            }),
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_not_drawn_of_a_far_sender_is_told_with_the_reason() {
+        let why = |direction, weir, sends, series: &[_]| {
+            unseen_sender(&started(direction, weir), &ended(sends, series))
+        };
+        let throughput = ("throughput", None);
+        let stock = why(Direction::Reverse, false, false, &[throughput]).unwrap();
+        assert!(stock.contains("a stock iperf3 does not tell"), "{stock}");
+        let silent = why(Direction::Reverse, true, false, &[throughput]).unwrap();
+        assert!(silent.contains("--no-probes"), "{silent}");
+        let told = [throughput, ("limited_by", Some(1))];
+        assert_eq!(why(Direction::Reverse, true, false, &told), None);
+        assert_eq!(why(Direction::Forward, false, true, &[throughput]), None);
+        assert_eq!(why(Direction::Reverse, false, false, &[]), None);
     }
 }
