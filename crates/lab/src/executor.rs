@@ -69,6 +69,10 @@ impl Executor {
         let refuse =
             |message: String| Err(LabError::File(lab.source.error(lab.workload.span(), message)));
         let name = lab.name();
+        if let (Self::Namespaces { .. }, Some((key, place))) = (self, lab.only_in_virtual_time()) {
+            let message = format!("`{key}` exists in virtual time alone: weir sim run {name}");
+            return Err(LabError::File(lab.source.error(place, message)));
+        }
         match (self, lab.workload.get_ref().kind) {
             (Self::Namespaces { .. }, WorkloadKind::Flows | WorkloadKind::Validate) => {
                 refuse(format!("this workload exists in virtual time alone: weir sim run {name}"))

@@ -4,6 +4,8 @@ use crate::file::{CellFilter, FormSpec, LabFile};
 use crate::outcome::Outcome;
 use crate::stats::order;
 use report::{Axes, Form};
+use std::collections::{BTreeSet, HashMap};
+use toml::Spanned;
 use units::Span;
 
 /// One system under one combination of axis values.
@@ -41,7 +43,7 @@ impl Plan {
         let omit = spec.omit.as_ref().or(workload.omit.as_ref()).map(|omit| *omit.get_ref());
         let repeats = repeats.unwrap_or(*spec.repeats.get_ref());
         let mut cells = Vec::new();
-        for axes in combinations(lab).into_iter().filter(|axes| wanted(axes, &spec.cells)) {
+        for axes in places(lab, spec) {
             for system in systems {
                 cells.push(PlannedCell { system: system.clone(), axes: axes.clone() });
             }
@@ -63,36 +65,147 @@ impl Plan {
         }
     }
 
-    /// Whether `outcome` is what came of `turn`.
-    pub fn is_turn_of(&self, turn: &Turn, outcome: &Outcome) -> bool {
-        let cell = &self.cells[turn.cell];
-        outcome.block == turn.block && outcome.system == cell.system && outcome.axes == cell.axes
-    }
-
     /// What came of the turns in the order of the turns, whoever was done first.
     pub(crate) fn put_in_order(&self, outcomes: &mut [Outcome]) {
+        let places: HashMap<String, usize> = self
+            .turns
+            .iter()
+            .enumerate()
+            .map(|(place, turn)| {
+                let cell = &self.cells[turn.cell];
+                (name_of(&cell.system, &cell.axes, turn.block), place)
+            })
+            .collect();
         outcomes.sort_by_cached_key(|outcome| {
-            self.turns.iter().position(|turn| self.is_turn_of(turn, outcome))
+            places.get(&name_of(&outcome.system, &outcome.axes, outcome.block)).copied()
         });
+    }
+
+    /// The turns that none of `outcomes` is of.
+    pub(crate) fn left(&self, outcomes: &[Outcome]) -> Vec<&Turn> {
+        let done: BTreeSet<String> =
+            outcomes.iter().map(|done| name_of(&done.system, &done.axes, done.block)).collect();
+        let left = |turn: &&Turn| {
+            let cell = &self.cells[turn.cell];
+            !done.contains(&name_of(&cell.system, &cell.axes, turn.block))
+        };
+        self.turns.iter().filter(left).collect()
+    }
+
+    /// Only what came of turns of this plan.
+    pub(crate) fn keep_own(&self, outcomes: &mut Vec<Outcome>) {
+        let own: BTreeSet<String> = self
+            .turns
+            .iter()
+            .map(|turn| {
+                let cell = &self.cells[turn.cell];
+                name_of(&cell.system, &cell.axes, turn.block)
+            })
+            .collect();
+        outcomes.retain(|one| own.contains(&name_of(&one.system, &one.axes, one.block)));
     }
 }
 
-/// Every combination of the file's axis values, the last axis turning fastest.
-pub(crate) fn combinations(lab: &LabFile) -> Vec<Axes> {
-    let mut all = vec![Axes::new()];
-    for (axis, values) in &lab.axes {
+/// The same text for the same turn.
+fn name_of(system: &str, axes: &Axes, block: u32) -> String {
+    let axes: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
+    format!("{system};{block};{}", axes.join(";"))
+}
+
+/// The combinations of axis values that a form chooses, the last axis turning fastest.
+pub(crate) fn places(lab: &LabFile, form: &FormSpec) -> Vec<Axes> {
+    written_out(lab, chosen(lab, form))
+}
+
+/// Those of all forms.
+pub(crate) fn all_places(lab: &LabFile) -> Vec<Axes> {
+    written_out(lab, lab.form.values().flat_map(|form| chosen(lab, form)).collect())
+}
+
+/// For each value that is in none of `places`, the first of them with that value.
+pub(crate) fn of_other_values(lab: &LabFile, places: &[Axes]) -> Vec<Axes> {
+    let Some(first) = places.first() else { return Vec::new() };
+    let values = lab.axes.iter().flat_map(|(axis, values)| {
+        values.get_ref().iter().map(move |value| (axis, value.get_ref()))
+    });
+    values
+        .filter(|(axis, value)| !places.iter().any(|axes| axes.get(*axis) == Some(*value)))
+        .map(|(axis, value)| {
+            let mut other = first.clone();
+            other.insert(axis.clone(), value.clone());
+            other
+        })
+        .collect()
+}
+
+/// How many combinations `filter` chooses.
+pub(crate) fn count(lab: &LabFile, filter: &CellFilter) -> usize {
+    choices(lab, filter).iter().map(Vec::len).fold(1, usize::saturating_mul)
+}
+
+/// Whether the cell at `axes` is one of those that `filter` chooses.
+pub(crate) fn agrees(lab: &LabFile, filter: &CellFilter, axes: &Axes) -> bool {
+    axes.iter().all(|(axis, value)| match named(filter, axis) {
+        Some(values) => values.iter().any(|one| one.get_ref() == value),
+        None => usual(lab, axis).is_none_or(|usual| usual == value),
+    })
+}
+
+/// What stands for `axis` where nobody names it.
+pub(crate) fn usual<'a>(lab: &'a LabFile, axis: &str) -> Option<&'a str> {
+    lab.usual.get(axis).map(|value| value.get_ref().as_str())
+}
+
+fn named<'a>(filter: &'a CellFilter, axis: &str) -> Option<&'a Vec<Spanned<String>>> {
+    filter.get(axis)
+}
+
+/// By the places of their values, in the order of the axes.
+fn chosen(lab: &LabFile, form: &FormSpec) -> BTreeSet<Vec<usize>> {
+    let all = lab.axes.values().map(|values| (0..values.get_ref().len()).collect());
+    match form.cells.as_slice() {
+        [] => product(&all.collect::<Vec<_>>()),
+        filters => filters.iter().flat_map(|filter| product(&choices(lab, filter))).collect(),
+    }
+}
+
+/// For each axis the places of the values that `filter` leaves.
+fn choices(lab: &LabFile, filter: &CellFilter) -> Vec<Vec<usize>> {
+    lab.axes
+        .iter()
+        .map(|(axis, values)| {
+            let values = values.get_ref().iter().map(|value| value.get_ref().as_str());
+            let wanted = |value: &str| match named(filter, axis) {
+                Some(named) => named.iter().any(|one| one.get_ref() == value),
+                None => usual(lab, axis).is_none_or(|usual| usual == value),
+            };
+            values.enumerate().filter(|(_, value)| wanted(value)).map(|(place, _)| place).collect()
+        })
+        .collect()
+}
+
+fn product(choices: &[Vec<usize>]) -> BTreeSet<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for places in choices {
         all = all
             .into_iter()
-            .flat_map(|axes| {
-                values.get_ref().iter().map(move |value| {
-                    let mut axes = axes.clone();
-                    axes.insert(axis.clone(), value.get_ref().clone());
-                    axes
-                })
+            .flat_map(|before: Vec<usize>| {
+                places.iter().map(move |place| [before.as_slice(), &[*place]].concat())
             })
             .collect();
     }
-    all
+    all.into_iter().collect()
+}
+
+fn written_out(lab: &LabFile, places: BTreeSet<Vec<usize>>) -> Vec<Axes> {
+    let written = |place: Vec<usize>| {
+        let values = place.into_iter().zip(&lab.axes);
+        let value = values.filter_map(|(place, (axis, values))| {
+            Some((axis.clone(), values.get_ref().get(place)?.get_ref().clone()))
+        });
+        value.collect()
+    };
+    places.into_iter().map(written).collect()
 }
 
 /// What sets a turn's random streams: the same for every system at the same place and repeat, so that
@@ -117,13 +230,4 @@ fn form_of(lab: &LabFile, form: Form) -> &FormSpec {
         // `check` refuses a file without a full form.
         None => unreachable!("a checked lab file has a full form"),
     }
-}
-
-fn wanted(axes: &Axes, filters: &[CellFilter]) -> bool {
-    filters.is_empty()
-        || filters.iter().any(|filter| {
-            filter.iter().all(|(axis, values)| {
-                values.iter().any(|value| axes.get(axis.get_ref()) == Some(value.get_ref()))
-            })
-        })
 }

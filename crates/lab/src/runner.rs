@@ -75,12 +75,8 @@ pub fn run(
             (RunDirectory::create_new(name, &text, &description)?, Vec::new())
         }
     };
-    outcomes.retain(|outcome| plan.turns.iter().any(|turn| plan.is_turn_of(turn, outcome)));
-    let left: Vec<&Turn> = plan
-        .turns
-        .iter()
-        .filter(|turn| !outcomes.iter().any(|outcome| plan.is_turn_of(turn, outcome)))
-        .collect();
+    plan.keep_own(&mut outcomes);
+    let left: Vec<&Turn> = plan.left(&outcomes);
     progress.plan(&plan, outcomes.len(), bench.estimate(&plan, &left));
     let programs = directory.programs().to_owned();
     let jobs: Vec<Job<'_>> = left

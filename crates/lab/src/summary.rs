@@ -3,7 +3,7 @@
 use crate::file::{CompareSpec, HeatSpec, LabFile, WorkloadKind};
 use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::overall;
-use crate::plan::{Plan, PlannedCell};
+use crate::plan::{self, Plan, PlannedCell};
 use crate::stats::{self, Direction};
 use indexmap::IndexMap;
 use report::{
@@ -19,7 +19,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.view = lab.view.as_ref().map(|view| View {
         metric: view.metric.get_ref().clone(),
         rows: view.rows.as_ref().map(|rows| rows.get_ref().clone()),
-        heat: lab.heat.iter().flat_map(heats).collect(),
+        heat: lab.heat.iter().flat_map(|spec| heats(lab, spec)).collect(),
     });
     results.reference = lab.reference.iter().map(reference).collect();
     let mut flaws = Vec::new();
@@ -290,7 +290,15 @@ fn compared(
     })
 }
 
-fn heats(spec: &HeatSpec) -> impl Iterator<Item = Heat> {
+fn heats<'a>(lab: &'a LabFile, spec: &'a HeatSpec) -> impl Iterator<Item = Heat> + 'a {
+    let drawn = [spec.x.get_ref(), spec.y.get_ref()];
+    let open = move |axis: &&String| !drawn.contains(axis) && !spec.at.contains_key(axis.as_str());
+    let usual = move || lab.axes.keys().filter(open);
+    let usual = move || {
+        usual()
+            .filter_map(|axis| Some((axis.clone(), plan::usual(lab, axis)?.to_owned())))
+            .collect()
+    };
     let named = |(axis, values): (&Spanned<String>, &Vec<Spanned<String>>)| {
         let values = values.iter().map(|value| value.get_ref().clone()).collect();
         (axis.get_ref().clone(), values)
@@ -300,6 +308,7 @@ fn heats(spec: &HeatSpec) -> impl Iterator<Item = Heat> {
         x: spec.x.get_ref().clone(),
         y: spec.y.get_ref().clone(),
         at: spec.at.iter().map(named).collect(),
+        usual: usual(),
     })
 }
 
@@ -339,11 +348,11 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
 const METHOD_OF_FLOWS: &[(&str, &str)] = &[
     (
         "begins",
-        "one flow after the other by the lab's stagger, each up to a round trip late by chance; what is left out at the start counts from the last one's",
+        "one flow after the other by the lab's stagger, each up to a round trip late by chance; what is left out at the start counts from the last one's. Of flows that have an end all counts from the beginning",
     ),
     (
         "share of ideal",
-        "what all flows together deliver to applications, over the rate without headers times 1 - loss",
+        "what all flows together deliver to applications, over the rate without headers times 1 - loss; less cross traffic, and no more than a policer lets through or applications ask for",
     ),
     (
         "part of fair share",
@@ -354,10 +363,27 @@ const METHOD_OF_FLOWS: &[(&str, &str)] = &[
         "1 - the goodput of the flows beside, over what the same flows get when those under test are of their own kind: after Ware, Mukerjee, Seshan and Sherry 2019, with their own kind as the measure; 0 or less does no more harm than one of their own",
     ),
     (
+        "convergence",
+        "round trips from the start of the flow that begins last until its goodput, averaged over four of them, first comes to within a tenth of its fair share; where it never does, all the time there was",
+    ),
+    (
+        "after a rate step",
+        "round trips until the goodput of all flows, averaged over four of them, is within a tenth of what the new rate allows; the longest of all steps, and where it never is, all the time there was",
+    ),
+    (
+        "queue at start-up",
+        "the most that waits at the bottleneck in the first 20 round trips of a flow that is alone, as the time the link takes to send it",
+    ),
+    (
+        "slowdown",
+        "a flow's completion time over what it would take alone on an empty link without a window: a handshake, the way there, and the time to send it",
+    ),
+    (
         "retransmitted",
-        "payload sent again over payload sent, by the flows under test, from their beginning",
+        "payload sent again over payload sent, by the flows under test, in the measured time",
     ),
     ("round trip", "the path's propagation and the time packets waited at the bottleneck"),
+    ("queue", "of several bottlenecks the one whose queue is longest, by its 95th percentile"),
 ];
 
 /// It tells of the machine, not of what is tested.

@@ -96,6 +96,9 @@ pub struct Heat {
     /// Of these axes only these values.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,
+    /// And these others, whose value is the lab's usual one.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub usual: Axes,
 }
 
 /// A metric's mean for each system, over the cells in which every system has it.

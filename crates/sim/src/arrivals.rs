@@ -34,7 +34,16 @@ pub enum Sizes {
 impl Arrivals {
     /// A flow for each arrival; `pattern` is asked for the flow of number `n`, whose start and, if it
     /// is TCP, size are then set.
-    pub fn flows(&self, mut pattern: impl FnMut(usize) -> FlowSpec) -> Vec<FlowSpec> {
+    pub fn flows(&self, pattern: impl FnMut(usize) -> FlowSpec) -> Vec<FlowSpec> {
+        self.flows_at_most(usize::MAX, pattern).unwrap_or_default()
+    }
+
+    /// The same, or nothing where they are more.
+    pub fn flows_at_most(
+        &self,
+        most: usize,
+        mut pattern: impl FnMut(usize) -> FlowSpec,
+    ) -> Option<Vec<FlowSpec>> {
         let mut times = Stream::new(self.seed, "arrival times");
         let mut sizes = Stream::new(self.seed, "arrival sizes");
         let mut flows = Vec::new();
@@ -46,11 +55,14 @@ impl Arrivals {
                 Times::Every(span) => at + (*span).max(SHORTEST),
                 Times::At(times) => match times.get(flows.len()) {
                     Some(after) => self.from + *after,
-                    None => return flows,
+                    None => return Some(flows),
                 },
             };
             if at >= self.until {
-                return flows;
+                return Some(flows);
+            }
+            if flows.len() == most {
+                return None;
             }
             let mut flow = pattern(flows.len()).starting(at);
             let size = self.sizes.draw(sizes.unit());

@@ -7,10 +7,11 @@ use crate::stats::Direction;
 use crate::stats::ab::State;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::workload::{Stream, Turn};
-use crate::{Cancel, Failure, LabError, links, nearest, plan, summary};
+use crate::{Cancel, Failure, LabError, links, nearest, summary};
 use report::{Axes, Form};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use toml::Spanned;
 use units::Span;
 
 /// Two systems of a lab at one place of its axes.
@@ -169,9 +170,14 @@ fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
             return Err(LabError::Usage(text));
         }
     }
-    plan::combinations(lab)
-        .into_iter()
-        .find(|axes| wanted.iter().all(|(axis, value)| axes.get(axis) == Some(value)))
+    let value = |(axis, values): (&String, &Spanned<Vec<Spanned<String>>>)| {
+        let first = || values.get_ref().first().map(|value| value.get_ref().clone());
+        Some((axis.clone(), wanted.get(axis).cloned().or_else(first)?))
+    };
+    lab.axes
+        .iter()
+        .map(value)
+        .collect::<Option<Axes>>()
         .ok_or_else(|| LabError::Usage("the lab has no cell".to_owned()))
 }
 

@@ -2,10 +2,11 @@
 
 use super::locate::{FileError, nearest};
 use super::placeholders::fill;
-use super::schema::{LabFile, LinkSpec, NumberOrText, SystemKind, SystemSpec, WorkloadKind};
+use super::schema::{CellFilter, LabFile, LinkSpec, SystemKind, SystemSpec, WorkloadKind};
 use super::workload::LOOPBACK;
 use super::{LinkSettings, WorkloadSettings};
 use crate::plan;
+use link::Capacity;
 use std::collections::HashSet;
 use std::ops::Range;
 use toml::Spanned;
@@ -20,6 +21,8 @@ impl LabFile {
         self.check_hosts()?;
         self.check_axes()?;
         self.check_flow_keys()?;
+        self.check_topology()?;
+        self.check_words()?;
         self.check_omit(self.workload.get_ref().omit.as_ref())?;
         for system in &self.system {
             self.check_system(system.get_ref())?;
@@ -27,13 +30,21 @@ impl LabFile {
         self.check_forms()?;
         self.check_mentions()?;
         self.check_settings()?;
-        // Every combination, so that a value that fails does so now and not in the tenth minute.
-        for axes in plan::combinations(self) {
+        self.check_count()?;
+        // Every cell of every form, so that a value that fails does so now and not in the tenth minute.
+        let places = plan::all_places(self);
+        // A value that no form chooses may be chosen tomorrow.
+        for axes in plan::of_other_values(self, &places) {
+            self.links_at(&axes)?;
+        }
+        for axes in places {
             let links = self.links_at(&axes)?;
             if self.workload.get_ref().kind != WorkloadKind::Validate {
                 let ends = self.workload_at(&axes)?;
                 self.check_judged(&links, &ends)?;
-                self.flows_at(&axes)?;
+                let flows = self.flows_at(&axes)?;
+                let topology = self.topology_at(&axes)?;
+                self.check_flows_there(&flows, &topology)?;
             }
         }
         self.check_use_of_axes()
@@ -155,6 +166,13 @@ impl LabFile {
             WorkloadKind::Flows if !emulated => {
                 "flows share an emulated link, and this way is a plain cable"
             }
+            WorkloadKind::Flows
+                if on_the_way
+                    .and_then(|link| link.way_from(&ends.from))
+                    .is_some_and(|config| config.rate == Capacity::Unlimited) =>
+            {
+                "flows share a link with a `rate`: without one they would grow without end"
+            }
             _ => return Ok(()),
         };
         let place = [&workload.via, &workload.to].into_iter().flatten().next();
@@ -195,7 +213,6 @@ impl LabFile {
     }
 
     fn check_axes(&self) -> Result<(), FileError> {
-        let mut cells = 1_usize;
         if let Some(cases) = self.axes.get(CASE).filter(|_| self.is_case_axis(CASE)) {
             let known: Vec<&str> =
                 sim::validate::cases().into_iter().map(|case| case.name).collect();
@@ -211,13 +228,53 @@ impl LabFile {
                 let message = format!("axis `{axis}` has the value `{}` twice", twice.get_ref());
                 return self.refuse(twice.span(), message);
             }
-            cells = cells.saturating_mul(values.get_ref().len());
+        }
+        Ok(())
+    }
+
+    /// More cells than anybody can wait for.
+    fn check_count(&self) -> Result<(), FileError> {
+        if self.form.values().any(|form| form.cells.is_empty()) {
+            let mut cells = 1_usize;
+            for (axis, values) in &self.axes {
+                cells = cells.saturating_mul(values.get_ref().len());
+                if cells > MOST_PLACES {
+                    let message = format!(
+                        "with axis `{axis}` there are {cells} combinations of values; {MOST_PLACES} are the most"
+                    );
+                    return self.refuse(values.span(), message);
+                }
+            }
+        }
+        for (name, form) in &self.form {
+            let cells = form.cells.iter().map(|filter| plan::count(self, filter));
+            let cells = cells.fold(0, usize::saturating_add);
             if cells > MOST_PLACES {
                 let message = format!(
-                    "with axis `{axis}` there are {cells} combinations of values; {MOST_PLACES} are the most"
+                    "the form `{}` chooses {cells} combinations of values; {MOST_PLACES} are the most",
+                    name.get_ref()
                 );
-                return self.refuse(values.span(), message);
+                return self.refuse(name.span(), message);
             }
+        }
+        Ok(())
+    }
+
+    /// Words and usual values belong to axes.
+    fn check_words(&self) -> Result<(), FileError> {
+        let values = || self.axes.values().flat_map(|values| values.get_ref());
+        for word in self.words.keys() {
+            if !values().any(|value| value.get_ref() == word.get_ref()) {
+                let known = values().map(|value| value.get_ref().as_str());
+                let hint = nearest(word.get_ref(), known);
+                let message = format!("no axis has the value `{}`{hint}", word.get_ref());
+                return self.refuse(word.span(), message);
+            }
+        }
+        let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
+        for (axis, value) in &self.usual {
+            self.known("axis", axis, &axes)?;
+            self.known_value(axis.get_ref(), value)?;
         }
         Ok(())
     }
@@ -358,21 +415,24 @@ impl LabFile {
                 return self.refuse(form.duration.span(), "`duration` is at most a day: 86400s");
             }
             self.check_omit(form.omit.as_ref())?;
-            for (axis, values) in form.cells.iter().flatten() {
-                let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
-                self.known("axis", axis, &axes)?;
-                if values.is_empty() {
-                    let message = format!("no value of `{}`: no cell is left", axis.get_ref());
-                    return self.refuse(axis.span(), message);
-                }
-                for value in values {
-                    self.known_value(axis.get_ref(), value)?;
-                }
-            }
+            form.cells.iter().try_for_each(|filter| self.check_filter(filter))?;
         }
         if !self.form.contains_key("full") {
             let message = "no `[form.full]`: it says how long and how often a cell is measured";
             return self.refuse(self.name.span(), message);
+        }
+        Ok(())
+    }
+
+    fn check_filter(&self, filter: &CellFilter) -> Result<(), FileError> {
+        let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
+        for (axis, values) in filter {
+            self.known("axis", axis, &axes)?;
+            if values.is_empty() {
+                let message = format!("no value of `{}`: no cell is left", axis.get_ref());
+                return self.refuse(axis.span(), message);
+            }
+            values.iter().try_for_each(|value| self.known_value(axis.get_ref(), value))?;
         }
         Ok(())
     }
@@ -408,6 +468,12 @@ impl LabFile {
         }
         if let Some(view) = &self.view {
             self.known("metric", &view.metric, METRICS)?;
+            let named = view.system.iter().chain(&view.against);
+            named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
+            if let (None, Some(against)) = (&view.system, view.against.first()) {
+                let message = "`against` whom? Add `system`, the one that is held against these";
+                return self.refuse(against.span(), message);
+            }
         }
         if let Some(rows) = self.view.as_ref().and_then(|view| view.rows.as_ref()) {
             self.known("axis", rows, &axes)?;
@@ -419,10 +485,11 @@ impl LabFile {
             if heat.x.get_ref() == heat.y.get_ref() {
                 return self.refuse(heat.y.span(), "`x` and `y` are the same axis");
             }
-            for (axis, values) in &heat.at {
-                self.known("axis", axis, &axes)?;
-                values.iter().try_for_each(|value| self.known_value(axis.get_ref(), value))?;
-            }
+            self.check_filter(&heat.at)?;
+        }
+        for trace in &self.trace {
+            self.check_filter(&trace.at)?;
+            trace.systems.iter().try_for_each(|system| self.known("system", system, &systems))?;
         }
         for reference in &self.reference {
             for system in &reference.beside {
@@ -466,14 +533,25 @@ impl LabFile {
             link.get_ref().emulated().any(|(_, setting)| setting.get_ref().contains(text))
         });
         let workload = self.workload.get_ref();
-        let in_counts = [&workload.streams, &workload.flows].into_iter().flatten().any(|count| {
-            match count.get_ref() {
-                NumberOrText::Number(_) => false,
-                NumberOrText::Text(count) => count.contains(text),
-            }
-        });
+        let counts = [&workload.streams, &workload.flows].into_iter().flatten();
+        let in_counts = counts.into_iter().any(|count| count.get_ref().contains(text));
         let texts = [&workload.from, &workload.to, &workload.via];
-        let of_flows = [&workload.beside, &workload.stagger, &workload.size];
+        let of_flows = [
+            &workload.beside,
+            &workload.stagger,
+            &workload.size,
+            &workload.arrivals,
+            &workload.demand,
+            &workload.cross,
+        ];
+        let in_words = self.words.values().any(|word| word.get_ref().contains(text));
+        let in_topology = self.topology.as_ref().is_some_and(|topology| {
+            let topology = topology.get_ref();
+            let counts = [&topology.hops, &topology.ports].into_iter().flatten();
+            let texts = [&topology.shape, &topology.rtts, &topology.access].into_iter().flatten();
+            counts.into_iter().any(|count| count.get_ref().contains(text))
+                || texts.into_iter().any(|setting| setting.get_ref().contains(text))
+        });
         let in_workload = in_counts
             || texts
                 .into_iter()
@@ -482,6 +560,8 @@ impl LabFile {
                 .any(|setting| setting.get_ref().contains(text));
         in_links
             || in_workload
+            || in_words
+            || in_topology
             || self.systems().any(|system| {
                 [&system.client, &system.server, &system.connect]
                     .into_iter()
@@ -490,11 +570,21 @@ impl LabFile {
             })
     }
 
+    /// The first key of the file that only virtual time has a meaning for.
+    pub(crate) fn only_in_virtual_time(&self) -> Option<(String, Range<usize>)> {
+        let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
+        let of_links = self.link.iter().flat_map(|link| link.get_ref().emulated());
+        let of_links = of_links.map(|(key, setting)| (key, setting.span()));
+        of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()))
+    }
+
     fn refuse(&self, place: Range<usize>, message: impl Into<String>) -> Result<(), FileError> {
         Err(self.source.error(place, message))
     }
 }
 
+/// What no emulator does.
+const VIRTUAL_KEYS: [&str; 3] = ["steps", "policer", "aggregate"];
 /// As many places as a person may ask for without knowing: each is seconds, for every system.
 const MOST_PLACES: usize = 10_000;
 /// iperf3 takes no longer ones, and perf agrees (MAX_TIME and MAX_OMIT_TIME of its iperf.h).
@@ -534,10 +624,26 @@ pub(crate) const METRICS: &[&str] = &[
     "emulator_busy_percent",
     "share_of_ideal",
     "queue_bdp.p95",
+    "queue_ms.p50",
+    "queue_ms.p95",
+    "queue_ms.p99",
+    "startup_queue_ms",
+    "convergence_rtts",
+    "step_rtts",
     "fair_share",
     "harm",
     "fct_ms.p50",
     "fct_ms.p99",
+    "fct_small_ms.p50",
+    "fct_small_ms.p99",
+    "fct_medium_ms.p50",
+    "fct_medium_ms.p99",
+    "fct_large_ms.p50",
+    "fct_large_ms.p99",
+    "slowdown.p50",
+    "slowdown.p99",
+    "port_use",
+    "drops",
     "expected",
     "measured",
     "within",

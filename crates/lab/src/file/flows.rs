@@ -1,23 +1,27 @@
 //! The flows that share a link in one cell.
 
+use super::demand::{self, Arrivals, Cross, Demand};
 use super::locate::{FileError, nearest};
-use super::placeholders::fill;
 use super::schema::{LabFile, NumberOrText, WorkloadKind};
 use cc::Algorithm;
 use report::Axes;
+use sim::Sizes;
 use toml::Spanned;
-use units::{Bytes, Span};
+use units::Span;
 
 /// Who is on the link, and with what.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FlowsSettings {
-    /// Flows of the system under test.
+    /// Flows of the system under test; with `arrivals` chance says how many.
     pub own: u32,
     pub beside: Option<Beside>,
     /// From one flow's start to the next one's; those beside begin first.
     pub stagger: Span,
     /// What each flow of the system under test carries; without end if nothing is said.
-    pub size: Option<Bytes>,
+    pub size: Option<Sizes>,
+    pub arrivals: Option<Arrivals>,
+    pub demand: Demand,
+    pub cross: Option<Cross>,
 }
 
 /// Flows that are there as well.
@@ -36,34 +40,48 @@ impl LabFile {
             WorkloadKind::Flows => self.count_at(axes, spec.flows.as_ref(), "flows", MOST_FLOWS)?,
             _ => self.count_at(axes, spec.streams.as_ref(), "streams", MOST_FLOWS)?,
         };
-        let filled = |written: &Spanned<String>| {
-            let known: Vec<&str> = axes.keys().map(String::as_str).collect();
-            fill(written.get_ref(), &known, |name| axes.get(name).cloned())
-                .map_err(|message| self.source.error(written.span(), message))
-        };
-        let wrong =
-            |written: &Spanned<String>, message: String| self.source.error(written.span(), message);
-        let beside = match &spec.beside {
-            Some(written) => {
-                beside(&filled(written)?).map_err(|message| wrong(written, message))?
-            }
-            None => None,
-        };
-        let stagger = match &spec.stagger {
-            Some(written) => {
-                filled(written)?.parse().map_err(|error| wrong(written, format!("{error}")))?
-            }
-            None => Span::ZERO,
-        };
+        let beside = self.read_at(axes, &spec.beside, beside)?.flatten();
+        let span = |text: &str| text.parse::<Span>().map_err(|error| format!("{error}"));
+        let stagger = self.read_at(axes, &spec.stagger, span)?.unwrap_or_default();
         if stagger > LONGEST_STAGGER {
             let place = spec.stagger.as_ref().map_or(self.workload.span(), Spanned::span);
             return Err(self.source.error(place, "`stagger` is at most 60s"));
         }
-        let size = match &spec.size {
-            Some(written) => Some(self.flow_size(written, &filled(written)?)?),
-            None => None,
+        let size = self.read_at(axes, &spec.size, demand::sizes)?.flatten();
+        let arrivals = self.read_at(axes, &spec.arrivals, Arrivals::parse)?.flatten();
+        let demand = self.read_at(axes, &spec.demand, Demand::parse)?.unwrap_or(Demand::Bulk);
+        let cross = self.read_at(axes, &spec.cross, Cross::parse)?.flatten();
+        let settings = FlowsSettings { own, beside, stagger, size, arrivals, demand, cross };
+        self.check_flows(&settings)?;
+        Ok(settings)
+    }
+
+    /// What does not go together, whichever axes brought it about.
+    fn check_flows(&self, flows: &FlowsSettings) -> Result<(), FileError> {
+        let spec = self.workload.get_ref();
+        let refuse = |written: &Option<Spanned<String>>, message: &str| {
+            let place = written.as_ref().map_or(self.workload.span(), Spanned::span);
+            Err(self.source.error(place, message))
         };
-        Ok(FlowsSettings { own, beside, stagger, size })
+        if flows.arrivals.is_some() && flows.size.is_none() {
+            return refuse(
+                &spec.arrivals,
+                "flows that come one after the other also go: give them a `size`, as in `100KB` or `web-search`",
+            );
+        }
+        if let (Some(_), Some(count)) = (flows.arrivals, &spec.flows)
+            && flows.own != 1
+        {
+            let message = "`arrivals` says how many flows there are: leave `flows` out, or at 1";
+            return Err(self.source.error(count.span(), message));
+        }
+        if flows.demand != Demand::Bulk && flows.size.is_some() {
+            return refuse(
+                &spec.demand,
+                "`size` and `demand` both say what a flow has to send: keep one",
+            );
+        }
+        Ok(())
     }
 
     /// Keys that only one kind of workload has a meaning for.
@@ -76,6 +94,9 @@ impl LabFile {
             ("beside", text(&spec.beside)),
             ("stagger", text(&spec.stagger)),
             ("size", text(&spec.size)),
+            ("arrivals", text(&spec.arrivals)),
+            ("demand", text(&spec.demand)),
+            ("cross", text(&spec.cross)),
         ];
         if spec.kind == WorkloadKind::Flows {
             let Some(streams) = place(&spec.streams) else { return Ok(()) };
@@ -91,13 +112,15 @@ impl LabFile {
         Ok(())
     }
 
-    fn flow_size(&self, written: &Spanned<String>, text: &str) -> Result<Bytes, FileError> {
-        let size: Bytes =
-            text.parse().map_err(|error| self.source.error(written.span(), format!("{error}")))?;
-        match size {
-            Bytes::ZERO => Err(self.source.error(written.span(), "a flow carries something")),
-            size => Ok(size),
-        }
+    fn read_at<T>(
+        &self,
+        axes: &Axes,
+        written: &Option<Spanned<String>>,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, FileError> {
+        let Some(written) = written else { return Ok(None) };
+        let text = self.filled(axes, written)?;
+        read(&text).map(Some).map_err(|message| self.source.error(written.span(), message))
     }
 }
 

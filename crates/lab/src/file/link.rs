@@ -1,10 +1,12 @@
 //! A link of the file, with the values of one cell put in.
 
+use super::conditions;
 use super::locate::FileError;
-use super::placeholders::fill;
+use super::part::Part;
 use super::schema::{DirectionSpec, LabFile, LinkSpec};
 use link::{Capacity, LinkConfig, Trace};
 use report::Axes;
+use sim::Policer;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -38,6 +40,10 @@ pub struct Directions {
 #[derive(Debug, Clone)]
 pub struct DirectionSettings {
     pub config: LinkConfig,
+    /// The rate later on, counted from the beginning of what is measured.
+    pub steps: Vec<(Span, Rate)>,
+    pub policer: Option<Policer>,
+    pub aggregate: Option<Span>,
 }
 
 impl LabFile {
@@ -90,10 +96,15 @@ impl LinkSettings {
 
     /// The emulated way from `a` to its neighbour.
     pub(crate) fn way_from(&self, a: &str) -> Option<&LinkConfig> {
+        self.direction_from(a).map(|direction| &direction.config)
+    }
+
+    /// The same with all that virtual time can do besides.
+    pub(crate) fn direction_from(&self, a: &str) -> Option<&DirectionSettings> {
         match &self.medium {
             Medium::Cable => None,
-            Medium::Emulated(ways) if self.ends[0] == a => Some(&ways.forward.config),
-            Medium::Emulated(ways) => Some(&ways.backward.config),
+            Medium::Emulated(ways) if self.ends[0] == a => Some(&ways.forward),
+            Medium::Emulated(ways) => Some(&ways.backward),
         }
     }
 }
@@ -117,6 +128,9 @@ impl LinkSpec {
             ("corrupt", &self.corrupt),
             ("queue", &self.queue),
             ("overhead", &self.overhead),
+            ("steps", &self.steps),
+            ("policer", &self.policer),
+            ("aggregate", &self.aggregate),
         ];
         let own =
             own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.as_ref()?)));
@@ -140,6 +154,9 @@ impl DirectionSpec {
             ("corrupt", &self.corrupt),
             ("queue", &self.queue),
             ("overhead", &self.overhead),
+            ("steps", &self.steps),
+            ("policer", &self.policer),
+            ("aggregate", &self.aggregate),
         ];
         all.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?)))
     }
@@ -192,7 +209,69 @@ impl Cell<'_> {
         }
         let place = rate.or(trace).map_or(both.between.span(), Spanned::span);
         config.validate().map_err(|e| self.lab.source.error(place, e.to_string()))?;
-        Ok(DirectionSettings { config })
+        let steps = match one.steps.as_ref().or(both.steps.as_ref()) {
+            Some(written) => {
+                let read = conditions::steps(&self.filled(written)?);
+                let read = read.map_err(|message| self.error(written, message))?;
+                let rate = self.fixed(&config.rate, written, !read.is_empty())?;
+                read.into_iter().map(|(at, part)| (at, part.of(rate))).collect()
+            }
+            None => Vec::new(),
+        };
+        let policer = match one.policer.as_ref().or(both.policer.as_ref()) {
+            Some(written) => self.policer(written, &config.rate, round_trip)?,
+            None => None,
+        };
+        let aggregate = match one.aggregate.as_ref().or(both.aggregate.as_ref()) {
+            Some(written) => conditions::aggregate(&self.filled(written)?)
+                .map_err(|message| self.error(written, message))?,
+            None => None,
+        };
+        Ok(DirectionSettings { config, steps, policer, aggregate })
+    }
+
+    fn policer(
+        &self,
+        written: &Spanned<String>,
+        rate: &Capacity,
+        round_trip: Span,
+    ) -> Result<Option<Policer>, FileError> {
+        let wrong = |message: String| self.error(written, message);
+        let Some(text) = conditions::policer(&self.filled(written)?).map_err(wrong)? else {
+            return Ok(None);
+        };
+        let rate = text.part.of(match text.part {
+            Part::Rate(_) => Rate::default(),
+            Part::Share(_) => self.fixed(rate, written, true)?,
+        });
+        let burst = match text.burst {
+            Some(size) => {
+                let size = sized(&size, Some(rate.bytes_in(round_trip))).map_err(wrong)?;
+                size.parse().map_err(|error| wrong(format!("{error}")))?
+            }
+            None => conditions::usual_burst(rate, round_trip),
+        };
+        // Less than a full frame never passes.
+        if burst < Bytes::new(FULL_FRAME) {
+            return Err(wrong(format!(
+                "a policer's burst is at least a frame: {FULL_FRAME} bytes"
+            )));
+        }
+        Ok(Some(Policer { rate, burst }))
+    }
+
+    /// The one rate that others are parts of.
+    fn fixed(
+        &self,
+        capacity: &Capacity,
+        written: &Spanned<String>,
+        needed: bool,
+    ) -> Result<Rate, FileError> {
+        match capacity {
+            Capacity::Fixed(rate) => Ok(*rate),
+            _ if !needed => Ok(Rate::default()),
+            _ => Err(self.error(written, "this needs a link with a fixed `rate`")),
+        }
     }
 
     fn capacity(
@@ -251,9 +330,7 @@ impl Cell<'_> {
     }
 
     fn filled(&self, value: &Spanned<String>) -> Result<String, FileError> {
-        let known: Vec<&str> = self.axes.keys().map(String::as_str).collect();
-        fill(value.get_ref(), &known, |name| self.axes.get(name).cloned())
-            .map_err(|message| self.error(value, message))
+        self.lab.filled(self.axes, value)
     }
 
     fn error(&self, value: &Spanned<String>, message: impl Display) -> FileError {
@@ -293,6 +370,8 @@ fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
     let bytes = Bytes::new((product.count() as f64 * factor).round() as u64);
     Ok(format!("{}{bytes}", &stem[..start]))
 }
+
+const FULL_FRAME: u64 = 1514;
 
 #[cfg(test)]
 mod tests {

@@ -5,21 +5,28 @@
 //! near, the right spelling.
 
 mod check;
+mod conditions;
+mod demand;
 mod flows;
 mod link;
 mod locate;
+mod part;
 mod placeholders;
 mod schema;
+mod topology;
 mod workload;
 
 pub(crate) use check::{CASE, COMMAND_WORDS, METRICS};
+pub use demand::{Arrivals, Cross, Demand};
 pub use flows::{Beside, FlowsSettings};
-pub use link::{Directions, LinkSettings, Medium};
+pub use link::{DirectionSettings, Directions, LinkSettings, Medium};
 pub use locate::FileError;
 pub(crate) use locate::nearest;
+pub use part::Part;
 pub(crate) use placeholders::fill;
 pub use schema::{
     CellFilter, CompareSpec, FormSpec, HeatSpec, LabFile, Pinning, ReferenceSpec, SystemKind,
-    SystemSpec, Traffic, WorkloadKind,
+    SystemSpec, TraceSpec, Traffic, WorkloadKind,
 };
+pub use topology::{Rtts, Shape, TopologySettings, TopologySpec};
 pub use workload::WorkloadSettings;

@@ -1,6 +1,9 @@
 //! `{name}` in a value of the file stands for something known only later: an axis, an address.
 
-use super::locate::nearest;
+use super::locate::{FileError, nearest};
+use super::schema::LabFile;
+use report::Axes;
+use toml::Spanned;
 
 /// `text` with every `{name}` replaced; the message says which name is unknown.
 pub(crate) fn fill(
@@ -28,6 +31,40 @@ pub(crate) fn fill(
     }
     filled.push_str(rest);
     Ok(filled)
+}
+
+impl LabFile {
+    /// What stands at `written` in the cell at `axes`.
+    pub(super) fn filled(
+        &self,
+        axes: &Axes,
+        written: &Spanned<String>,
+    ) -> Result<String, FileError> {
+        self.filled_text(axes, written.get_ref())
+            .map_err(|message| self.source.error(written.span(), message))
+    }
+
+    pub(super) fn filled_text(&self, axes: &Axes, text: &str) -> Result<String, String> {
+        let known: Vec<&str> = axes.keys().map(String::as_str).collect();
+        let plain = |name: &str| axes.get(name).cloned();
+        // A word's own text may name axes, but no other words: it would not end.
+        let meant = |name: &str| {
+            let value = plain(name)?;
+            let word = self.words.get(value.as_str()).map(Spanned::get_ref);
+            Some(match word {
+                Some(word) => fill(word, &known, plain),
+                None => Ok(value),
+            })
+        };
+        let wrong = std::cell::OnceCell::new();
+        let filled = fill(text, &known, |name| {
+            meant(name)?.map_err(|message| wrong.set(message)).ok().or_else(|| Some(String::new()))
+        })?;
+        match wrong.into_inner() {
+            Some(message) => Err(message),
+            None => Ok(filled),
+        }
+    }
 }
 
 #[cfg(test)]

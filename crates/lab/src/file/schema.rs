@@ -1,5 +1,6 @@
 use super::check::CASE;
 use super::locate::{FileError, Source};
+use super::topology::TopologySpec;
 use indexmap::IndexMap;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
@@ -25,8 +26,16 @@ pub struct LabFile {
     /// Swept together: every combination of values is one cell for every system.
     #[serde(default)]
     pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>>,
+    /// What a value of an axis stands for where it is put in.
+    #[serde(default)]
+    pub words: IndexMap<Spanned<String>, Spanned<String>>,
+    /// Axis to value: what holds where a choice of cells does not name the axis.
+    #[serde(default)]
+    pub usual: IndexMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
     pub link: Vec<Spanned<LinkSpec>>,
+    /// The network around the link.
+    pub topology: Option<Spanned<TopologySpec>>,
     pub workload: Spanned<WorkloadSpec>,
     pub system: Vec<Spanned<SystemSpec>>,
     /// Kernel settings of every host, read back after they are set.
@@ -41,6 +50,8 @@ pub struct LabFile {
     pub view: Option<ViewSpec>,
     #[serde(default)]
     pub heat: Vec<HeatSpec>,
+    #[serde(default)]
+    pub trace: Vec<TraceSpec>,
     #[serde(default)]
     pub reference: Vec<ReferenceSpec>,
     #[serde(default)]
@@ -79,6 +90,12 @@ pub struct LinkSpec {
     /// May use `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
     pub queue: Option<Spanned<String>>,
     pub overhead: Option<Spanned<String>>,
+    /// The rate later on: `50% at 10s`.
+    pub steps: Option<Spanned<String>>,
+    /// What drops what comes faster: `50%,burst=64KiB`.
+    pub policer: Option<Spanned<String>>,
+    /// What is delivered comes together, every so often: `4ms`.
+    pub aggregate: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -94,6 +111,9 @@ pub struct DirectionSpec {
     pub corrupt: Option<Spanned<String>>,
     pub queue: Option<Spanned<String>>,
     pub overhead: Option<Spanned<String>>,
+    pub steps: Option<Spanned<String>>,
+    pub policer: Option<Spanned<String>>,
+    pub aggregate: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -127,6 +147,12 @@ pub struct WorkloadSpec {
     pub stagger: Option<Spanned<String>>,
     /// What each flow has to carry; without end if nothing is said.
     pub size: Option<Spanned<String>>,
+    /// How flows of the system under test come: `60%`, `20/s`, `every 50ms`.
+    pub arrivals: Option<Spanned<String>>,
+    /// What limits their applications: `50%`, `5mbit,on=1s,off=1s`, `64KB every 100ms`.
+    pub demand: Option<Spanned<String>>,
+    /// UDP on the same link: `30%`, `5mbit,poisson`.
+    pub cross: Option<Spanned<String>>,
     #[serde(default)]
     pub pin: Pinning,
     /// Left out of every figure: start-up is not what is asked.
@@ -233,6 +259,20 @@ pub struct CompareSpec {
 pub struct ViewSpec {
     pub metric: Spanned<String>,
     pub rows: Option<Spanned<String>>,
+    /// The system that the report speaks of, and those it is held against, by their means.
+    pub system: Option<Spanned<String>>,
+    #[serde(default)]
+    pub against: Vec<Spanned<String>>,
+}
+
+/// Cells whose curves are kept: windows, rates, round trips and the queue along the time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSpec {
+    pub at: CellFilter,
+    /// All if none is named.
+    #[serde(default)]
+    pub systems: Vec<Spanned<String>>,
 }
 
 /// Heat maps: a metric over two axes, one map for each system.
@@ -338,6 +378,15 @@ impl SystemSpec {
 impl<'de> Deserialize<'de> for NumberOrText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NumberOrTextVisitor)
+    }
+}
+
+impl NumberOrText {
+    pub(super) fn contains(&self, part: &str) -> bool {
+        match self {
+            Self::Number(_) => false,
+            Self::Text(text) => text.contains(part),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! The workload of the file, with the values of one cell put in.
 
 use super::locate::{FileError, nearest};
-use super::placeholders::fill;
 use super::schema::{LabFile, NumberOrText, WorkloadKind};
 use report::Axes;
 use toml::Spanned;
@@ -19,11 +18,7 @@ impl LabFile {
     /// The workload of the cell at `axes`.
     pub fn workload_at(&self, axes: &Axes) -> Result<WorkloadSettings, FileError> {
         let spec = self.workload.get_ref();
-        let filled = |text: &Spanned<String>| {
-            let known: Vec<&str> = axes.keys().map(String::as_str).collect();
-            fill(text.get_ref(), &known, |name| axes.get(name).cloned())
-                .map_err(|message| self.source.error(text.span(), message))
-        };
+        let filled = |text: &Spanned<String>| self.filled(axes, text);
         let Some(written) = &spec.from else {
             let message = "`from` is missing here: which host does the data come from?";
             return Err(self.source.error(self.workload.span(), message));
@@ -121,8 +116,7 @@ impl LabFile {
         let count = match written.get_ref() {
             NumberOrText::Number(count) => *count,
             NumberOrText::Text(text) => {
-                let known: Vec<&str> = axes.keys().map(String::as_str).collect();
-                let filled = fill(text, &known, |name| axes.get(name).cloned()).map_err(wrong)?;
+                let filled = self.filled_text(axes, text).map_err(wrong)?;
                 filled.parse().map_err(|_| wrong(format!("`{filled}` is no number of {key}")))?
             }
         };

@@ -1,39 +1,60 @@
-//! Flows over one link: the world of a cell, and what came of it.
+//! Flows in a network: the world of a cell, and what came of it.
 
 use super::metrics;
+use super::network::{Network, Way};
+use super::scene::Scene;
 use super::shared::Shared;
 use crate::Failure;
 use crate::executor::Job;
-use crate::file::{Beside, FlowsSettings};
+use crate::file::{Beside, Demand};
 use crate::outcome::Measurement;
-use crate::plan::Plan;
 use cc::Algorithm;
-use link::{LinkConfig, Stream};
 use sim::{
-    Demand, End, FlowOutcome, FlowSpec, LinkId, Outcome, TcpConfig, Topology, World, WorldConfig,
+    End, FlowOutcome, FlowSpec, LinkOutcome, Node, Outcome, Spacing, Traffic, World, WorldConfig,
 };
+use std::ops::Range;
 use std::sync::Arc;
 use units::{Bytes, Share, Span, Time};
-
-/// The place of one cell, whoever is tested there.
-#[derive(Debug)]
-pub(super) struct Scene {
-    pub(super) there: LinkConfig,
-    back: LinkConfig,
-    hosts: Arc<TcpConfig>,
-    pub(super) flows: FlowsSettings,
-    omit: Span,
-    duration: Span,
-    seed: u64,
-    /// Curves are kept.
-    traced: bool,
-}
 
 /// A world that came to its end.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
-    pub(super) bottleneck: LinkId,
+    pub(super) network: Network,
+    /// Which flows of the world are under test; those before them are beside.
+    pub(super) tested: Range<usize>,
+    /// Of each flow: when it began, and what it had to carry.
+    pub(super) begun: Vec<Time>,
+    pub(super) sizes: Vec<Option<Bytes>>,
+    /// Of each flow under test.
+    own_ways: Vec<usize>,
+    /// Between two points of its curves.
+    pub(super) spacing: Span,
+}
+
+impl Ended {
+    pub(super) fn own(&self) -> &[FlowOutcome] {
+        &self.outcome.flows[self.tested.clone()]
+    }
+
+    pub(super) fn beside(&self) -> &[FlowOutcome] {
+        &self.outcome.flows[..self.tested.start]
+    }
+
+    /// Of any TCP flow.
+    pub(super) fn way_of(&self, flow: usize) -> Way {
+        match flow.checked_sub(self.tested.start) {
+            Some(own) => self.network.own(self.own_ways[own]),
+            None => self.network.beside(flow),
+        }
+    }
+
+    /// The bottleneck with the longest queue.
+    pub(super) fn worst_queue(&self) -> Option<&LinkOutcome> {
+        let most = Share::from_percent(95.0).unwrap_or_default();
+        let links = self.network.bottlenecks.iter().filter_map(|id| self.outcome.link(*id));
+        links.max_by_key(|link| link.occupancy.quantile(most))
+    }
 }
 
 pub(super) fn measure(
@@ -48,7 +69,7 @@ pub(super) fn measure(
     match outcome.end {
         End::Finished | End::TimeUp => {}
         End::Unfinished { flows } => {
-            let total = scene.until().since(Time::ZERO);
+            let total = scene.patience().since(Time::ZERO);
             let text = format!("{flows} flows were not done after {total}: give them more time");
             return Err(Failure::Workload(text));
         }
@@ -60,13 +81,12 @@ pub(super) fn measure(
             return Err(Failure::Workload("more events than allowed".to_owned()));
         }
     }
-    let (beside, own) = outcome.flows.split_at(scene.others() as usize);
-    let mut result = metrics::of(&scene, &ended, own, beside);
+    let mut result = metrics::of(&scene, &ended);
     if let Some(Beside { algorithm, .. }) = scene.flows.beside {
-        result.record("harm", "", scene.harm(job, algorithm, own_kind, beside, shared)?);
+        result.record("harm", "", scene.harm(job, algorithm, own_kind, ended.beside(), shared)?);
     }
     if scene.traced {
-        result.series = metrics::curves(job, &ended, scene.others() as usize);
+        result.series = super::curves::of(job, &ended);
     }
     result.congestion_control = Some(own_kind.name().to_owned());
     result.fingerprint = Some(format!("{:016x}", outcome.hash()));
@@ -74,67 +94,6 @@ pub(super) fn measure(
 }
 
 impl Scene {
-    fn of(job: &Job<'_>, seed: u64) -> Result<Self, Failure> {
-        let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
-        let axes = &job.cell.axes;
-        let ends = job.lab.workload_at(axes).map_err(wrong)?;
-        let links = job.lab.links_at(axes).map_err(wrong)?;
-        let missing = || Failure::Workload("no emulated link carries the workload".to_owned());
-        let link =
-            links.iter().find(|link| link.joins(&ends.from, &ends.to)).ok_or_else(missing)?;
-        let (there, back) =
-            link.way_from(&ends.from).zip(link.way_from(&ends.to)).ok_or_else(missing)?;
-        // 20 bytes each for IP and TCP and 12 for time stamps (RFC 7323).
-        let mss = Bytes::new(u64::from(link.mtu.saturating_sub(52)));
-        let Plan { omit, duration, .. } = *job.plan;
-        Ok(Self {
-            there: there.clone(),
-            back: back.clone(),
-            hosts: Arc::new(TcpConfig { mss, ..TcpConfig::default() }),
-            flows: job.lab.flows_at(axes).map_err(wrong)?,
-            omit,
-            duration,
-            seed,
-            traced: job.plan.turns.len() <= MOST_TURNS_WITH_CURVES,
-        })
-    }
-
-    /// The flows that are not under test; they are the world's first.
-    pub(super) fn others(&self) -> u32 {
-        self.flows.beside.map_or(0, |beside| beside.count)
-    }
-
-    pub(super) fn round_trip(&self) -> Span {
-        self.there.delay + self.back.delay
-    }
-
-    /// The part of a frame that an application sees.
-    pub(super) fn payload_share(&self) -> f64 {
-        let (mss, headers) = (self.hosts.mss, self.hosts.headers);
-        let frame = Bytes::new(mss.count() + headers.count());
-        mss.count() as f64 / self.there.overhead.on_the_medium(frame).count() as f64
-    }
-
-    /// When each flow begins: one after the other, each a part of a round trip late, as chance has it:
-    /// flows that begin at the very same time move in step as they never do elsewhere.
-    fn starts(&self) -> Vec<Time> {
-        let mut late = Stream::new(self.seed, "starts");
-        (0..u64::from(self.others() + self.flows.own))
-            .map(|number| {
-                let late = self.round_trip().nanos() as f64 * late.unit();
-                Time::ZERO + self.flows.stagger * number + Span::from_nanos(late as u64)
-            })
-            .collect()
-    }
-
-    fn measured_from(&self) -> Time {
-        self.starts().into_iter().max().unwrap_or(Time::ZERO) + self.omit
-    }
-
-    fn until(&self) -> Time {
-        self.measured_from() + self.duration
-    }
-
     /// What the flows beside lose to those under test, measured by what they lose to their own kind.
     fn harm(
         &self,
@@ -149,7 +108,7 @@ impl Scene {
         let among_its_own = shared.number(name, || {
             let quiet = Self { traced: false, ..Self::of(job, self.seed).ok()? };
             let ended = quiet.play(other, job).ok()?;
-            Some(mean_goodput(&ended.outcome.flows[..quiet.others() as usize]))
+            Some(mean_goodput(ended.beside()))
         });
         if job.cancel.is_cancelled() {
             return Err(Failure::Interrupted);
@@ -159,46 +118,125 @@ impl Scene {
     }
 
     fn play(&self, algorithm: Algorithm, job: &Job<'_>) -> Result<Ended, Failure> {
-        let mut network = Topology::new();
-        let (from, to) = (network.node(), network.node());
-        let bottleneck = network.link("there", from, to, &self.there);
-        network.link("back", to, from, &self.back);
-        let other = self.flows.beside.and_then(|beside| beside.algorithm).unwrap_or(algorithm);
-        let demand = self.flows.size.map_or(Demand::Bulk, Demand::Size);
-        let flows = self
-            .starts()
-            .into_iter()
-            .enumerate()
-            .map(|(number, start)| {
-                let hosts = Arc::clone(&self.hosts);
-                let flow = match number < self.others() as usize {
-                    true => FlowSpec::tcp(from, to, other, Demand::Bulk, hosts),
-                    false => FlowSpec::tcp(from, to, algorithm, demand, hosts),
-                };
-                FlowSpec { traced: self.traced, ..flow.starting(start) }
-            })
-            .collect();
+        let network = Network::of(self);
+        let (mut flows, own_ways) = self.flows_of(algorithm, &network)?;
+        let tested = self.beside_count()..self.beside_count() + own_ways.len();
+        let endless = self.is_endless();
+        // To see how they come to share the link; of many nobody could.
+        let followed = self.traced || endless && flows.len() <= MOST_FOLLOWED;
+        for flow in &mut flows {
+            let tcp = matches!(flow.traffic, Traffic::Tcp { .. });
+            flow.traced = followed && tcp && tested.end <= MOST_FOLLOWED;
+        }
+        let begun = flows.iter().map(|flow| flow.start).collect();
+        let sizes = flows.iter().map(size_of).collect();
+        let first = flows.get(tested.start).map_or(Time::ZERO, |flow| flow.start);
+        let opening = network.own(0).round_trip * ROUND_TRIPS_OF_AN_OPENING;
+        let lasts = self.until().since(Time::ZERO);
+        let spacing = (self.round_trip() / 2).max(lasts / POINTS).max(Span::from_micros(10));
         let config = WorldConfig {
             seed: self.seed,
-            until: self.until(),
+            until: self.patience(),
             measure_from: self.measured_from(),
-            sample_limit: POINTS_OF_A_CURVE,
-            traced: if self.traced { vec![bottleneck] } else { Vec::new() },
+            opening_until: (first + opening).min(self.until()),
+            sample_every: spacing,
+            // A flow that is not done keeps its world from ending: then there are some more.
+            sample_limit: 3 * POINTS as usize,
+            traced: if self.traced { network.bottlenecks.clone() } else { Vec::new() },
             ..WorldConfig::default()
         };
-        let mut world = World::new(&network, flows, config)
+        let mut world = World::new(&network.topology, flows, config)
             .map_err(|error| Failure::Workload(error.to_string()))?;
         let mut at = Time::ZERO;
-        while at < self.until() {
+        while at < self.patience() {
             if job.cancel.is_cancelled() {
                 return Err(Failure::Interrupted);
             }
             at += LOOK_EVERY;
-            if world.run_until(at.min(self.until())).is_some() {
+            let over = world.run_until(at.min(self.patience())).is_some();
+            if over || at >= self.until() && world.unfinished() == 0 {
                 break;
             }
         }
-        Ok(Ended { outcome: world.run(), bottleneck })
+        // Where nothing waits for an end, the time is up exactly when it was to be.
+        let waits = self.patience() > self.until();
+        let outcome = if waits { world.end_here() } else { world.run() };
+        Ok(Ended { outcome, network, tested, begun, sizes, own_ways, spacing })
+    }
+
+    /// Those beside, those under test, cross traffic; and the ways of those under test.
+    fn flows_of(
+        &self,
+        algorithm: Algorithm,
+        network: &Network,
+    ) -> Result<(Vec<FlowSpec>, Vec<usize>), Failure> {
+        let others = self.beside_count();
+        let other = self.flows.beside.and_then(|beside| beside.algorithm).unwrap_or(algorithm);
+        let demand = self.demand();
+        let own = |number: usize| {
+            let way = network.own(number);
+            FlowSpec::tcp(way.from, way.to, algorithm, demand, Arc::clone(&self.hosts))
+        };
+        let starts = self.starts();
+        let mut own_ways: Vec<usize> = (0..starts.len() - others).collect();
+        let mut flows: Vec<FlowSpec> = starts
+            .into_iter()
+            .enumerate()
+            .map(|(number, start)| {
+                let flow = match number.checked_sub(others) {
+                    Some(number) => own(number),
+                    None => {
+                        let way = network.beside(number);
+                        let hosts = Arc::clone(&self.hosts);
+                        FlowSpec::tcp(way.from, way.to, other, sim::Demand::Bulk, hosts)
+                    }
+                };
+                flow.starting(start)
+            })
+            .collect();
+        if let Some(arrivals) = self.arrivals() {
+            // Spread over the ways by chance, so that none is favoured.
+            let mut ways = link::Stream::new(self.seed, "ways");
+            let coming = arrivals.flows_at_most(MOST_ARRIVALS, |_| {
+                let way = (ways.unit() * network.ways() as f64) as usize;
+                own_ways.push(way);
+                own(way)
+            });
+            let Some(coming) = coming else {
+                let text = format!(
+                    "more than {MOST_ARRIVALS} flows would come: let fewer of them come, larger \
+                     ones, or for a shorter time"
+                );
+                return Err(Failure::Workload(text));
+            };
+            flows.extend(coming);
+        }
+        if own_ways.is_empty() {
+            let text = "no flow came in all the time: let more of them come, or for longer";
+            return Err(Failure::Workload(text.to_owned()));
+        }
+        if let Some(cross) = self.flows.cross {
+            let rate = cross.rate.of(self.rate().unwrap_or_default());
+            let spacing = if cross.poisson { Spacing::Poisson } else { Spacing::Even };
+            let size = Bytes::new(self.hosts.mss.count() + self.hosts.headers.count());
+            let sent =
+                |(from, to): &(Node, Node)| FlowSpec::datagrams(*from, *to, rate, size, spacing);
+            flows.extend(network.cross.iter().map(sent));
+        }
+        Ok((flows, own_ways))
+    }
+
+    /// What each flow under test has to send; the sizes of arrivals are set as they come.
+    fn demand(&self) -> sim::Demand {
+        match (&self.flows.size, self.flows.demand) {
+            (Some(sizes), _) => sim::Demand::Size(sizes.mean()),
+            (None, Demand::Bulk) => sim::Demand::Bulk,
+            (None, Demand::Pieces { size, every }) => sim::Demand::Pieces { size, every },
+            (None, Demand::OnOff { rate, on, off, random }) => {
+                let rate = rate.of(self.rate().unwrap_or_default());
+                sim::Demand::OnOff { rate, on, off, random }
+            }
+        }
     }
 }
 
@@ -208,12 +246,18 @@ pub(super) fn mean_goodput(flows: &[FlowOutcome]) -> f64 {
     sum / flows.len().max(1) as f64
 }
 
-pub(super) fn part(percent: f64) -> Share {
-    Share::from_percent(percent).unwrap_or_default()
+fn size_of(flow: &FlowSpec) -> Option<Bytes> {
+    match flow.traffic {
+        Traffic::Tcp { demand: sim::Demand::Size(size), .. } => Some(size),
+        _ => None,
+    }
 }
 
 /// What is simulated between two looks at whether to go on.
 const LOOK_EVERY: Span = Span::from_millis(50);
-/// A report with more of them nobody reads, and the journal would be large.
-const MOST_TURNS_WITH_CURVES: usize = 60;
-const POINTS_OF_A_CURVE: usize = 400;
+/// Points along a cell's time; with their windows a flow's way to its share is seen.
+const POINTS: u64 = 6000;
+const MOST_FOLLOWED: usize = 64;
+const MOST_ARRIVALS: usize = 200_000;
+/// In slow start 16,000 segments are reached after eleven.
+const ROUND_TRIPS_OF_AN_OPENING: u64 = 20;

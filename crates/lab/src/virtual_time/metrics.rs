@@ -1,129 +1,179 @@
 //! The figures of a world.
 
-use super::flows::{Ended, Scene, mean_goodput, part};
-use crate::executor::Job;
+use super::flows::{Ended, mean_goodput};
+use super::scene::Scene;
+use super::{completion, convergence};
+use crate::file::{Demand, Shape};
 use crate::outcome::Measurement;
-use report::{Line, Series, Shape};
-use sim::{FlowOutcome, Trace};
-use units::Bytes;
+use sim::FlowOutcome;
+use units::{Bytes, Rate, Share, Span, Time};
 
-pub(super) fn of(
-    scene: &Scene,
-    ended: &Ended,
-    own: &[FlowOutcome],
-    beside: &[FlowOutcome],
-) -> Measurement {
+pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     let mut result = Measurement::default();
+    let (own, beside) = (ended.own(), ended.beside());
     let mbit = |flows: &[FlowOutcome]| mean_goodput(flows) * flows.len() as f64;
-    result.record("goodput_mbit_s", "Mbit/s", Some(mbit(own)));
-    // What could arrive at an application: the rate without headers and without what the medium loses.
-    let ideal = scene.there.rate.mean_rate().map(|rate| {
-        rate.mbit_per_second() * scene.payload_share() * (1.0 - scene.there.loss.mean().fraction())
-    });
-    let ideal = ideal.filter(|ideal| *ideal > 0.0);
-    let endless = scene.flows.size.is_none();
-    if endless {
-        let share = ideal.map(|ideal| (mbit(own) + mbit(beside)) / ideal);
-        result.record("share_of_ideal", "", share);
+    if scene.is_endless() {
+        result.record("goodput_mbit_s", "Mbit/s", Some(mbit(own)));
+        sharing(scene, ended, &mut result);
+    } else {
+        result.record("goodput_mbit_s", "Mbit/s", carried(scene, ended));
+        completion::record(scene, ended, &mut result);
     }
-    let sum = |of: fn(&FlowOutcome) -> Bytes| own.iter().map(|f| of(f).count()).sum::<u64>() as f64;
-    let (sent, again) = (sum(|flow| flow.sent), sum(|flow| flow.retransmitted));
+    let sum = |of: fn(&sim::FlowCount) -> Bytes| {
+        let counts = ended.tested.clone().map(|flow| of(&ended.outcome.measured(flow)).count());
+        counts.sum::<u64>() as f64
+    };
+    let (sent, again) = (sum(|count| count.sent), sum(|count| count.retransmitted));
     result.record("retransmit_percent", "%", (sent > 0.0).then(|| again / sent * 100.0));
     queue(scene, ended, &mut result);
-    if own.len() > 1 && endless {
+    if scene.topology.shape == Shape::Incast {
+        port(scene, ended, &mut result);
+    }
+    if own.len() > 1 && scene.is_endless() {
         let rates: Vec<f64> = own.iter().map(|flow| flow.goodput.mbit_per_second()).collect();
         result.record("jain", "", Some(sim::jain(&rates)));
     }
-    if !beside.is_empty() && endless {
-        let fair = ideal.map(|ideal| ideal / (own.len() + beside.len()) as f64);
-        result.record("fair_share", "", fair.map(|fair| mean_goodput(own) / fair));
+    if beside.is_empty() && own.len() == 1 && scene.is_endless() {
+        let peak = ended.outcome.opening_peak(ended.network.bottlenecks[0]);
+        let waits = peak.zip(scene.rate()).map(|(peak, rate)| rate.time_for(peak).millis_f64());
+        result.record("startup_queue_ms", "ms", waits);
     }
-    let times: Vec<f64> =
-        own.iter().filter_map(|flow| Some(flow.completion?.millis_f64())).collect();
-    result.record_quantiles("fct_ms", "ms", &times, &["p50", "p99"]);
     result
+}
+
+/// How flows without an end share what there is, and how soon.
+fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
+    let Some(ideal) = scene.ideal() else { return };
+    let (own, beside) = (ended.own(), ended.beside());
+    let total = |flows: &[FlowOutcome]| mean_goodput(flows) * flows.len() as f64;
+    // What chance asks for in so short a time nobody knows.
+    if matches!(scene.flows.demand, Demand::OnOff { random: true, .. }) {
+        return;
+    }
+    let flows = (own.len() + beside.len()) as f64;
+    let used = match scene.topology.shape {
+        Shape::Dumbbell | Shape::Incast => {
+            let asked = asked(scene).filter(|_| beside.is_empty());
+            (total(own) + total(beside)) / asked.map_or(ideal, |asked| asked.min(ideal))
+        }
+        // Those under test use every bottleneck.
+        Shape::ParkingLot { hops } => {
+            (total(own) * f64::from(hops) + total(beside)) / (ideal * f64::from(hops))
+        }
+        Shape::FatTree { .. } => {
+            let hosts = (ended.network.ways() as f64).min(flows);
+            (total(own) + total(beside)) / (ideal * hosts)
+        }
+    };
+    result.record("share_of_ideal", "", Some(used));
+    if scene.flows.demand != Demand::Bulk {
+        return;
+    }
+    let fair = match scene.topology.shape {
+        Shape::Dumbbell | Shape::Incast => ideal / flows,
+        Shape::ParkingLot { hops } => {
+            ideal / (own.len() as f64 + beside.len() as f64 / f64::from(hops))
+        }
+        // Which flows meet where is chance.
+        Shape::FatTree { .. } => return,
+    };
+    if !beside.is_empty() {
+        result.record("fair_share", "", Some(mean_goodput(own) / fair));
+    }
+    result.record("convergence_rtts", "RTT", convergence::from_the_start(scene, ended, fair));
+    result.record("step_rtts", "RTT", convergence::after_steps(scene, ended));
+}
+
+/// What all applications under test want to send, in Mbit/s; none where they want all.
+fn asked(scene: &Scene) -> Option<f64> {
+    let each = match scene.flows.demand {
+        Demand::Bulk => return None,
+        Demand::Pieces { size, every } => size.count() as f64 * 8.0 / every.secs_f64() / 1e6,
+        Demand::OnOff { rate, on, off, .. } => {
+            let rate = rate.of(scene.rate().unwrap_or_default()).mbit_per_second();
+            rate * on.secs_f64() / (on + off).secs_f64()
+        }
+    };
+    Some(each * f64::from(scene.flows.own))
+}
+
+/// Of flows that have an end: what they carried, over the time from the first one's start to the last
+/// one's end; where they come by chance, over the measured time.
+fn carried(scene: &Scene, ended: &Ended) -> Option<f64> {
+    let received = |flow: usize| ended.outcome.measured(flow).received.count() as f64;
+    let bits = ended.tested.clone().map(received).sum::<f64>() * 8.0;
+    let seconds = match scene.flows.arrivals {
+        Some(_) => scene.duration.secs_f64(),
+        None => makespan(ended)?.secs_f64(),
+    };
+    (seconds > 0.0).then(|| bits / seconds / 1e6)
+}
+
+fn makespan(ended: &Ended) -> Option<Span> {
+    let begun = &ended.begun[ended.tested.clone()];
+    let done = ended.own().iter().zip(begun).filter_map(|(flow, at)| Some(*at + flow.completion?));
+    let first = begun.iter().min()?;
+    done.max().map(|last| last.since(*first))
 }
 
 /// The bottleneck's queue and what it adds to the round trip.
 fn queue(scene: &Scene, ended: &Ended, result: &mut Measurement) {
-    let Some(link) = ended.outcome.link(ended.bottleneck) else { return };
+    let Some(link) = ended.worst_queue() else { return };
     let kilobytes = |bytes: Bytes| bytes.count() as f64 / 1000.0;
-    let quantile = |percent| link.occupancy.quantile(part(percent));
-    for (name, percent) in [("p50", 50.0), ("p95", 95.0), ("p99", 99.0)] {
-        let value = kilobytes(quantile(percent));
+    let occupied = |percent| link.occupancy.quantile(part(percent));
+    let waited = |percent| link.sojourns.quantile(part(percent));
+    for (name, percent) in QUANTILES {
+        result.record(&format!("queue_ms.{name}"), "ms", Some(waited(percent).millis_f64()));
+    }
+    for (name, percent) in QUANTILES {
+        let value = kilobytes(occupied(percent));
         result.record(&format!("queue_kbyte.{name}"), "kB", Some(value));
     }
     result.record("queue_kbyte.max", "kB", Some(kilobytes(link.occupancy.max())));
-    let product = scene.there.rate.mean_rate().map(|rate| rate.bytes_in(scene.round_trip()));
+    let product = scene.rate().map(|rate| rate.bytes_in(scene.round_trip()));
     let product = product.map(|bytes| bytes.count() as f64).filter(|bytes| *bytes > 0.0);
-    let share = product.map(|product| quantile(95.0).count() as f64 / product);
+    let share = product.map(|product| occupied(95.0).count() as f64 / product);
     result.record("queue_bdp.p95", "BDP", share);
+    let flows = ended.tested.len().min(ended.network.ways());
+    let way = (0..flows).map(|number| ended.network.own(number).round_trip.micros_f64());
+    let way = way.sum::<f64>() / flows.max(1) as f64;
     for (name, percent) in [("p50", 50.0), ("p99", 99.0)] {
-        let micros = (scene.round_trip() + link.sojourns.quantile(part(percent))).micros_f64();
+        let micros = way + waited(percent).micros_f64();
         result.record(&format!("rtt_us.{name}"), "µs", Some(micros));
     }
 }
 
-/// Windows, round-trip times and the queue along the time; of few flows only, or nothing can be seen.
-pub(super) fn curves(job: &Job<'_>, ended: &Ended, others: usize) -> Vec<Series> {
-    let series = |name: &str, time_s: Vec<f64>, lines: Vec<Line>| Series {
-        name: name.to_owned(),
-        system: job.cell.system.clone(),
-        axes: job.cell.axes.clone(),
-        repeat: 0,
-        block: 0,
-        valid: true,
-        shape: Shape::Lines,
-        time_s,
-        lines,
+/// What the switch's port did for those who send to one.
+fn port(scene: &Scene, ended: &Ended, result: &mut Measurement) {
+    let Some(link) = ended.outcome.link(ended.network.bottlenecks[0]) else { return };
+    result.record("drops", "packets", Some(link.dropped_measured as f64));
+    let rate = scene.rate().unwrap_or_default().mbit_per_second();
+    let carried = match scene.is_endless() {
+        true => Some(link.throughput.mbit_per_second()),
+        false => makespan(ended).map(|span| mbit(link.delivered.bytes, span)),
     };
-    let line = |name: String, unit: &str, values: Vec<Option<f64>>| Line {
-        name,
-        unit: unit.to_owned(),
-        values,
-    };
-    let mut curves = Vec::new();
-    let queue = ended.outcome.link(ended.bottleneck).and_then(|link| link.trace.as_ref());
-    if let Some(queue) = queue {
-        let points = queue.points();
-        let values = points.iter().map(|p| Some(p.queued.count() as f64 / 1000.0)).collect();
-        let times = points.iter().map(|p| seconds(p.at)).collect();
-        curves.push(series("queue", times, vec![line("waiting".to_owned(), "kB", values)]));
-    }
-    let flows = &ended.outcome.flows;
-    let traces: Vec<(String, &Trace<sim::FlowPoint>)> = flows
-        .iter()
-        .enumerate()
-        .filter_map(|(number, flow)| {
-            let name = match number < others {
-                true => format!("beside {}", number + 1),
-                false => format!("flow {}", number - others + 1),
-            };
-            Some((name, flow.trace.as_ref()?))
-        })
-        .take(MOST_LINES)
-        .collect();
-    let Some((_, first)) = traces.first() else { return curves };
-    let times: Vec<f64> = first.points().iter().map(|p| seconds(p.at)).collect();
-    let along = |value: fn(&sim::FlowPoint) -> Option<f64>, unit: &str| -> Vec<Line> {
-        traces
-            .iter()
-            .map(|(name, trace)| {
-                let mut values: Vec<Option<f64>> = trace.points().iter().map(value).collect();
-                values.resize(times.len(), None);
-                line(name.clone(), unit, values)
-            })
-            .collect()
-    };
-    let window = along(|p| Some(p.window.count() as f64 / 1000.0), "kB");
-    curves.push(series("window", times.clone(), window));
-    let rtt = along(|p| Some(p.rtt?.millis_f64()), "ms");
-    curves.push(series("rtt", times.clone(), rtt));
-    curves
+    let used = carried.filter(|_| rate > 0.0).map(|carried| carried / rate);
+    result.record("port_use", "", used);
 }
 
-fn seconds(at: units::Time) -> f64 {
+fn mbit(bytes: Bytes, span: Span) -> f64 {
+    bytes.count() as f64 * 8.0 / span.secs_f64().max(f64::MIN_POSITIVE) / 1e6
+}
+
+pub(super) fn part(percent: f64) -> Share {
+    Share::from_percent(percent).unwrap_or_default()
+}
+
+/// When `size` would have come whole had the flow been alone: the handshake, the way there, and the time
+/// the link takes for it.
+pub(super) fn alone(scene: &Scene, rate: Rate, round_trip: Span, size: Bytes) -> Span {
+    let frames = Bytes::new((size.count() as f64 / scene.payload_share()).round() as u64);
+    round_trip + round_trip / 2 + rate.time_for(frames)
+}
+
+/// Since the world began.
+pub(super) fn seconds(at: Time) -> f64 {
     at.nanos() as f64 / 1e9
 }
 
-const MOST_LINES: usize = 6;
+const QUANTILES: [(&str, f64); 3] = [("p50", 50.0), ("p95", 95.0), ("p99", 99.0)];

@@ -1,7 +1,12 @@
 //! Turns in virtual time: worlds of the simulator, made from the same lab files.
 
+mod completion;
+mod convergence;
+mod curves;
 mod flows;
 mod metrics;
+mod network;
+mod scene;
 mod shared;
 mod validate;
 
@@ -71,7 +76,7 @@ impl Bench for Simulator<'_> {
         let side_by_side = self.threads.max(1) as f64;
         if self.lab.workload.get_ref().kind == WorkloadKind::Validate {
             let all = (plan.duration * left.len() as u64).secs_f64();
-            return Duration::from_secs_f64(all / side_by_side);
+            return Duration::from_secs_f64(all / side_by_side).max(SHORTEST_ESTIMATE);
         }
         let packets: f64 = left
             .iter()
@@ -84,7 +89,8 @@ impl Bench for Simulator<'_> {
                 rate.map_or(0.0, |rate| rate.mbit_per_second() * 1e6 * lasts / BITS_OF_A_PACKET)
             })
             .sum();
-        Duration::from_secs_f64(packets * SECONDS_A_PACKET / side_by_side)
+        let estimate = packets * SECONDS_A_PACKET / side_by_side;
+        Duration::from_secs_f64(estimate).max(SHORTEST_ESTIMATE)
     }
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
@@ -118,7 +124,7 @@ fn algorithm(system: &SystemSpec) -> Result<Algorithm, String> {
 
 /// Where nothing limits the rate a flow would grow without end.
 fn refuse_unlimited(lab: &LabFile) -> Result<(), LabError> {
-    for axes in crate::plan::combinations(lab) {
+    for axes in crate::plan::all_places(lab) {
         let ends = lab.workload_at(&axes)?;
         let links = lab.links_at(&axes)?;
         let way = links.iter().find(|link| link.joins(&ends.from, &ends.to));
@@ -140,3 +146,4 @@ fn refuse_unlimited(lab: &LabFile) -> Result<(), LabError> {
 /// For the estimate alone.
 const BITS_OF_A_PACKET: f64 = 12_112.0;
 const SECONDS_A_PACKET: f64 = 1.2e-6;
+const SHORTEST_ESTIMATE: Duration = Duration::from_secs(1);

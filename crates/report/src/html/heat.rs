@@ -63,6 +63,7 @@ fn map(results: &Results, heat: &Heat, number: usize) -> Option<(String, HeatMap
                 cell.axes.get(axis).is_some_and(|value| values.contains(value))
             })
         })
+        .filter(|cell| heat.usual.iter().all(|(axis, value)| cell.axes.get(axis) == Some(value)))
         .filter_map(|cell| {
             let value = cell.metrics.get(&heat.metric)?.median;
             Some((cell, value)).filter(|_| value.is_finite() && cell.failed.is_none())

@@ -1,0 +1,103 @@
+//! What virtual time can do to a link beyond the emulator: rates that change, a policer, deliveries
+//! in lumps.
+
+use super::part::Part;
+use units::{Bytes, Rate, Span};
+
+/// `none`, or `50% at 10s, 100mbit at 20s`: the rate from then on.
+pub(super) fn steps(text: &str) -> Result<Vec<(Span, Part)>, String> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let mut steps: Vec<(Span, Part)> = Vec::new();
+    for step in text.split(',').map(str::trim) {
+        let Some((part, at)) = step.split_once(" at ") else {
+            return Err(format!("`{step}` is no step: write `10mbit at 5s` or `50% at 5s`"));
+        };
+        let at: Span = at.trim().parse().map_err(|error| format!("{error}"))?;
+        if at == Span::ZERO {
+            return Err(format!("`{step}`: what it is from the beginning on is the `rate`"));
+        }
+        if steps.last().is_some_and(|(before, _)| *before >= at) {
+            return Err(format!("`{step}` is not after the step before it"));
+        }
+        steps.push((at, part.parse()?));
+    }
+    Ok(steps)
+}
+
+/// A policer as it is written: its rate, and its burst if that is named.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PolicerText {
+    pub(super) part: Part,
+    pub(super) burst: Option<String>,
+}
+
+/// `none`, or `50%,burst=64KiB`.
+pub(super) fn policer(text: &str) -> Result<Option<PolicerText>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let (part, rest) = text.split_once(',').unwrap_or((text, ""));
+    let part = part.parse().map_err(|error: String| {
+        format!("{error}; a policer is written `50%,burst=64KiB`, or `none`")
+    })?;
+    let burst = match rest.trim() {
+        "" => None,
+        rest => match rest.split_once('=') {
+            Some(("burst", size)) => Some(size.trim().to_owned()),
+            _ => {
+                return Err(format!("`{rest}` is no setting of a policer: it takes `burst=64KiB`"));
+            }
+        },
+    };
+    Ok(Some(PolicerText { part, burst }))
+}
+
+/// What a policer lets through at once where the file does not say: a round trip's worth of its rate,
+/// and no less than ten full frames.
+pub(super) fn usual_burst(rate: Rate, round_trip: Span) -> Bytes {
+    rate.bytes_in(round_trip).max(Bytes::new(10 * 1514))
+}
+
+/// `none`, or a time of at most a second.
+pub(super) fn aggregate(text: &str) -> Result<Option<Span>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let every: Span = text.parse().map_err(|error| format!("{error}"))?;
+    if every == Span::ZERO || every > Span::from_secs(1) {
+        return Err("`aggregate` is above 0 and at most 1s".to_owned());
+    }
+    Ok(Some(every))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Share;
+
+    #[test]
+    fn steps_are_read_in_the_order_of_their_times() {
+        assert_eq!(steps("none"), Ok(vec![]));
+        let half = Part::Share(Share::new(0.5).unwrap());
+        let ten = Part::Rate(Rate::from_mbit(10));
+        let expected = vec![(Span::from_secs(5), half), (Span::from_secs(7), ten)];
+        assert_eq!(steps("50% at 5s, 10mbit at 7s"), Ok(expected));
+        assert!(steps("50%").unwrap_err().contains("write `10mbit at 5s`"));
+        assert!(steps("50% at 0s").unwrap_err().contains("the `rate`"));
+        assert!(steps("50% at 5s, 10% at 5s").unwrap_err().contains("not after"));
+        assert!(steps("5 at 5s").unwrap_err().contains("no unit"));
+    }
+
+    #[test]
+    fn policers_and_lumps_are_read() {
+        assert_eq!(policer("none"), Ok(None));
+        let read = policer("50%,burst=1bdp").unwrap().unwrap();
+        assert_eq!(read.burst.as_deref(), Some("1bdp"));
+        assert!(policer("50%,brst=1KB").unwrap_err().contains("it takes `burst=64KiB`"));
+        assert!(policer("often").unwrap_err().contains("a policer is written"));
+        assert_eq!(aggregate("4ms"), Ok(Some(Span::from_millis(4))));
+        assert!(aggregate("2s").unwrap_err().contains("at most 1s"));
+    }
+}

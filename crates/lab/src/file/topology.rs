@@ -1,0 +1,219 @@
+//! The network around the link of a `flows` workload.
+
+use super::flows::FlowsSettings;
+use super::locate::{FileError, nearest};
+use super::schema::{LabFile, NumberOrText, WorkloadKind};
+use link::Capacity;
+use report::Axes;
+use serde::Deserialize;
+use toml::Spanned;
+use units::{Rate, Span};
+
+/// `[topology]`. The lab's link is its bottleneck, or each of them.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopologySpec {
+    pub shape: Option<Spanned<String>>,
+    /// Round trips of the flows in turn: `20ms,200ms`, or as multiples of the link's: `1:10`.
+    pub rtts: Option<Spanned<String>>,
+    /// Bottlenecks in a row.
+    pub hops: Option<Spanned<NumberOrText>>,
+    /// Of a switch in the tree.
+    pub ports: Option<Spanned<NumberOrText>>,
+    /// What hosts send at.
+    pub access: Option<Spanned<String>>,
+}
+
+/// The network of one cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TopologySettings {
+    pub shape: Shape,
+    pub rtts: Rtts,
+    /// `None` where the file does not say.
+    pub access: Option<Capacity>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    /// Hosts on both sides of one bottleneck.
+    #[default]
+    Dumbbell,
+    /// Bottlenecks in a row: the flows under test cross all, those beside one each.
+    ParkingLot { hops: u32 },
+    /// A sender for each flow, one receiver: the link is the switch's port to it.
+    Incast,
+    /// Every link of the tree is the link.
+    FatTree { ports: u32 },
+}
+
+/// The round trips of flows, in turn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Rtts {
+    Times(Vec<Span>),
+    /// Of the link's own.
+    Multiples(Vec<f64>),
+}
+
+impl Rtts {
+    /// Each as a time, on a link with this round trip; none is shorter than that.
+    pub fn on(&self, link: Span) -> Vec<Span> {
+        let times = match self {
+            Self::Times(times) => times.clone(),
+            Self::Multiples(factors) => {
+                let times = |factor: &f64| Span::from_nanos((link.nanos() as f64 * factor) as u64);
+                factors.iter().map(times).collect()
+            }
+        };
+        times.into_iter().map(|time| time.max(link)).collect()
+    }
+}
+
+impl LabFile {
+    /// The network of the cell at `axes`.
+    pub fn topology_at(&self, axes: &Axes) -> Result<TopologySettings, FileError> {
+        let Some(spec) = &self.topology else {
+            let (shape, rtts) = (Shape::Dumbbell, Rtts::Multiples(vec![1.0]));
+            return Ok(TopologySettings { shape, rtts, access: None });
+        };
+        let spec = spec.get_ref();
+        let word = match &spec.shape {
+            Some(written) => self.filled(axes, written)?,
+            None => SHAPES[0].to_owned(),
+        };
+        let count = |written: &Option<Spanned<NumberOrText>>, key, usual, most| match written {
+            Some(written) => self.count_at(axes, Some(written), key, most),
+            None => Ok(usual),
+        };
+        let place = spec.shape.as_ref().map_or(0..0, Spanned::span);
+        let shape = match word.as_str() {
+            "dumbbell" => Shape::Dumbbell,
+            "parking-lot" => Shape::ParkingLot { hops: count(&spec.hops, "hops", 3, 64)? },
+            "incast" => Shape::Incast,
+            "fat-tree" => {
+                let ports = count(&spec.ports, "ports", 4, 32)?;
+                if ports % 2 == 1 || ports < 4 {
+                    let place = spec.ports.as_ref().map_or(place, Spanned::span);
+                    let message = "a fat tree's switches have an even number of ports, 4 or more";
+                    return Err(self.source.error(place, message));
+                }
+                Shape::FatTree { ports }
+            }
+            other => {
+                let known = SHAPES.join(", ");
+                let hint = nearest(other, SHAPES);
+                let message = format!("no shape `{other}`{hint}; there are {known}");
+                return Err(self.source.error(place, message));
+            }
+        };
+        self.check_shape_keys(shape)?;
+        let rtts = match &spec.rtts {
+            Some(written) => {
+                let text = self.filled(axes, written)?;
+                rtts(&text).map_err(|message| self.source.error(written.span(), message))?
+            }
+            None => Rtts::Multiples(vec![1.0]),
+        };
+        let access = match &spec.access {
+            Some(written) => {
+                let text = self.filled(axes, written)?;
+                let wrong = |message: String| self.source.error(written.span(), message);
+                let rate: Rate = text.parse().map_err(|error| wrong(format!("{error}")))?;
+                if rate.bits_per_second() == 0 {
+                    return Err(wrong("hosts send at a rate above 0".to_owned()));
+                }
+                Some(Capacity::Fixed(rate))
+            }
+            None => None,
+        };
+        Ok(TopologySettings { shape, rtts, access })
+    }
+
+    /// Keys of one shape beside another one, unless an axis chooses it.
+    fn check_shape_keys(&self, shape: Shape) -> Result<(), FileError> {
+        let Some(spec) = self.topology.as_ref().map(Spanned::get_ref) else { return Ok(()) };
+        if spec.shape.as_ref().is_some_and(|shape| shape.get_ref().contains('{')) {
+            return Ok(());
+        }
+        let hops = spec.hops.as_ref().map(|key| ("hops", key.span(), "parking-lot"));
+        let ports = spec.ports.as_ref().map(|key| ("ports", key.span(), "fat-tree"));
+        let rtts = spec.rtts.as_ref().map(|key| ("rtts", key.span(), "dumbbell"));
+        let own = match shape {
+            Shape::Dumbbell => "dumbbell",
+            Shape::ParkingLot { .. } => "parking-lot",
+            Shape::Incast => "incast",
+            Shape::FatTree { .. } => "fat-tree",
+        };
+        match [hops, ports, rtts].into_iter().flatten().find(|(.., of)| *of != own) {
+            Some((key, place, of)) => {
+                let message = format!("`{key}` is for `shape = \"{of}\"`, and this one is `{own}`");
+                Err(self.source.error(place, message))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// What a shape has no room for, whichever axes brought it about.
+    pub(super) fn check_flows_there(
+        &self,
+        flows: &FlowsSettings,
+        topology: &TopologySettings,
+    ) -> Result<(), FileError> {
+        match (topology.shape, &flows.arrivals, &self.workload.get_ref().arrivals) {
+            (Shape::Incast, Some(_), Some(written)) => {
+                let message = "in an incast a sender for each flow is there from the beginning: \
+                               take `arrivals` away, or another shape";
+                Err(self.source.error(written.span(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Only flows in virtual time have a network around their link.
+    pub(super) fn check_topology(&self) -> Result<(), FileError> {
+        match &self.topology {
+            Some(topology) if self.workload.get_ref().kind != WorkloadKind::Flows => {
+                let message = "`[topology]` is for workloads of `kind = \"flows\"`";
+                Err(self.source.error(topology.span(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `20ms,200ms` or `1:10`.
+fn rtts(text: &str) -> Result<Rtts, String> {
+    if text.contains(':') {
+        let factors: Result<Vec<f64>, _> =
+            text.split(':').map(|part| part.trim().parse()).collect();
+        return match factors {
+            Ok(factors) if factors.iter().all(|f| (1.0..=1000.0).contains(f)) => {
+                Ok(Rtts::Multiples(factors))
+            }
+            _ => Err(format!(
+                "`{text}`: multiples of the link's round trip are written 1:10, each from 1 to 1000"
+            )),
+        };
+    }
+    let times: Result<Vec<Span>, _> = text.split(',').map(|part| part.trim().parse()).collect();
+    times.map(Rtts::Times).map_err(|error| {
+        format!("{error}; round trips are written `20ms,200ms`, or `1:10` of the link's own")
+    })
+}
+
+const SHAPES: [&str; 4] = ["dumbbell", "parking-lot", "incast", "fat-tree"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_are_times_or_multiples() {
+        let link = Span::from_millis(20);
+        let on = |text| rtts(text).unwrap().on(link);
+        assert_eq!(on("1:10"), [link, Span::from_millis(200)]);
+        assert_eq!(on("10ms, 50ms"), [link, Span::from_millis(50)]);
+        assert!(rtts("1:0").unwrap_err().contains("from 1 to 1000"));
+        assert!(rtts("1:x").unwrap_err().contains("written 1:10"));
+        assert!(rtts("fast").unwrap_err().contains("`20ms,200ms`"));
+    }
+}

@@ -1,0 +1,50 @@
+//! How long flows that have an end take for it.
+
+use super::flows::Ended;
+use super::metrics::alone;
+use super::scene::Scene;
+use crate::outcome::Measurement;
+use sim::Sizes;
+use units::Bytes;
+
+/// Of all flows under test that began in the measured time; by size where sizes differ.
+pub(super) fn record(scene: &Scene, ended: &Ended, result: &mut Measurement) {
+    let measured = scene.measured_from()..=scene.until();
+    let done: Vec<(usize, Bytes, f64)> = ended
+        .tested
+        .clone()
+        .filter(|flow| measured.contains(&ended.begun[*flow]))
+        .filter_map(|flow| {
+            let taken = ended.outcome.flows[flow].completion?.millis_f64();
+            Some((flow, ended.sizes[flow]?, taken))
+        })
+        .collect();
+    let times: Vec<f64> = done.iter().map(|(.., taken)| *taken).collect();
+    result.record_quantiles("fct_ms", "ms", &times, &["p50", "p99"]);
+    if matches!(scene.flows.size, Some(Sizes::Distribution(_))) {
+        for (family, above, most) in CLASSES {
+            let is_one = |size: Bytes| size > above && size <= most;
+            let times: Vec<f64> = done
+                .iter()
+                .filter(|(_, size, _)| is_one(*size))
+                .map(|(.., taken)| *taken)
+                .collect();
+            result.record_quantiles(family, "ms", &times, &["p50", "p99"]);
+        }
+    }
+    let Some(rate) = scene.rate() else { return };
+    let slower: Vec<f64> = done
+        .iter()
+        .map(|(flow, size, taken)| {
+            let way = ended.way_of(*flow);
+            taken / alone(scene, rate, way.round_trip, *size).millis_f64()
+        })
+        .collect();
+    result.record_quantiles("slowdown", "", &slower, &["p50", "p99"]);
+}
+
+const CLASSES: [(&str, Bytes, Bytes); 3] = [
+    ("fct_small_ms", Bytes::ZERO, Bytes::new(100_000)),
+    ("fct_medium_ms", Bytes::new(100_000), Bytes::new(1_000_000)),
+    ("fct_large_ms", Bytes::new(1_000_000), Bytes::new(u64::MAX)),
+];

@@ -1,0 +1,197 @@
+//! The place of one cell, whoever is tested there.
+
+use crate::Failure;
+use crate::executor::Job;
+use crate::file::{Arrivals, DirectionSettings, FlowsSettings, Shape, TopologySettings};
+use crate::plan::{self, Plan};
+use link::{Capacity, LinkConfig, Stream};
+use sim::TcpConfig;
+use std::sync::Arc;
+use toml::Spanned;
+use units::{Bytes, Rate, Span, Time};
+
+#[derive(Debug)]
+pub(super) struct Scene {
+    pub(super) there: DirectionSettings,
+    pub(super) back: DirectionSettings,
+    pub(super) topology: TopologySettings,
+    pub(super) flows: FlowsSettings,
+    pub(super) hosts: Arc<TcpConfig>,
+    pub(super) omit: Span,
+    pub(super) duration: Span,
+    pub(super) seed: u64,
+    /// Curves are kept for the report.
+    pub(super) traced: bool,
+}
+
+impl Scene {
+    pub(super) fn of(job: &Job<'_>, seed: u64) -> Result<Self, Failure> {
+        let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
+        let axes = &job.cell.axes;
+        let ends = job.lab.workload_at(axes).map_err(wrong)?;
+        let links = job.lab.links_at(axes).map_err(wrong)?;
+        let missing = || Failure::Workload("no emulated link carries the workload".to_owned());
+        let link =
+            links.iter().find(|link| link.joins(&ends.from, &ends.to)).ok_or_else(missing)?;
+        let ways = link.direction_from(&ends.from).zip(link.direction_from(&ends.to));
+        let (there, back) = ways.ok_or_else(missing)?;
+        // 20 bytes each for IP and TCP and 12 for time stamps (RFC 7323).
+        let mss = Bytes::new(u64::from(link.mtu.saturating_sub(52)));
+        let Plan { omit, duration, .. } = *job.plan;
+        Ok(Self {
+            there: there.clone(),
+            back: back.clone(),
+            topology: job.lab.topology_at(axes).map_err(wrong)?,
+            flows: job.lab.flows_at(axes).map_err(wrong)?,
+            hosts: Arc::new(TcpConfig { mss, ..TcpConfig::default() }),
+            omit,
+            duration,
+            seed,
+            traced: is_traced(job),
+        })
+    }
+
+    /// How many flows are there besides those under test.
+    pub(super) fn beside_count(&self) -> usize {
+        let each = self.flows.beside.map_or(0, |beside| beside.count as usize);
+        match self.topology.shape {
+            // As many at every bottleneck.
+            Shape::ParkingLot { hops } => each * hops as usize,
+            _ => each,
+        }
+    }
+
+    pub(super) fn own_hosts(&self) -> usize {
+        self.flows.own as usize
+    }
+
+    /// The link's own.
+    pub(super) fn round_trip(&self) -> Span {
+        self.there.config.delay + self.back.config.delay
+    }
+
+    /// The rate at the beginning; of a trace its mean.
+    pub(super) fn rate(&self) -> Option<Rate> {
+        self.there.config.rate.mean_rate()
+    }
+
+    /// What hosts send through in a data centre: as fast as the link if nothing is said.
+    pub(super) fn access(&self) -> LinkConfig {
+        let rate = self.topology.access.clone().unwrap_or_else(|| match self.rate() {
+            Some(rate) => Capacity::Fixed(rate),
+            None => Capacity::Unlimited,
+        });
+        LinkConfig { rate, ..LinkConfig::default() }
+    }
+
+    /// The part of a frame that an application sees.
+    pub(super) fn payload_share(&self) -> f64 {
+        let (mss, headers) = (self.hosts.mss, self.hosts.headers);
+        let frame = Bytes::new(mss.count() + headers.count());
+        mss.count() as f64 / self.there.config.overhead.on_the_medium(frame).count() as f64
+    }
+
+    /// Whether flows go on until the cell ends.
+    pub(super) fn is_endless(&self) -> bool {
+        self.flows.size.is_none()
+    }
+
+    /// What could arrive at applications, in Mbit/s, on one bottleneck that carries `rate`: without
+    /// headers, without what the medium loses, without cross traffic, and no more than the policer lets
+    /// through.
+    pub(super) fn ideal_of(&self, rate: Rate) -> f64 {
+        let policed = self.there.policer.map_or(rate, |policer| rate.min(policer.rate));
+        let cross = self
+            .flows
+            .cross
+            .map_or(Rate::default(), |cross| cross.rate.of(self.rate().unwrap_or_default()));
+        let left = (policed.mbit_per_second() - cross.mbit_per_second()).max(0.0);
+        left * self.payload_share() * (1.0 - self.there.config.loss.mean().fraction())
+    }
+
+    /// The same on average over the measured time.
+    pub(super) fn ideal(&self) -> Option<f64> {
+        let mut rate = self.rate()?;
+        let (mut sum, mut from) = (0.0, Span::ZERO);
+        for (at, next) in &self.there.steps {
+            let at = (*at).min(self.duration);
+            sum += self.ideal_of(rate) * (at - from).secs_f64();
+            (rate, from) = (*next, at);
+        }
+        sum += self.ideal_of(rate) * (self.duration - from).secs_f64();
+        let mean = sum / self.duration.secs_f64();
+        (mean > 0.0).then_some(mean)
+    }
+
+    /// When each flow that has a place begins, those beside first: one after the other, each a part of
+    /// a round trip late, as chance has it: flows that begin at the very same time move in step as they
+    /// never do elsewhere.
+    pub(super) fn starts(&self) -> Vec<Time> {
+        let mut late = Stream::new(self.seed, "starts");
+        let own = if self.flows.arrivals.is_some() { 0 } else { self.flows.own as usize };
+        (0..(self.beside_count() + own) as u64)
+            .map(|number| {
+                let late = self.round_trip().nanos() as f64 * late.unit();
+                Time::ZERO + self.flows.stagger * number + Span::from_nanos(late as u64)
+            })
+            .collect()
+    }
+
+    fn last_start(&self) -> Time {
+        self.starts().into_iter().max().unwrap_or(Time::ZERO)
+    }
+
+    pub(super) fn measured_from(&self) -> Time {
+        // Of what has an end, all counts.
+        let all = !self.is_endless() && self.flows.arrivals.is_none();
+        if all { Time::ZERO } else { self.last_start() + self.omit }
+    }
+
+    pub(super) fn until(&self) -> Time {
+        self.last_start() + self.omit + self.duration
+    }
+
+    /// When a flow that has an end must have come to it.
+    pub(super) fn patience(&self) -> Time {
+        match self.flows.arrivals {
+            Some(_) => self.until() + self.duration.max(LEAST_PATIENCE),
+            None => self.until(),
+        }
+    }
+
+    /// Flows that come by chance, and when.
+    pub(super) fn arrivals(&self) -> Option<sim::Arrivals> {
+        let sizes = self.flows.size.clone()?;
+        let bits =
+            |share: f64| self.rate().map_or(0.0, |rate| rate.mbit_per_second() * 1e6) * share;
+        let mean = |per_second: f64| sim::Times::Poisson(Span::from_secs_f64(1.0 / per_second));
+        let times = match self.flows.arrivals? {
+            Arrivals::Every(span) => sim::Times::Every(span),
+            Arrivals::PerSecond(rate) => mean(rate),
+            Arrivals::Load(share) => {
+                mean(bits(share.fraction()) / (sizes.mean().count() as f64 * 8.0))
+            }
+        };
+        let (from, until) = (Time::ZERO, self.until());
+        Some(sim::Arrivals { times, sizes, from, until, seed: self.seed })
+    }
+}
+
+/// Whether the curves of this turn go into the report: where the file says so, or else of all turns if
+/// they are few.
+fn is_traced(job: &Job<'_>) -> bool {
+    if job.lab.trace.is_empty() {
+        return job.plan.turns.len() <= MOST_TURNS_WITH_CURVES;
+    }
+    let system = job.system.name();
+    job.turn.block == 0
+        && job.lab.trace.iter().any(|trace| {
+            let mut systems = trace.systems.iter().map(Spanned::get_ref);
+            (trace.systems.is_empty() || systems.any(|name| name == system))
+                && plan::agrees(job.lab, &trace.at, &job.cell.axes)
+        })
+}
+
+/// A report with more of them nobody reads, and the journal would be large.
+const MOST_TURNS_WITH_CURVES: usize = 60;
+const LEAST_PATIENCE: Span = Span::from_secs(10);

@@ -1,0 +1,286 @@
+//! Every shape of network and every kind of traffic that a lab in virtual time may have, through its lab
+//! file; and what is wrong with such a file, said with its place.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use serde_json::Value;
+use std::fmt::Write;
+use support::World;
+
+const LAB: &str = r#"name = "worlds"
+hosts = ["left", "right"]
+[axes]
+loss = ["none", "lossy"]
+[words]
+lossy = "0.1%"
+[[link]]
+between = ["left", "right"]
+rate = "20mbit"
+rtt = "20ms"
+queue = "droptail:1bdp"
+forward = { loss = "{loss}" }
+[workload]
+kind = "flows"
+from = "left"
+to = "right"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[[system]]
+name = "bbr"
+kind = "tcp"
+congestion = "bbr"
+[form.full]
+duration = "3s"
+omit = "1s"
+cells = [{ loss = ["none"] }]
+"#;
+
+/// What it is, what of the file is replaced and by what, and what the cells then must have.
+type Kind = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
+
+const FLOWS: &str = "to = \"right\"";
+const TOPOLOGY: &str = "[workload]";
+const FORWARD: &str = "forward = { loss = \"{loss}\" }";
+
+const KINDS: &[Kind] = &[
+    (
+        "round trips of one to ten",
+        &[
+            (TOPOLOGY, "[topology]\nrtts = \"1:10\"\n[workload]"),
+            (FLOWS, "to = \"right\"\nflows = 2"),
+        ],
+        &["jain", "share_of_ideal", "convergence_rtts", "rtt_us.p50"],
+    ),
+    (
+        "a parking lot",
+        &[
+            (TOPOLOGY, "[topology]\nshape = \"parking-lot\"\nhops = 3\n[workload]"),
+            (FLOWS, "to = \"right\"\nbeside = \"cubic\""),
+        ],
+        &["share_of_ideal", "fair_share", "harm"],
+    ),
+    (
+        "an incast",
+        &[
+            (TOPOLOGY, "[topology]\nshape = \"incast\"\naccess = \"100mbit\"\n[workload]"),
+            (FLOWS, "to = \"right\"\nflows = 16\nsize = \"64KB\""),
+        ],
+        &["fct_ms.p99", "port_use", "drops", "slowdown.p99"],
+    ),
+    (
+        "a fat tree",
+        &[
+            (TOPOLOGY, "[topology]\nshape = \"fat-tree\"\nports = 4\n[workload]"),
+            ("rtt = \"20ms\"", "rtt = \"1ms\""),
+            (FLOWS, "to = \"right\"\nflows = 16"),
+        ],
+        &["share_of_ideal", "jain", "queue_ms.p99"],
+    ),
+    (
+        "many of ours beside one",
+        &[(FLOWS, "to = \"right\"\nflows = 4\nbeside = \"cubic\"\nstagger = \"100ms\"")],
+        &["harm", "fair_share", "jain", "convergence_rtts"],
+    ),
+    (
+        "a rate that changes",
+        &[(FORWARD, "forward = { loss = \"{loss}\", steps = \"50% at 1s, 20mbit at 2s\" }")],
+        &["step_rtts", "share_of_ideal", "startup_queue_ms"],
+    ),
+    (
+        "a policer",
+        &[(FORWARD, "forward = { loss = \"{loss}\", policer = \"50%,burst=1bdp\" }")],
+        &["share_of_ideal", "retransmit_percent"],
+    ),
+    (
+        "acknowledgements in lumps",
+        &[(FORWARD, "forward = { loss = \"{loss}\" }\nbackward = { aggregate = \"10ms\" }")],
+        &["share_of_ideal", "queue_ms.p50"],
+    ),
+    (
+        "applications that are on and off",
+        &[(FLOWS, "to = \"right\"\nflows = 2\ndemand = \"8mbit,on=300ms,off=200ms,random\"")],
+        &["goodput_mbit_s", "queue_ms.p95"],
+    ),
+    (
+        "applications that have little to say",
+        &[(FLOWS, "to = \"right\"\ndemand = \"64KB every 100ms\"")],
+        &["share_of_ideal", "goodput_mbit_s"],
+    ),
+    (
+        "flows of all sizes",
+        &[(FLOWS, "to = \"right\"\narrivals = \"60%\"\nsize = \"10KB 50%, 500KB 90%, 2MB 100%\"")],
+        &["fct_ms.p50", "fct_small_ms.p99", "fct_medium_ms.p50", "slowdown.p50"],
+    ),
+    (
+        "cross traffic",
+        &[(FLOWS, "to = \"right\"\ncross = \"30%,poisson\"")],
+        &["share_of_ideal", "queue_ms.p95"],
+    ),
+];
+
+#[test]
+fn every_kind_of_world_is_run_from_its_file() {
+    let Some(world) = World::new() else { return };
+    for (number, (what, changes, metrics)) in KINDS.iter().enumerate() {
+        world.write("lab.toml", changed(LAB, changes, what));
+        let out = format!("run-{number}");
+        let said = world.weir(&["sim", "run", "lab.toml", "--out", &out]);
+        assert!(said.status.success(), "{what}: {said:?}");
+        let results = world.results(&out);
+        let cells = results["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 2, "{what}");
+        for cell in cells {
+            assert_eq!(cell["failed"], Value::Null, "{what}: {cell}");
+            for metric in *metrics {
+                let value = cell["metrics"][metric]["median"].as_f64();
+                assert!(value.is_some_and(f64::is_finite), "{what}: {metric} of {cell}");
+            }
+            if let Some(share) = cell["metrics"]["share_of_ideal"]["median"].as_f64() {
+                assert!((0.2..1.1).contains(&share), "{what}: {share}");
+            }
+        }
+    }
+}
+
+/// What is wrong, what of the sound file is replaced, and what stands there instead.
+const NONSENSE: &[(&str, &str, &str)] = &[
+    ("a shape that is none", TOPOLOGY, "[topology]\nshape = \"dumbell\"\n[workload]"),
+    ("a key of the topology", TOPOLOGY, "[topology]\nshap = \"incast\"\n[workload]"),
+    ("hops of a dumbbell", TOPOLOGY, "[topology]\nhops = 3\n[workload]"),
+    ("ports of an incast", TOPOLOGY, "[topology]\nshape = \"incast\"\nports = 4\n[workload]"),
+    ("odd ports", TOPOLOGY, "[topology]\nshape = \"fat-tree\"\nports = 5\n[workload]"),
+    ("round trips that are none", TOPOLOGY, "[topology]\nrtts = \"1:0\"\n[workload]"),
+    ("round trips without a unit", TOPOLOGY, "[topology]\nrtts = \"20\"\n[workload]"),
+    ("access at nothing", TOPOLOGY, "[topology]\naccess = \"0mbit\"\n[workload]"),
+    (
+        "arrivals at an incast",
+        "[workload]\nkind = \"flows\"",
+        "[topology]\nshape = \"incast\"\n[workload]\narrivals = \"50%\"\nsize = \"1KB\"\nkind = \"flows\"",
+    ),
+    ("a step without its time", FORWARD, "forward = { loss = \"{loss}\", steps = \"50%\" }"),
+    ("a step at the beginning", FORWARD, "forward = { loss = \"{loss}\", steps = \"50% at 0s\" }"),
+    (
+        "steps out of order",
+        FORWARD,
+        "forward = { loss = \"{loss}\", steps = \"50% at 2s, 9mbit at 1s\" }",
+    ),
+    ("a policer's key", FORWARD, "forward = { loss = \"{loss}\", polcer = \"50%\" }"),
+    ("a policer's setting", FORWARD, "forward = { loss = \"{loss}\", policer = \"50%,bust=1KB\" }"),
+    (
+        "a policer that lets no frame through",
+        FORWARD,
+        "forward = { loss = \"{loss}\", policer = \"50%,burst=1KB\" }",
+    ),
+    ("lumps without end", FORWARD, "forward = { loss = \"{loss}\", aggregate = \"1h\" }"),
+    ("a link without a rate", "rate = \"20mbit\"\n", ""),
+    ("arrivals without a size", FLOWS, "to = \"right\"\narrivals = \"50%\""),
+    ("arrivals by a word", FLOWS, "to = \"right\"\narrivals = \"often\"\nsize = \"1KB\""),
+    (
+        "arrivals and a count",
+        FLOWS,
+        "to = \"right\"\narrivals = \"5/s\"\nsize = \"1KB\"\nflows = 3",
+    ),
+    ("a size of a strange name", FLOWS, "to = \"right\"\nsize = \"websearch\""),
+    ("sizes that do not rise", FLOWS, "to = \"right\"\nsize = \"10KB 50%, 1KB 100%\""),
+    ("sizes without their end", FLOWS, "to = \"right\"\nsize = \"10KB 50%\""),
+    ("a demand and a size", FLOWS, "to = \"right\"\nsize = \"10KB\"\ndemand = \"50%\""),
+    ("a demand's setting", FLOWS, "to = \"right\"\ndemand = \"50%,onn=1s\""),
+    ("a demand half on", FLOWS, "to = \"right\"\ndemand = \"50%,on=1s\""),
+    ("a demand that is none", FLOWS, "to = \"right\"\ndemand = \"bluk\""),
+    ("cross traffic of nothing", FLOWS, "to = \"right\"\ncross = \"0%\""),
+    ("cross traffic's setting", FLOWS, "to = \"right\"\ncross = \"10%,poison\""),
+    ("a word for no value", "lossy = ", "losssy = "),
+    ("a word of a strange axis", "lossy = \"0.1%\"", "lossy = \"{los}\""),
+    ("a usual value of no axis", "[[link]]", "[usual]\nlos = \"none\"\n[[link]]"),
+    ("a usual value that is none", "[[link]]", "[usual]\nloss = \"2%\"\n[[link]]"),
+    ("a trace of no cell", "[form.full]", "[[trace]]\nat = { loss = [\"2%\"] }\n[form.full]"),
+    (
+        "a trace of a stranger",
+        "[form.full]",
+        "[[trace]]\nat = { loss = [\"none\"] }\nsystems = [\"cubik\"]\n[form.full]",
+    ),
+    (
+        "a view of a stranger",
+        "[form.full]",
+        "[view]\nmetric = \"jain\"\nsystem = \"cubik\"\n[form.full]",
+    ),
+    (
+        "a view against whom",
+        "[form.full]",
+        "[view]\nmetric = \"jain\"\nagainst = [\"cubic\"]\n[form.full]",
+    ),
+    ("keys of flows for a transfer", "kind = \"flows\"", "kind = \"bulk\"\ncross = \"10%\""),
+    (
+        "a topology for a transfer",
+        "[workload]\nkind = \"flows\"",
+        "[topology]\nrtts = \"1:2\"\n[workload]\nkind = \"bulk\"",
+    ),
+];
+
+#[test]
+fn nonsense_is_refused_with_its_place() {
+    let Some(world) = World::new() else { return };
+    let (mut messages, mut wrong) = (String::new(), Vec::new());
+    for (what, old, new) in NONSENSE {
+        world.write("lab.toml", changed(LAB, &[(old, new)], what));
+        let said = world.weir(&["sim", "run", "lab.toml"]);
+        writeln!(messages, "{what}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
+        let refused = said.status.code() == Some(2) && !world.path("runs").exists();
+        if !refused || !said.stderr.starts_with("weir: lab.toml:") {
+            wrong.push((what, said));
+            let _ = std::fs::remove_dir_all(world.path("runs"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    insta::assert_snapshot!("sim_nonsense", messages);
+}
+
+#[test]
+fn what_only_virtual_time_can_do_is_refused_elsewhere() {
+    let Some(world) = World::new() else { return };
+    let bulk = LAB.replace("\"flows\"", "\"bulk\"");
+    for (key, text) in [("steps", "50% at 1s"), ("policer", "50%"), ("aggregate", "4ms")] {
+        let link = format!("forward = {{ loss = \"{{loss}}\", {key} = \"{text}\" }}");
+        world.write("lab.toml", bulk.replace(FORWARD, &link));
+        let said = world.weir(&["lab", "run", "lab.toml"]);
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        let expected = format!(
+            "lab.toml:12: `forward.{key}` exists in virtual time alone: weir sim run worlds"
+        );
+        assert!(said.stderr.contains(&expected), "{said:?}");
+        let said = world.weir(&["sim", "run", "lab.toml", "--out", key]);
+        assert!(said.status.success(), "{said:?}");
+    }
+}
+
+/// Flows that cannot finish end their cell with a reason, and no other.
+#[test]
+fn what_cannot_finish_is_said() {
+    let Some(world) = World::new() else { return };
+    let lab = changed(
+        LAB,
+        &[("lossy = \"0.1%\"", "lossy = \"100%\""), (FLOWS, "to = \"right\"\nsize = \"100KB\"")],
+        "a dead link",
+    );
+    world.write("lab.toml", lab.replace("[\"none\"]", "[\"none\", \"lossy\"]"));
+    let said = world.weir(&["sim", "run", "lab.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let results = world.results("run");
+    for cell in results["cells"].as_array().unwrap() {
+        let failed = cell["failed"].as_str();
+        match cell["axes"]["loss"].as_str() {
+            Some("none") => assert_eq!(failed, None),
+            _ => assert!(failed.unwrap().contains("1 flows were not done after"), "{cell}"),
+        }
+    }
+}
+
+fn changed(lab: &str, changes: &[(&str, &str)], what: &str) -> String {
+    changes.iter().fold(lab.to_owned(), |lab, (old, new)| {
+        assert!(lab.contains(old), "{what}: the sound file has no {old}");
+        lab.replacen(old, new, 1)
+    })
+}
