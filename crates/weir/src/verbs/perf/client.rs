@@ -122,7 +122,8 @@ struct Streams {
     /// Pace in the kernel (SO_MAX_PACING_RATE)
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     fq_rate: Option<Rate>,
-    /// How often the pace of --bitrate is looked at: microseconds, or with a unit [default: 1ms]
+    /// How often the pace of --bitrate is looked at: microseconds, or with a unit [default: 1ms; UDP is
+    /// paced more finely]
     #[arg(long, value_name = "TIME", value_parser = values::pacing_timer)]
     pacing_timer: Option<Span>,
     /// Forbid IPv4 routers to fragment
