@@ -8,8 +8,6 @@
 
 #define AF_INET 2
 #define AF_INET6 10
-#define SOL_SOCKET 1
-#define SO_SNDBUF 7
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 #define TCP_RTO_MAX_MS 44
@@ -29,79 +27,92 @@ struct {
 	__type(value, struct active);
 } active SEC(".maps");
 
+#define LEVELS 16
+
 struct connection {
-	struct bpf_sock_ops *ops;
-	struct cgroup *cgroup;
-	u64 namespace;
-	u8 address[16];
-	u32 cgroup_level;
-	u32 port;
+	u64 cgroups[LEVELS]; /* ids of its control group and of those above it */
+	u64 address[2]; /* the other end's */
+	u32 port; /* its own */
+	u32 first; /* rule of the policy in force */
+	u32 found; /* its rule; NONE if none fits */
 };
 
-static __always_inline bool within_prefix(const u8 *address, const u8 *prefix, u32 bits)
-{
-	for (u32 i = 0; i < 16; i++) {
-		u32 whole = 8 * i;
-		u8 mask = 0xff;
+#define NONE 0xffffffffU
 
-		if (bits <= whole)
-			return true;
-		if (bits < whole + 8)
-			mask = 0xff << (whole + 8 - bits);
-		if ((address[i] ^ prefix[i]) & mask)
-			return false;
-	}
-	return true;
+static __always_inline bool within_prefix(const struct connection *connection, const struct rule *rule)
+{
+	return !((connection->address[0] ^ rule->address[0]) & rule->mask[0]) &&
+	       !((connection->address[1] ^ rule->address[1]) & rule->mask[1]);
 }
 
-/* A cgroup's ancestors are listed by level, itself last (cgroup_is_descendant() of linux/cgroup.h). */
-static __always_inline bool within_cgroup(const struct connection *connection, const struct rule *rule)
+static __always_inline bool within_cgroup(const struct connection *connection, u64 cgroup)
 {
-	struct cgroup *ancestor = NULL;
-	u64 at;
-
-	if (!connection->cgroup || rule->cgroup_level > connection->cgroup_level)
-		return false;
-	at = bpf_core_field_offset(struct cgroup, ancestors) + 8 * rule->cgroup_level;
-	bpf_probe_read_kernel(&ancestor, sizeof(ancestor), (void *)connection->cgroup + at);
-	return ancestor && BPF_CORE_READ(ancestor, kn, id) == rule->cgroup;
+	for (u32 level = 0; level < LEVELS; level++)
+		if (connection->cgroups[level] == cgroup)
+			return true;
+	return false;
 }
 
 static __always_inline bool fits(const struct connection *connection, const struct rule *rule)
 {
 	return (!rule->port || rule->port == connection->port) &&
-	       (!rule->namespace || rule->namespace == connection->namespace) &&
-	       within_prefix(connection->address, rule->address, rule->prefix) &&
-	       (!rule->cgroup || within_cgroup(connection, rule));
+	       within_prefix(connection, rule) &&
+	       (!rule->cgroup || within_cgroup(connection, rule->cgroup));
+}
+
+/* A cgroup's ancestors are listed by level, itself last (cgroup_is_descendant() of linux/cgroup.h). */
+static __always_inline void list_cgroups(struct connection *connection, struct bpf_sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct cgroup *cgroup, *ancestor;
+	u32 deepest;
+	u64 list;
+
+	if (!tp)
+		return;
+	cgroup = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
+	if (!cgroup)
+		return;
+	deepest = BPF_CORE_READ(cgroup, level);
+	list = (u64)cgroup + bpf_core_field_offset(struct cgroup, ancestors);
+	for (u32 level = 0; level < LEVELS && level <= deepest; level++) {
+		ancestor = NULL;
+		bpf_probe_read_kernel(&ancestor, sizeof(ancestor), (void *)(list + 8 * level));
+		connection->cgroups[level] = BPF_CORE_READ(ancestor, kn, id);
+	}
 }
 
 static __always_inline void describe(struct connection *connection, struct bpf_sock_ops *ops)
 {
-	struct bpf_sock *sk = ops->sk;
-	struct tcp_sock *tp;
+	u32 address[4] = {};
 
 	connection->port = ops->local_port;
-	connection->namespace = bpf_get_netns_cookie(ops);
 	if (ops->family == AF_INET) {
-		u32 remote = ops->remote_ip4;
-
-		connection->address[10] = 0xff;
-		connection->address[11] = 0xff;
-		__builtin_memcpy(&connection->address[12], &remote, 4);
+		address[2] = bpf_htonl(0xffff);
+		address[3] = ops->remote_ip4;
 	} else {
-		u32 remote[4] = { ops->remote_ip6[0], ops->remote_ip6[1], ops->remote_ip6[2],
-				  ops->remote_ip6[3] };
+		/* One by one: the kernel translates each of these words by itself. */
+		const volatile u32 *remote = ops->remote_ip6;
 
-		__builtin_memcpy(connection->address, remote, 16);
+		address[0] = remote[0];
+		address[1] = remote[1];
+		address[2] = remote[2];
+		address[3] = remote[3];
 	}
-	if (!sk)
-		return;
-	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
-		return;
-	connection->cgroup = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
-	if (connection->cgroup)
-		connection->cgroup_level = BPF_CORE_READ(connection->cgroup, level);
+	__builtin_memcpy(connection->address, address, sizeof(address));
+}
+
+static long try_rule(u64 index, struct connection *connection)
+{
+	u32 key = connection->first + index;
+	const struct rule *rule = bpf_map_lookup_elem(&rules, &key);
+
+	if (!rule)
+		return 1;
+	if (!fits(connection, rule))
+		return 0;
+	connection->found = key;
+	return 1;
 }
 
 /* What the kernel refuses stays as it was: none of it keeps a connection from working. */
@@ -130,45 +141,32 @@ static __always_inline void accelerate(struct bpf_sock_ops *ops, const struct ru
 		value = rule->rto_max_ms;
 		bpf_setsockopt(ops, SOL_TCP, TCP_RTO_MAX_MS, &value, sizeof(value));
 	}
-	if (rule->send_buffer) {
-		value = rule->send_buffer;
-		bpf_setsockopt(ops, SOL_SOCKET, SO_SNDBUF, &value, sizeof(value));
-	}
 }
 
 SEC("sockops")
 int policy(struct bpf_sock_ops *ops)
 {
-	struct connection connection = {};
-	struct active *now;
-	u32 zero = 0, first, count;
+	struct connection connection = { .found = NONE };
+	struct bpf_sock *sk = ops->sk;
+	const struct active *now;
+	const struct rule *rule;
+	u32 zero = 0;
+	u64 both;
 
 	if (ops->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
 	now = bpf_map_lookup_elem(&active, &zero);
-	if (!now)
+	if (!now || !sk)
 		return 1;
 	/* Both at once: they become another policy's in one store. */
-	u64 both = *(volatile u64 *)now;
-
-	first = (both & 1) * ACCEL_RULES;
-	count = both >> 32;
+	both = *(volatile const u64 *)now;
+	connection.first = (both & 1) * ACCEL_RULES;
 	describe(&connection, ops);
-	for (u32 i = 0; i < ACCEL_RULES; i++) {
-		u32 key = first + i;
-		struct rule *rule;
-
-		if (i >= count)
-			break;
-		rule = bpf_map_lookup_elem(&rules, &key);
-		if (!rule)
-			break;
-		if (!fits(&connection, rule))
-			continue;
-		if (rule->accelerate)
-			accelerate(ops, rule, 1 + key);
-		break;
-	}
+	list_cgroups(&connection, sk);
+	bpf_loop(cc_min(both >> 32, ACCEL_RULES), try_rule, &connection, 0);
+	rule = bpf_map_lookup_elem(&rules, &connection.found);
+	if (rule && rule->accelerate)
+		accelerate(ops, rule, 1 + connection.found);
 	return 1;
 }
 

@@ -5,19 +5,17 @@
 
 #include "flow.h"
 
-/* Zero is "any" in every condition. Addresses are IPv6; IPv4 is ::ffff:a.b.c.d. */
+/* Zero is "any" in every condition, and "as it is" in every setting. Addresses are IPv6; IPv4 is
+ * ::ffff:a.b.c.d. */
 struct rule {
-	u64 cgroup; /* its id, as the inode of its folder */
-	u64 namespace; /* the network namespace's cookie */
-	u8 address[16];
-	u32 prefix; /* bits; 0: any */
-	u32 cgroup_level; /* the root is 0 */
+	u64 address[2]; /* in network byte order */
+	u64 mask[2]; /* of it, the bits that count */
+	u64 cgroup; /* its id, which is its folder's inode */
 	u16 port; /* the local one */
 	u8 accelerate; /* 0: leave the connection as it is */
-	u8 unused[5];
-	u32 rto_min_us; /* 0: as it is */
+	u8 unused;
+	u32 rto_min_us;
 	u32 rto_max_ms;
-	u32 send_buffer;
 	u32 unused2;
 };
 

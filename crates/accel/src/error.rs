@@ -1,5 +1,5 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why connections could not be accelerated. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -16,13 +16,69 @@ pub enum AccelError {
         log: String,
         source: libbpf_rs::Error,
     },
+    #[error(
+        "a congestion control called {name} is registered already, and not by weir accel: remove it first \
+         (`bpftool struct_ops list` shows it; a module of that name goes with rmmod)"
+    )]
+    NameTaken { name: &'static str },
+    #[error(
+        "no congestion control called {name} is registered: `weir accel enable {name}` does that"
+    )]
+    NotRegistered { name: &'static str },
+    #[error("{0}")]
+    Usage(String),
+    #[error("there is no control group `{}` below {}: name one that exists", name.display(), mount.display())]
+    NoSuchCgroup { name: PathBuf, mount: PathBuf },
+    #[error("{name} cannot have that value: {advice}")]
+    Tunable { name: &'static str, advice: &'static str },
+    #[error("a policy has at most {most} rules, and this one {count}: join some")]
+    TooManyRules { count: usize, most: usize },
+    #[error(
+        "rule {later} never decides: every connection it fits has been decided by rule {earlier} before it; \
+         move it before that one or remove it"
+    )]
+    HiddenRule { earlier: usize, later: usize },
+    #[error(
+        "there is no BPF file system at {}, where the algorithm stays when this command has ended: \
+         mount -t bpf bpf {}",
+        path.display(), path.display()
+    )]
+    NoBpfFiles { path: PathBuf },
+    #[error(
+        "what is installed is of another version of weir: `weir accel disable` removes it, open connections \
+         go on undisturbed"
+    )]
+    OtherVersion,
+    #[error(transparent)]
+    Probe(#[from] probe::ProbeError),
     #[error("{doing} {}: {source}", path.display())]
     File { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-fn details(log: &str) -> String {
-    match log {
-        "" => String::new(),
-        log => format!("\n{}", log.trim_end()),
+impl AccelError {
+    pub(crate) fn file(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => Self::NotPermitted { doing: "weir accel" },
+            _ => Self::File { doing, path: path.to_owned(), source },
+        }
     }
+
+    /// What was asked for makes no sense, whatever the machine.
+    pub fn is_misuse(&self) -> bool {
+        matches!(
+            self,
+            Self::Usage(_)
+                | Self::NoSuchCgroup { .. }
+                | Self::Tunable { .. }
+                | Self::TooManyRules { .. }
+                | Self::HiddenRule { .. }
+        )
+    }
+}
+
+/// The verifier tells its whole way; why it stopped stands at the end.
+fn details(log: &str) -> String {
+    let lines: Vec<_> = log.lines().filter(|line| !line.starts_with("--")).collect();
+    let last = &lines[lines.len().saturating_sub(6)..];
+    last.iter().map(|line| format!("\n  {line}")).collect()
 }

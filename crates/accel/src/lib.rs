@@ -4,9 +4,24 @@
 //! | --- | --- |
 //! | [`kernel`] | what this kernel can, before anything is tried |
 //! | [`object`] | compiled programs into the kernel |
+//! | [`algorithm`] | `tcpa` among the kernel's congestion controls |
+//! | [`rules`], [`cgroup`] | which connections get it, and how it works on them |
+//! | [`pins`], [`installation`] | what stays when the command has ended; on, off, and in force |
+//! | [`status`] | what is installed, and how its connections fare |
 
+pub mod algorithm;
+pub mod cgroup;
 mod error;
+pub mod installation;
 pub mod kernel;
 pub mod object;
+pub mod pins;
+mod prefix;
+pub mod rules;
+pub mod status;
+mod tell;
 
 pub use error::AccelError;
+pub use prefix::Prefix;
+pub use rules::{Rule, Tunables};
+pub use status::Status;

@@ -1,7 +1,11 @@
 //! Compiled programs into the kernel.
 
 use crate::AccelError;
-use libbpf_rs::{ErrorKind, MapCore, Object, ObjectBuilder, OpenObject, PrintLevel, set_print};
+use libbpf_rs::{
+    ErrorKind, MapCore, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel, set_print,
+};
+use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::Mutex;
 
 /// A compiled object before it is loaded: what it may still be told.
@@ -25,6 +29,26 @@ impl Spec {
         Ok(Self { what, open })
     }
 
+    /// Of several forms of a map, the one to make. Each is said: libbpf takes the `?` of a section as that
+    /// of its first map alone.
+    pub(crate) fn create_only(&mut self, wanted: &str, forms: &[&str]) -> Result<(), AccelError> {
+        let what = self.what;
+        let of_these = |name: &OsStr| forms.iter().any(|form| name == *form);
+        for mut map in self.open.maps_mut().filter(|map| of_these(map.name())) {
+            let make = map.name() == wanted;
+            told(what, || map.set_autocreate(make))?;
+        }
+        Ok(())
+    }
+
+    /// Another's map in the place of one of its own.
+    pub(crate) fn reuse(&mut self, map: &str, pin: &Path) -> Result<(), AccelError> {
+        let what = self.what;
+        let found = self.open.maps_mut().find(|found| found.name() == map);
+        let mut found = found.ok_or_else(|| lacks(what))?;
+        told(what, || found.reuse_pinned_map(pin))
+    }
+
     pub fn load(self) -> Result<Loaded, AccelError> {
         let Self { what, open } = self;
         Ok(Loaded { what, object: told(what, || open.load())? })
@@ -34,28 +58,26 @@ impl Spec {
 impl Loaded {
     pub fn map(&self, name: &str) -> Result<libbpf_rs::Map<'_>, AccelError> {
         let found = self.object.maps().find(|map| map.name() == name);
-        found.ok_or_else(|| self.lacks())
+        found.ok_or_else(|| lacks(self.what))
+    }
+
+    pub(crate) fn map_mut(&mut self, name: &str) -> Result<MapMut<'_>, AccelError> {
+        let what = self.what;
+        let found = self.object.maps_mut().find(|map| map.name() == name);
+        found.ok_or_else(|| lacks(what))
     }
 
     pub fn program(&self, name: &str) -> Result<libbpf_rs::ProgramMut<'_>, AccelError> {
         let found = self.object.progs_mut().find(|program| program.name() == name);
-        found.ok_or_else(|| self.lacks())
+        found.ok_or_else(|| lacks(self.what))
     }
+}
 
-    /// With what libbpf says of it, should it fail.
-    pub fn doing<T>(
-        &self,
-        work: impl FnOnce(&Self) -> libbpf_rs::Result<T>,
-    ) -> Result<T, AccelError> {
-        told(self.what, || work(self))
-    }
-
-    fn lacks(&self) -> AccelError {
-        AccelError::Refused {
-            what: self.what,
-            log: String::new(),
-            source: libbpf_rs::Error::from_raw_os_error(libc::ENOENT),
-        }
+fn lacks(what: &'static str) -> AccelError {
+    AccelError::Refused {
+        what,
+        log: String::new(),
+        source: libbpf_rs::Error::from_raw_os_error(libc::ENOENT),
     }
 }
 
@@ -78,7 +100,10 @@ pub(crate) fn told<T>(
     set_print(before);
     let log = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
     outcome.map_err(|source| match source.kind() {
-        ErrorKind::PermissionDenied => AccelError::NotPermitted { doing: what },
+        // The verifier's refusals look the same but for what they say.
+        ErrorKind::PermissionDenied if !log.contains("PROG LOAD LOG") => {
+            AccelError::NotPermitted { doing: what }
+        }
         _ => AccelError::Refused { what, log, source },
     })
 }

@@ -1,4 +1,5 @@
 use crate::output;
+use accel::AccelError;
 use emu::{EmuError, UsageError};
 use lab::LabError;
 use perf::PerfError;
@@ -35,6 +36,7 @@ fn told(error: &anyhow::Error) -> String {
 
 fn is_misuse(error: &anyhow::Error) -> bool {
     if error.is::<UsageError>()
+        || error.downcast_ref().is_some_and(AccelError::is_misuse)
         || error.downcast_ref().is_some_and(EmuError::is_misuse)
         || error.downcast_ref().is_some_and(PerfError::is_misuse)
     {

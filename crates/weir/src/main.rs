@@ -19,6 +19,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Give chosen connections of this machine's TCP a better congestion control
+    #[command(subcommand, arg_required_else_help = true)]
+    Accel(verbs::accel::Verb),
     /// Run, resume, compare, check and list experiments
     #[command(subcommand)]
     Lab(verbs::lab::Verb),
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         )
         .init();
     let outcome = match arguments.verb {
+        Verb::Accel(verb) => verbs::accel::run(verb),
         Verb::Lab(verb) => verbs::lab::run(verb),
         Verb::Link(verb) => verbs::link::run(verb),
         Verb::Perf(verb) => verbs::perf::run(verb),

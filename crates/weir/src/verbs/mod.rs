@@ -1,6 +1,7 @@
 //! One file per verb: its arguments, and the call into the crate that does it.
 
 pub(crate) mod ab;
+pub(crate) mod accel;
 pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod perf;

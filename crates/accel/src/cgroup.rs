@@ -1,0 +1,79 @@
+//! Control groups of version 2: where they are mounted, and by what number the kernel knows one.
+
+use crate::AccelError;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A control group that exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    pub path: PathBuf,
+    /// The number of its folder.
+    pub id: u64,
+}
+
+impl Cgroup {
+    /// By its path, from the mount (`/system.slice/nginx.service`) or of the folder itself.
+    pub fn named(name: &Path) -> Result<Self, AccelError> {
+        let mount = mount()?;
+        let below = mount.join(name.strip_prefix("/").unwrap_or(name));
+        let path = if name.starts_with(&mount) { name.to_owned() } else { below };
+        let missing = || AccelError::NoSuchCgroup { name: name.to_owned(), mount: mount.clone() };
+        // Each has this file; a folder elsewhere has not.
+        if !path.join("cgroup.events").exists() && path != mount {
+            return Err(missing());
+        }
+        let id = fs::metadata(&path).map_err(|_| missing())?.ino();
+        Ok(Self { path, id })
+    }
+
+    /// The one of this number, if there still is one.
+    pub fn numbered(id: u64) -> Option<Self> {
+        let mut folders = vec![mount().ok()?];
+        while let Some(path) = folders.pop() {
+            let Ok(about) = fs::symlink_metadata(&path) else { continue };
+            if !about.is_dir() {
+                continue;
+            }
+            if about.ino() == id {
+                return Some(Self { path, id });
+            }
+            folders.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|e| e.path()));
+        }
+        None
+    }
+}
+
+/// Where version 2 is mounted.
+pub fn mount() -> Result<PathBuf, AccelError> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mount_in(&mounts).ok_or(AccelError::NotSupported {
+        feature: "mounted control groups of version 2",
+        doing: "choosing connections",
+        advice: "mount -t cgroup2 none /sys/fs/cgroup (systemd does it by itself)",
+    })
+}
+
+/// From `/proc/self/mountinfo` (proc(5)); the last mounted hides those before it.
+fn mount_in(mounts: &str) -> Option<PathBuf> {
+    let of = |line: &str| {
+        let (left, right) = line.split_once(" - ")?;
+        let point = left.split(' ').nth(4)?;
+        right.starts_with("cgroup2 ").then(|| PathBuf::from(point.replace("\\040", " ")))
+    };
+    mounts.lines().filter_map(of).next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mount_is_found_beside_version_1() {
+        let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
+                      33 31 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(mount_in(mounts), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(mount_in("nonsense\n"), None);
+    }
+}

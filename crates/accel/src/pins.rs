@@ -1,0 +1,99 @@
+//! What stays in the kernel after the command has ended: links and maps by name in the BPF file system.
+
+use crate::AccelError;
+use libbpf_rs::MapHandle;
+use rustix::fs::{FlockOperation, flock, statfs};
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// The folder of ours, and nobody else in it until this is dropped.
+#[derive(Debug)]
+pub struct Pins {
+    folder: PathBuf,
+    _turn: File,
+}
+
+/// How much of us is there. A program that is killed between two steps leaves part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    Nothing,
+    /// Connections may run with the algorithm, new ones are not given it.
+    Part,
+    Whole,
+}
+
+impl Pins {
+    /// Waits for another command of ours.
+    pub fn open() -> Result<Self, AccelError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(AccelError::NotPermitted { doing: "weir accel" });
+        }
+        let root = Path::new(BPF_FILES);
+        let magic = statfs(root).map(|about| about.f_type as u32);
+        if magic != Ok(BPF_FS_MAGIC) {
+            return Err(AccelError::NoBpfFiles { path: root.to_owned() });
+        }
+        let file = |source| AccelError::file("opening", root, source);
+        let turn = File::open(root).map_err(file)?;
+        flock(&turn, FlockOperation::LockExclusive).map_err(|errno| file(errno.into()))?;
+        Ok(Self { folder: root.join(FOLDER), _turn: turn })
+    }
+
+    pub fn presence(&self) -> Presence {
+        let there = |name: &str| self.at(name).exists();
+        if there(POLICY) && there(ALGORITHM) {
+            Presence::Whole
+        } else if self.folder.exists() {
+            Presence::Part
+        } else {
+            Presence::Nothing
+        }
+    }
+
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    pub(crate) fn make(&self) -> Result<(), AccelError> {
+        fs::create_dir(&self.folder)
+            .map_err(|source| AccelError::file("making", &self.folder, source))
+    }
+
+    pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, AccelError> {
+        MapHandle::from_pinned_path(self.at(name)).map_err(|source| AccelError::Refused {
+            what: name,
+            log: String::new(),
+            source,
+        })
+    }
+
+    /// New connections first, so that none is given what is about to go.
+    pub(crate) fn remove(&self) -> Result<(), AccelError> {
+        let gone = |path: &Path, removed: std::io::Result<()>| match removed {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(AccelError::file("removing", path, error))
+            }
+            _ => Ok(()),
+        };
+        for name in [POLICY, ALGORITHM].iter().chain(MAPS) {
+            let path = self.at(name);
+            gone(&path, fs::remove_file(&path))?;
+        }
+        gone(&self.folder, fs::remove_dir(&self.folder))
+    }
+}
+
+/// The link that registers the algorithm.
+pub(crate) const ALGORITHM: &str = "algorithm";
+/// The link that gives it to connections; the last that is made, the first that goes.
+pub(crate) const POLICY: &str = "policy";
+pub(crate) const FLOWS: &str = "flows";
+pub(crate) const SETTINGS: &str = "settings";
+pub(crate) const RULES: &str = "rules";
+pub(crate) const ACTIVE: &str = "active";
+const MAPS: &[&str] = &[FLOWS, SETTINGS, RULES, ACTIVE];
+const FOLDER: &str = "weir-accel";
+const BPF_FILES: &str = "/sys/fs/bpf";
+/// include/uapi/linux/magic.h
+const BPF_FS_MAGIC: u32 = 0xcafe_4a11;

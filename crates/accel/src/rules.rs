@@ -1,0 +1,228 @@
+//! Which connections are accelerated, and how: rules in order, of which the first that fits decides.
+
+use crate::cgroup::Cgroup;
+use crate::{AccelError, Prefix};
+use units::Span;
+
+/// One rule; without conditions it fits every connection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rule {
+    pub cgroup: Option<Cgroup>,
+    /// Where the other end is.
+    pub to: Option<Prefix>,
+    /// Of this end.
+    pub port: Option<u16>,
+    /// What such a connection gets; none: it stays as it is.
+    pub tunables: Option<Tunables>,
+}
+
+/// How the algorithm works on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tunables {
+    /// Segments, paced over the first round trip.
+    pub init_cwnd: u32,
+    /// Segments after a retransmission timeout.
+    pub loss_init_cwnd: u32,
+    /// The kernel's bounds of that timeout where none is given.
+    pub rto_min: Option<Span>,
+    pub rto_max: Option<Span>,
+}
+
+impl Default for Tunables {
+    /// As `cc` has them.
+    fn default() -> Self {
+        Self { init_cwnd: 48, loss_init_cwnd: 10, rto_min: None, rto_max: None }
+    }
+}
+
+impl Rule {
+    /// Whether a connection that fits `later` always fits this one.
+    fn covers(&self, later: &Self) -> bool {
+        let cgroup = match (&self.cgroup, &later.cgroup) {
+            (None, _) => true,
+            (Some(mine), Some(theirs)) => theirs.path.starts_with(&mine.path),
+            (Some(_), None) => false,
+        };
+        let to = match (self.to, later.to) {
+            (None, _) => true,
+            (Some(mine), Some(theirs)) => mine.covers(theirs),
+            (Some(_), None) => false,
+        };
+        cgroup && to && (self.port.is_none() || self.port == later.port)
+    }
+
+    pub(crate) fn to_bytes(&self) -> [u8; RULE_BYTES] {
+        let (address, bits) = self.to.map_or(([0; 16], 0), Prefix::mapped);
+        let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0).to_be_bytes();
+        let tunables = self.tunables.unwrap_or_default();
+        let micros = |span: Option<Span>| span.map_or(0, |span| (span.nanos() / 1000) as u32);
+        let mut bytes = [0; RULE_BYTES];
+        bytes[..16].copy_from_slice(&address);
+        bytes[16..32].copy_from_slice(&mask);
+        bytes[32..40].copy_from_slice(&self.cgroup.as_ref().map_or(0, |c| c.id).to_ne_bytes());
+        bytes[40..42].copy_from_slice(&self.port.unwrap_or(0).to_ne_bytes());
+        bytes[42] = self.tunables.is_some().into();
+        bytes[44..48].copy_from_slice(&micros(tunables.rto_min).to_ne_bytes());
+        bytes[48..52].copy_from_slice(&(micros(tunables.rto_max) / 1000).to_ne_bytes());
+        bytes
+    }
+
+    /// As the kernel holds it. A control group that is gone is known by its number alone.
+    pub(crate) fn from_bytes(bytes: &[u8; RULE_BYTES], settings: [u8; TUNABLES_BYTES]) -> Self {
+        let word = |at: usize| number(bytes, at);
+        let (mut cgroup, mut address, mut mask) = ([0; 8], [0; 16], [0; 16]);
+        address.copy_from_slice(&bytes[..16]);
+        mask.copy_from_slice(&bytes[16..32]);
+        cgroup.copy_from_slice(&bytes[32..40]);
+        let bits = u128::from_be_bytes(mask).leading_ones();
+        let span = |micros: u64| (micros > 0).then(|| Span::from_micros(micros));
+        let tunables = Tunables {
+            init_cwnd: number(&settings, 0),
+            loss_init_cwnd: number(&settings, 4),
+            rto_min: span(word(44).into()),
+            rto_max: span(u64::from(word(48)) * 1000),
+        };
+        Self {
+            cgroup: match u64::from_ne_bytes(cgroup) {
+                0 => None,
+                id => Some(Cgroup::numbered(id).unwrap_or_else(|| Cgroup {
+                    path: format!("(removed, number {id})").into(),
+                    id,
+                })),
+            },
+            to: Some(bits).filter(|bits| *bits > 0).and_then(|b| Prefix::from_mapped(address, b)),
+            port: Some(u16::from_ne_bytes([bytes[40], bytes[41]])).filter(|port| *port > 0),
+            tunables: (bytes[42] != 0).then_some(tunables),
+        }
+    }
+}
+
+impl Tunables {
+    /// What no connection can work with is refused here, before anything is touched.
+    pub fn check(&self) -> Result<(), AccelError> {
+        let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
+        if !(1..=MOST_SEGMENTS).contains(&self.init_cwnd) {
+            return refuse("init_cwnd", "a window holds 1 to 10000 segments; 10 to 120 is usual");
+        }
+        if !(1..=MOST_SEGMENTS).contains(&self.loss_init_cwnd) {
+            return refuse(
+                "loss_init_cwnd",
+                "a window holds 1 to 10000 segments; 1 to 10 is usual",
+            );
+        }
+        let (least, most) = (Span::from_millis(5), Span::from_millis(200));
+        if self.rto_min.is_some_and(|rto| rto < least || rto > most) {
+            return refuse("rto_min", "the kernel takes 5ms to 200ms");
+        }
+        let (least, most) = (Span::from_secs(1), Span::from_secs(120));
+        if self.rto_max.is_some_and(|rto| rto < least || rto > most) {
+            return refuse("rto_max", "the kernel takes 1s to 120s");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; TUNABLES_BYTES] {
+        let mut bytes = [0; TUNABLES_BYTES];
+        bytes[..4].copy_from_slice(&self.init_cwnd.to_ne_bytes());
+        bytes[4..].copy_from_slice(&self.loss_init_cwnd.to_ne_bytes());
+        bytes
+    }
+}
+
+/// A policy that means what it says: in bounds, and no rule hidden behind an earlier one.
+pub fn check(rules: &[Rule]) -> Result<(), AccelError> {
+    if rules.len() > MOST_RULES {
+        return Err(AccelError::TooManyRules { count: rules.len(), most: MOST_RULES });
+    }
+    for (later, rule) in rules.iter().enumerate() {
+        rule.tunables.map_or(Ok(()), |tunables| tunables.check())?;
+        if let Some(earlier) = rules[..later].iter().position(|earlier| earlier.covers(rule)) {
+            return Err(AccelError::HiddenRule { earlier: earlier + 1, later: later + 1 });
+        }
+    }
+    Ok(())
+}
+
+/// Takes the place of the rule with the same conditions, or else stands before the first that covers it.
+pub fn insert(rules: &mut Vec<Rule>, rule: Rule) {
+    let same = |other: &Rule| other.covers(&rule) && rule.covers(other);
+    if let Some(at) = rules.iter().position(same) {
+        rules[at] = rule;
+        return;
+    }
+    let at = rules.iter().position(|other| other.covers(&rule)).unwrap_or(rules.len());
+    rules.insert(at, rule);
+}
+
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// ACCEL_RULES of bpf/flow.h.
+pub(crate) const MOST_RULES: usize = 64;
+/// `struct rule` of bpf/rules.h.
+pub(crate) const RULE_BYTES: usize = 56;
+/// `struct tunables` of bpf/flow.h.
+pub(crate) const TUNABLES_BYTES: usize = 8;
+const MOST_SEGMENTS: u32 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(to: Option<&str>, port: Option<u16>) -> Rule {
+        let to = to.map(|to| to.parse().unwrap());
+        Rule { to, port, tunables: Some(Tunables::default()), ..Rule::default() }
+    }
+
+    #[test]
+    fn a_rule_behind_a_wider_one_is_refused() {
+        let wide = rule(Some("10.0.0.0/8"), None);
+        let narrow = rule(Some("10.1.0.0/16"), Some(443));
+        assert!(check(&[narrow.clone(), wide.clone()]).is_ok());
+        let error = check(&[wide, narrow]).unwrap_err().to_string();
+        assert!(error.contains("rule 2") && error.contains("rule 1"), "{error}");
+        let error = check(&[rule(None, None), rule(None, None)]).unwrap_err().to_string();
+        assert!(error.contains("never"), "{error}");
+    }
+
+    #[test]
+    fn a_rule_that_is_added_is_heard() {
+        let mut rules = vec![rule(None, Some(80)), rule(None, None)];
+        insert(&mut rules, rule(Some("10.0.0.0/8"), None));
+        insert(&mut rules, Rule { tunables: None, ..rule(None, Some(80)) });
+        insert(&mut rules, rule(None, Some(443)));
+        assert!(check(&rules).is_ok(), "{rules:?}");
+        assert_eq!(rules.len(), 4);
+        assert_eq!(rules[0].tunables, None);
+        assert_eq!(rules[3], rule(None, None));
+    }
+
+    #[test]
+    fn what_the_kernel_holds_reads_back() {
+        let tunables = Tunables {
+            init_cwnd: 90,
+            rto_min: Some(Span::from_millis(50)),
+            rto_max: Some(Span::from_secs(3)),
+            ..Tunables::default()
+        };
+        let rule = Rule { tunables: Some(tunables), ..rule(Some("2001:db8::/32"), Some(80)) };
+        assert_eq!(Rule::from_bytes(&rule.to_bytes(), tunables.to_bytes()), rule);
+        let leave = Rule { tunables: None, ..rule };
+        assert_eq!(Rule::from_bytes(&leave.to_bytes(), tunables.to_bytes()), leave);
+    }
+
+    #[test]
+    fn impossible_values_are_named() {
+        let usual = Tunables::default();
+        for (tunables, name) in [
+            (Tunables { init_cwnd: 0, ..usual }, "init_cwnd"),
+            (Tunables { loss_init_cwnd: 1 << 20, ..usual }, "loss_init_cwnd"),
+            (Tunables { rto_min: Some(Span::from_secs(1)), ..usual }, "rto_min"),
+            (Tunables { rto_max: Some(Span::from_millis(1)), ..usual }, "rto_max"),
+        ] {
+            let error = tunables.check().unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What is installed, and how the connections fare that have the algorithm.
+
+use crate::algorithm::NAME;
+use crate::installation::in_force;
+use crate::pins::{Pins, Presence};
+use crate::rules::{Rule, Tunables};
+use crate::{AccelError, kernel};
+use probe::tcp::{Filter, TcpInfo, TcpSocket};
+use std::net::SocketAddr;
+use units::{Bytes, Rate, Share, Span};
+
+/// As the kernel has it, not as a command meant it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Status {
+    pub presence: Presence,
+    /// In order.
+    pub rules: Vec<Rule>,
+    pub defaults: Tunables,
+    /// Those of this network namespace.
+    pub flows: Vec<Flow>,
+}
+
+/// One connection that has the algorithm.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Flow {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    /// Delivered of late.
+    pub rate: Option<Rate>,
+    pub pacing: Option<Rate>,
+    pub rtt: Option<Span>,
+    pub min_rtt: Option<Span>,
+    pub window: Option<Bytes>,
+    /// Of the segments sent, those sent again.
+    pub retransmitted: Option<Share>,
+    pub acked: Option<Bytes>,
+    pub limit: Limit,
+}
+
+/// Why a connection is not faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// It has nothing to send.
+    Idle,
+    /// The application does not write enough.
+    Application,
+    /// The other end's receive window.
+    Receiver,
+    /// This end's send buffer: `wmem`.
+    SendBuffer,
+    /// What the path delivers, which is what the algorithm goes by.
+    Path,
+}
+
+impl Status {
+    pub fn read() -> Result<Self, AccelError> {
+        kernel::interface()?;
+        let pins = Pins::open()?;
+        let presence = pins.presence();
+        let (rules, defaults) = match presence {
+            Presence::Whole => in_force(&pins)?,
+            _ => (Vec::new(), Tunables::default()),
+        };
+        let sockets = probe::tcp::sockets(&Filter::established())?;
+        let ours = |socket: &&TcpSocket| socket.congestion_control.as_deref() == Some(NAME);
+        let flows = sockets.iter().filter(ours).map(Flow::of).collect();
+        Ok(Self { presence, rules, defaults, flows })
+    }
+}
+
+impl Flow {
+    fn of(socket: &TcpSocket) -> Self {
+        let info = socket.info.unwrap_or_default();
+        let retransmitted = info.total_retrans.zip(info.data_segs_out).and_then(|(again, all)| {
+            (all > 0).then(|| Share::new(f64::from(again) / f64::from(all)).unwrap_or(Share::ONE))
+        });
+        Self {
+            local: socket.local,
+            remote: socket.remote,
+            rate: info.delivery_rate.filter(|rate| rate.bits_per_second() > 0),
+            pacing: info.pacing_rate,
+            rtt: info.rtt.filter(|rtt| *rtt > Span::ZERO),
+            min_rtt: info.min_rtt,
+            window: info.cwnd(),
+            retransmitted,
+            acked: info.bytes_acked,
+            limit: Limit::of(&info),
+        }
+    }
+}
+
+impl Limit {
+    fn of(info: &TcpInfo) -> Self {
+        let busy = info.busy_time.unwrap_or(Span::ZERO);
+        let most = |span: Option<Span>| {
+            busy > Span::ZERO && span.is_some_and(|span| span.nanos() > busy.nanos() / 2)
+        };
+        if info.unacked == Some(0) && info.notsent.is_some_and(|bytes| bytes.count() == 0) {
+            Self::Idle
+        } else if most(info.rwnd_limited) {
+            Self::Receiver
+        } else if most(info.sndbuf_limited) {
+            Self::SendBuffer
+        } else if info.delivery_rate_app_limited == Some(true) {
+            Self::Application
+        } else {
+            Self::Path
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Application => "application",
+            Self::Receiver => "receiver",
+            Self::SendBuffer => "send buffer",
+            Self::Path => "path",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrowest_place_is_named() {
+        let mut info = TcpInfo::default();
+        assert_eq!(Limit::of(&info), Limit::Path);
+        info.delivery_rate_app_limited = Some(true);
+        assert_eq!(Limit::of(&info), Limit::Application);
+        info.busy_time = Some(Span::from_secs(2));
+        info.sndbuf_limited = Some(Span::from_millis(1500));
+        assert_eq!(Limit::of(&info), Limit::SendBuffer);
+        info.rwnd_limited = Some(Span::from_millis(1100));
+        assert_eq!(Limit::of(&info), Limit::Receiver);
+        (info.unacked, info.notsent) = (Some(0), Some(Bytes::new(0)));
+        assert_eq!(Limit::of(&info), Limit::Idle);
+    }
+}

@@ -1,0 +1,134 @@
+//! What is told of a status: to people, and to machines.
+
+use crate::pins::Presence;
+use crate::rules::{Rule, Tunables};
+use crate::status::{Flow, Status};
+use serde_json::{Value, json};
+use std::fmt::{Display, Write as _};
+
+impl Status {
+    pub fn to_text(&self) -> String {
+        let mut text = match self.presence {
+            Presence::Nothing => "tcpa is off\n".to_owned(),
+            Presence::Part => {
+                "tcpa is off; a command that was killed left part of it: `weir accel disable` \
+                               removes that\n"
+                    .to_owned()
+            }
+            Presence::Whole => "tcpa is on\n".to_owned(),
+        };
+        for (number, rule) in (1..).zip(&self.rules) {
+            let _ = writeln!(text, "  {number:>2}  {:<44} {}", rule.whose(), rule.treatment());
+        }
+        if self.flows.is_empty() {
+            return text;
+        }
+        let _ = writeln!(
+            text,
+            "\n{:<44} {:>11} {:>9} {:>9} {:>9} {:>7}  limited by",
+            "connection", "rate", "rtt", "min", "window", "resent"
+        );
+        for flow in &self.flows {
+            let _ = writeln!(
+                text,
+                "{:<44} {:>11} {:>9} {:>9} {:>9} {:>7}  {}",
+                format!("{} -> {}", flow.local, flow.remote),
+                known(flow.rate.map(|rate| format!("{:.1}mbit", rate.mbit_per_second()))),
+                known(flow.rtt.map(|rtt| format!("{:.1}ms", rtt.millis_f64()))),
+                known(flow.min_rtt.map(|rtt| format!("{:.1}ms", rtt.millis_f64()))),
+                known(flow.window.map(|bytes| format!("{}KB", bytes.count() / 1000))),
+                known(flow.retransmitted.map(|share| format!("{:.2}%", share.percent()))),
+                flow.limit.name(),
+            );
+        }
+        text
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({
+            "state": match self.presence {
+                Presence::Nothing => "off",
+                Presence::Part => "part",
+                Presence::Whole => "on",
+            },
+            "rules": self.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
+            "defaults": self.defaults.to_json(),
+            "flows": self.flows.iter().map(Flow::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Rule {
+    /// Its conditions.
+    pub fn whose(&self) -> String {
+        let mut words = Vec::new();
+        words
+            .extend(self.cgroup.as_ref().map(|cgroup| format!("cgroup {}", cgroup.path.display())));
+        words.extend(self.to.map(|to| format!("to {to}")));
+        words.extend(self.port.map(|port| format!("port {port}")));
+        match words.as_slice() {
+            [] => "all connections".to_owned(),
+            words => words.join(", "),
+        }
+    }
+
+    fn treatment(&self) -> String {
+        match &self.tunables {
+            None => "as they are".to_owned(),
+            Some(tunables) => format!("tcpa, {}", tunables.to_text()),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "cgroup": self.cgroup.as_ref().map(|cgroup| cgroup.path.display().to_string()),
+            "to": self.to.map(|to| to.to_string()),
+            "port": self.port,
+            "accelerate": self.tunables.is_some(),
+            "tunables": self.tunables.map(|tunables| tunables.to_json()),
+        })
+    }
+}
+
+impl Tunables {
+    fn to_text(self) -> String {
+        let mut text =
+            format!("init_cwnd {}, loss_init_cwnd {}", self.init_cwnd, self.loss_init_cwnd);
+        for (name, value) in [("rto_min", self.rto_min), ("rto_max", self.rto_max)] {
+            if let Some(value) = value {
+                let _ = write!(text, ", {name} {value}");
+            }
+        }
+        text
+    }
+
+    fn to_json(self) -> Value {
+        json!({
+            "init_cwnd": self.init_cwnd,
+            "loss_init_cwnd": self.loss_init_cwnd,
+            "rto_min": self.rto_min.map(|span| span.to_string()),
+            "rto_max": self.rto_max.map(|span| span.to_string()),
+        })
+    }
+}
+
+impl Flow {
+    fn to_json(&self) -> Value {
+        json!({
+            "local": self.local.to_string(),
+            "remote": self.remote.to_string(),
+            "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
+            "pacing_mbit_s": self.pacing.map(|rate| rate.mbit_per_second()),
+            "rtt_us": self.rtt.map(|rtt| rtt.micros_f64()),
+            "min_rtt_us": self.min_rtt.map(|rtt| rtt.micros_f64()),
+            "window_bytes": self.window.map(|bytes| bytes.count()),
+            "retransmit_percent": self.retransmitted.map(|share| share.percent()),
+            "acked_bytes": self.acked.map(|bytes| bytes.count()),
+            "limited_by": self.limit.name(),
+        })
+    }
+}
+
+fn known(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}

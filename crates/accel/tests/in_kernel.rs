@@ -1,0 +1,95 @@
+//! tcpa in the running kernel. What is registered is known to the whole machine, so one test at a time; no
+//! socket is given it but those of the test.
+#![allow(clippy::unwrap_used)]
+
+use accel::AccelError;
+use accel::algorithm::{Algorithm, NAME};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+
+/// None, and a word about it, where it cannot run.
+fn loaded() -> Option<(Algorithm, File)> {
+    let turn =
+        File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-tcpa-at-a-time")).unwrap();
+    turn.lock().unwrap();
+    if available().contains(NAME) {
+        eprintln!("SKIPPED: {NAME} is in use on this machine");
+        return None;
+    }
+    match Algorithm::load() {
+        Ok(algorithm) => Some((algorithm, turn)),
+        Err(error @ (AccelError::NotPermitted { .. } | AccelError::NotSupported { .. })) => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn available() -> String {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
+}
+
+/// Carries some of megabytes over the loopback interface and comes back with the socket.
+fn carry(stream: &mut TcpStream, megabytes: usize) {
+    let piece = vec![7; 1 << 20];
+    for _ in 0..megabytes {
+        stream.write_all(&piece).unwrap();
+    }
+}
+
+fn pair() -> (TcpStream, std::thread::JoinHandle<u64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let reader = std::thread::spawn(move || {
+        let (mut end, _) = listener.accept().unwrap();
+        let mut buffer = vec![0; 1 << 16];
+        let mut total = 0;
+        while let Ok(count @ 1..) = end.read(&mut buffer) {
+            total += count as u64;
+        }
+        total
+    });
+    (stream, reader)
+}
+
+#[test]
+fn sockets_choose_it_and_keep_it_when_it_is_replaced_and_gone() {
+    let Some((mut first, _turn)) = loaded() else { return };
+    let link = first.register().unwrap();
+    assert!(available().contains(NAME));
+    let (mut stream, reader) = pair();
+    probe::tcp::set_congestion_control(&stream, NAME).unwrap();
+    carry(&mut stream, 8);
+
+    let mut second = Algorithm::load().unwrap();
+    let taken = second.register().unwrap_err();
+    assert!(matches!(taken, AccelError::NameTaken { .. }), "{taken}");
+    second.replace(&link).unwrap();
+    let (mut newer, newer_reader) = pair();
+    probe::tcp::set_congestion_control(&newer, NAME).unwrap();
+    carry(&mut newer, 8);
+    carry(&mut stream, 8);
+
+    drop((link, first, second));
+    assert!(!available().contains(NAME));
+    let (other, other_reader) = pair();
+    assert!(probe::tcp::set_congestion_control(&other, NAME).is_err());
+    carry(&mut stream, 8);
+    assert_eq!(probe::tcp::congestion_control_of(&stream).unwrap(), NAME);
+    drop((stream, newer, other));
+    assert_eq!(reader.join().unwrap(), 24 << 20);
+    assert_eq!(newer_reader.join().unwrap(), 8 << 20);
+    assert_eq!(other_reader.join().unwrap(), 0);
+}
+
+#[test]
+fn nothing_is_replaced_that_is_not_registered() {
+    let Some((mut first, _turn)) = loaded() else { return };
+    let link = first.register().unwrap();
+    drop(first.register().unwrap_err());
+    drop(link);
+    assert!(!available().contains(NAME));
+}

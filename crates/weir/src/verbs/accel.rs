@@ -1,0 +1,129 @@
+use crate::exit::Ending;
+use crate::output::{note, print};
+use accel::cgroup::Cgroup;
+use accel::installation::{self, Change};
+use accel::{AccelError, Prefix, Rule, Status, Tunables};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use units::Span;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Give new connections the algorithm; it stays when this command has ended
+    #[command(after_help = ENABLE_EXAMPLES)]
+    Enable(Enable),
+    /// Leave new connections to the kernel again; open ones go on undisturbed
+    Disable,
+    /// Show the rules in force and how the connections fare that have the algorithm
+    Status {
+        /// One JSON document
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Enable {
+    algorithm: Algorithm,
+    #[command(flatten)]
+    whose: Whose,
+    #[command(flatten)]
+    tunables: Values,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Algorithm {
+    Tcpa,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Which connections (several conditions must all hold)")]
+#[group(required = true, multiple = true)]
+struct Whose {
+    /// Of the processes in this control group and those below it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+    /// Whose other end is in this prefix, for example 192.0.2.0/24
+    #[arg(long, value_name = "CIDR")]
+    to: Option<String>,
+    /// Of this port on this machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
+    /// All that no other rule is for
+    #[arg(long, conflicts_with_all = ["cgroup", "to", "port"])]
+    all: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "How it works on them")]
+struct Values {
+    /// The first window in segments, paced over the first round trip [default: 48]
+    #[arg(long, value_name = "N")]
+    init_cwnd: Option<u32>,
+    /// The window in segments after a retransmission timeout [default: 10]
+    #[arg(long, value_name = "N")]
+    loss_init_cwnd: Option<u32>,
+    /// The shortest retransmission timeout, 5ms to 200ms [default: the kernel's 200ms]
+    #[arg(long, value_name = "TIME")]
+    rto_min: Option<String>,
+    /// The longest, 1s to 120s; Linux 6.15 and later [default: the kernel's 120s]
+    #[arg(long, value_name = "TIME")]
+    rto_max: Option<String>,
+}
+
+pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
+    match verb {
+        Verb::Enable(arguments) => enable(arguments)?,
+        Verb::Disable => {
+            let there = installation::remove()?;
+            note(if there { "tcpa is off" } else { "tcpa was off already" });
+        }
+        Verb::Status { json: true } => {
+            let status = Status::read()?.to_json();
+            print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?;
+        }
+        Verb::Status { json: false } => print(Status::read()?.to_text())?,
+    }
+    Ok(Ending::Fine)
+}
+
+fn enable(Enable { algorithm: Algorithm::Tcpa, whose, tunables }: Enable) -> anyhow::Result<()> {
+    let to =
+        whose.to.as_deref().map(str::parse::<Prefix>).transpose().map_err(AccelError::Usage)?;
+    let rule = Rule {
+        cgroup: whose.cgroup.as_deref().map(Cgroup::named).transpose()?,
+        to,
+        port: whose.port,
+        tunables: Some(tunables.read()?),
+    };
+    let told = rule.whose();
+    if installation::add(rule)? == Change::Repaired {
+        note("what a killed command had left was removed");
+    }
+    note(format_args!("tcpa is on for {told}; `weir accel disable` ends that"));
+    Ok(())
+}
+
+impl Values {
+    fn read(&self) -> anyhow::Result<Tunables> {
+        let usual = Tunables::default();
+        let span = |text: &Option<String>| {
+            let read = text.as_deref().map(str::parse::<Span>).transpose();
+            read.map_err(|error| AccelError::Usage(error.to_string()))
+        };
+        Ok(Tunables {
+            init_cwnd: self.init_cwnd.unwrap_or(usual.init_cwnd),
+            loss_init_cwnd: self.loss_init_cwnd.unwrap_or(usual.loss_init_cwnd),
+            rto_min: span(&self.rto_min)?,
+            rto_max: span(&self.rto_max)?,
+        })
+    }
+}
+
+const ENABLE_EXAMPLES: &str = "\
+Examples:
+  weir accel enable tcpa --all
+  weir accel enable tcpa --port 443 --init-cwnd 90
+  weir accel enable tcpa --cgroup /system.slice/nginx.service --to 203.0.113.0/24
+  weir accel status
+  weir accel disable";

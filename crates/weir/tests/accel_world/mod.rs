@@ -1,0 +1,200 @@
+//! A machine within the machine for `weir accel`: mounts, control groups and a network of its own, in which
+//! "all connections" are those of the test. With its keeper everything in it is gone, whatever ends the test.
+#![allow(dead_code, unreachable_pub)]
+
+use host::{Confined, Namespace, Program};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub struct AccelWorld {
+    keeper: Option<Confined>,
+    cgroup: PathBuf,
+    home: TempDir,
+    /// An algorithm's name is the whole machine's.
+    _turn: Option<File>,
+}
+
+#[derive(Debug)]
+pub struct Said {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl AccelWorld {
+    /// `None`, and a word about it, where it cannot be.
+    pub fn new() -> Option<Self> {
+        let turn = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-tcpa-at-a-time"));
+        let turn = turn.unwrap();
+        turn.lock().unwrap();
+        if available().contains("tcpa") {
+            eprintln!("SKIPPED: tcpa is in use on this machine");
+            return None;
+        }
+        let world = Self::beside(Some(turn))?;
+        let said = world.weir(&["accel", "status"]);
+        if said.code != Some(0) && said.stderr.contains("this kernel has no") {
+            eprintln!("SKIPPED: {}", said.stderr);
+            return None;
+        }
+        Some(world)
+    }
+
+    /// Another one, at the same time as the one whose turn it is.
+    pub fn second(&self) -> Self {
+        Self::beside(None).unwrap()
+    }
+
+    fn beside(turn: Option<File>) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: the kernel takes programs of root only");
+            return None;
+        }
+        let Ok(mount) = accel::cgroup::mount() else {
+            eprintln!("SKIPPED: no control groups of version 2 are mounted");
+            return None;
+        };
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let cgroup = mount.join(format!("weir-accel-test-{}-{number}", std::process::id()));
+        fs::create_dir(&cgroup).unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let script = format!(
+            "echo 0 > {}/cgroup.procs && exec unshare --mount --cgroup --propagation private sh -c '\
+             mount -t bpf bpf /sys/fs/bpf && mount -t cgroup2 none /sys/fs/cgroup && \
+             mount -t tmpfs none /run && echo ready && exec sleep 600'",
+            cgroup.display()
+        );
+        let out = home.path().join("keeper");
+        let file = |path: &Path| File::create(path).unwrap();
+        let program = Program {
+            argv: ["sh", "-c", &script].map(str::to_owned).to_vec(),
+            environment: Vec::new(),
+            stdout: file(&out),
+            stderr: file(&home.path().join("keeper-errors")),
+            cpus: Vec::new(),
+        };
+        let network = Namespace::create("accel").unwrap();
+        let keeper = Confined::start(&network, program).unwrap();
+        let world = Self { keeper: Some(keeper), cgroup, home, _turn: turn };
+        let deadline = Instant::now() + PATIENCE;
+        while fs::read_to_string(&out).unwrap().trim() != "ready" {
+            assert!(Instant::now() < deadline, "{}", world.read("keeper-errors"));
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Some(world)
+    }
+
+    pub fn weir(&self, words: &[&str]) -> Said {
+        self.run(env!("CARGO_BIN_EXE_weir"), words)
+    }
+
+    pub fn run(&self, program: &str, words: &[&str]) -> Said {
+        let output = self.command(program, words).output().unwrap();
+        Said {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    pub fn start(&self, program: &str, words: &[&str]) -> Child {
+        self.command(program, words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Inside, and in the control group.
+    fn command(&self, program: &str, words: &[&str]) -> Command {
+        let keeper = self.keeper.as_ref().unwrap().pid().to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &keeper, "--mount", "--cgroup", "--net", "--", "sh", "-c"]);
+        command.arg("echo 0 > /sys/fs/cgroup/cgroup.procs && exec \"$@\"").arg("sh");
+        command.arg(program).args(words).stdin(Stdio::null());
+        command
+    }
+
+    /// One transfer over the loopback interface; with which algorithm each end sent.
+    pub fn transfer(&self, port: u16, more: &[&str]) -> (String, String) {
+        let text = port.to_string();
+        let weir = env!("CARGO_BIN_EXE_weir");
+        let mut server = self.start(weir, &["perf", "server", "--port", &text, "--one-off"]);
+        self.await_listener(port);
+        let mut words = vec!["perf", "client", "127.0.0.1", "--port", &text, "--json"];
+        words.extend(["--time", "1"]);
+        words.extend(more);
+        let said = self.weir(&words);
+        assert_eq!(said.code, Some(0), "{}{}", said.stderr, said.stdout);
+        server.wait().unwrap();
+        let end: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        let of = |key: &str| end["end"][key].as_str().unwrap_or_default().to_owned();
+        (of("sender_tcp_congestion"), of("receiver_tcp_congestion"))
+    }
+
+    pub fn await_listener(&self, port: u16) {
+        let wanted = format!(":{port:04X} ");
+        let pid = self.keeper.as_ref().unwrap().pid();
+        let deadline = Instant::now() + PATIENCE;
+        let listens = |file: &str| {
+            let text = fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
+            text.lines().any(|line| line.contains(&wanted) && line.contains(" 0A "))
+        };
+        while !listens("tcp") && !listens("tcp6") {
+            assert!(Instant::now() < deadline, "nobody listens on {port}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        let said = self.weir(&["accel", "status", "--json"]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        serde_json::from_str(&said.stdout).unwrap()
+    }
+
+    /// What is pinned in it.
+    pub fn pinned(&self) -> String {
+        self.run("ls", &["/sys/fs/bpf"])
+            .stdout
+            .replace("maps.debug\n", "")
+            .replace("progs.debug\n", "")
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.path(name), text).unwrap();
+        self.path(name).display().to_string()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+}
+
+impl Drop for AccelWorld {
+    fn drop(&mut self) {
+        drop(self.keeper.take());
+        // Dying takes the kernel a moment.
+        let deadline = Instant::now() + PATIENCE;
+        while self.cgroup.exists() && Instant::now() < deadline {
+            for folder in [self.cgroup.join("inner"), self.cgroup.clone()] {
+                let _ = fs::remove_dir(folder);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        while self._turn.is_some() && available().contains("tcpa") && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// To the whole machine.
+pub fn available() -> String {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
