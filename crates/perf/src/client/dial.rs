@@ -6,7 +6,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -69,10 +69,21 @@ pub(crate) fn socket(
         } else {
             IpAddr::from(Ipv6Addr::UNSPECIFIED)
         };
-        let local = SocketAddr::new(options.bind.unwrap_or(any), port.unwrap_or(0));
+        let local = local(options.bind.unwrap_or(any), port.unwrap_or(0), remote);
         socket.bind(&local.into()).map_err(|e| unbound(e, local))?;
     }
     Ok(socket)
+}
+
+/// A link-local address is one of an interface: the one that leads to the server, unless told otherwise
+/// (SO_BINDTODEVICE, which the kernel then takes).
+fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
+    match (ip, remote) {
+        (IpAddr::V6(ip), SocketAddr::V6(remote)) if ip.is_unicast_link_local() => {
+            SocketAddrV6::new(ip, port, 0, remote.scope_id()).into()
+        }
+        _ => SocketAddr::new(ip, port),
+    }
 }
 
 /// Connects, hears a call to stop meanwhile, and says what came in the way.
@@ -144,9 +155,16 @@ fn unbound(error: io::Error, local: SocketAddr) -> PerfError {
         io::ErrorKind::PermissionDenied => {
             format!("port {port} of --cport needs root: choose one above 1023")
         }
+        io::ErrorKind::InvalidInput if is_link_local(ip) => {
+            format!("{ip} of --bind needs its interface, as in {ip}%eth0")
+        }
         _ => format!("binding to {local}"),
     };
     PerfError::system(what, error)
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 /// To what a person asked for: 1.0003 s is one second.
@@ -156,3 +174,18 @@ fn rounded(time: Duration) -> Duration {
 
 /// How long a call to stop may go unheard.
 pub(super) const TURN: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_address_is_of_the_interface_that_leads_to_the_server() {
+        let remote: SocketAddr = "[fe80::2%7]:5201".parse().unwrap();
+        let of = |ip: &str| local(ip.parse().unwrap(), 9, remote).to_string();
+        assert_eq!(of("fe80::1"), "[fe80::1%7]:9");
+        assert_eq!(of("fd00::1"), "[fd00::1]:9");
+        let error = unbound(Errno::INVAL.into(), "[fe80::1]:0".parse().unwrap()).to_string();
+        assert!(error.starts_with("fe80::1 of --bind needs its interface, as in fe80::1%eth0"));
+    }
+}

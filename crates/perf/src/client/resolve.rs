@@ -1,8 +1,9 @@
 use crate::PerfError;
 use crate::event::Stop;
 use crate::options::{ClientOptions, Family};
+use nix::net::if_::if_nametoindex;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,7 @@ fn look_up(
     if let Ok(ip) = options.host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, options.port)]);
     }
+    is_here(&options.host)?;
     let (answer, answers) = channel();
     let target = (options.host.clone(), options.port);
     std::thread::Builder::new()
@@ -64,6 +66,20 @@ fn look_up(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
+    }
+}
+
+/// The interface of a link-local address, as in fe80::1%eth0: the resolver would only say that there is no
+/// such host.
+fn is_here(host: &str) -> Result<(), PerfError> {
+    let Some((address, zone)) = host.split_once('%') else { return Ok(()) };
+    let is_named = address.parse::<Ipv6Addr>().is_ok() && zone.parse::<u32>().is_err();
+    match if_nametoindex(zone) {
+        Err(errno) if is_named => {
+            let what = format!("there is no interface {zone}: see `ip link`");
+            Err(PerfError::system(what, io::Error::from_raw_os_error(errno as i32)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -110,6 +126,12 @@ mod tests {
         assert_eq!(told, "127.0.0.1 has no address in IPv6, and -6 asks for one");
         let told = of("::1", None, Some("127.0.0.1")).unwrap_err();
         assert_eq!(told, "no way to ::1: 127.0.0.1 of --bind is IPv4, and ::1 is IPv6");
+    }
+
+    #[test]
+    fn an_interface_that_is_not_here_is_said() {
+        let told = of("fe80::1%nodevice0", None, None).unwrap_err();
+        assert!(told.starts_with("there is no interface nodevice0: see `ip link`"), "{told}");
     }
 
     #[test]

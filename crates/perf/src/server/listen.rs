@@ -123,6 +123,9 @@ fn advice(error: io::Error, address: SocketAddr, options: &ServerOptions) -> Per
         (io::ErrorKind::PermissionDenied, _) => {
             format!("port {port} needs root: choose one above 1023 with --port")
         }
+        (io::ErrorKind::InvalidInput, _) if is_link_local(ip) => {
+            format!("{ip} needs its interface: write --bind {ip}%eth0")
+        }
         (_, Some(Errno::NODEV)) => match &options.bind_device {
             Some(device) => format!("there is no interface {device}: see `ip link`"),
             None => format!("listening at {address}"),
@@ -130,6 +133,10 @@ fn advice(error: io::Error, address: SocketAddr, options: &ServerOptions) -> Per
         _ => format!("listening at {address}"),
     };
     PerfError::system(what, error)
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
 /// What the kernel holds until the server takes it; somaxconn may lower it.
