@@ -246,14 +246,15 @@ impl Observer {
     pub fn finish(mut self, sockets: &[StreamSocket<'_>]) -> Observed {
         let now = clock::now();
         let mut cpu = CpuUse::default();
+        let is_telling = self.cpu.is_telling(now);
         self.charge(|observer| {
             observer.look_tcp(now, sockets);
             cpu = observer.cpu.used(now);
             observer.cpu.look(now);
         });
         let asked = self.probe.take().map(|probe| probe.finish(now));
-        let mut warnings: Vec<_> =
-            observed::busy_cores(&cpu, &self.plan.cores).into_iter().collect();
+        let busy = observed::busy_cores(&cpu, &self.plan.cores).filter(|_| is_telling);
+        let mut warnings: Vec<_> = busy.into_iter().collect();
         let mut loaded = None;
         let mut series = Vec::new();
         if let Some(asked) = asked {

@@ -72,6 +72,11 @@ impl CpuWatch {
         self.mark = self.base.clone();
     }
 
+    /// Whether the measured window has ticks enough of `/proc/stat` to tell a busy core by.
+    pub fn is_telling(&self, now: Time) -> bool {
+        now.since(self.base.at) >= LEAST_POINT
+    }
+
     /// Over the measured window.
     pub fn used(&self, now: Time) -> CpuUse {
         Snapshot::read(now, self.of, &self.account).since(&self.base)

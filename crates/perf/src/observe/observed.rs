@@ -81,6 +81,9 @@ pub(super) fn silent_probe(asked: &Asked) -> Option<String> {
     if asked.latency.is_some() {
         return None;
     }
+    if asked.answered && asked.lost == 0 {
+        return Some(format!("the test was over before a probe came back: {instead}"));
+    }
     if asked.answered {
         return Some(format!(
             "no probe came back under load ({} were lost): {instead}",
