@@ -49,6 +49,19 @@ pub enum AccelError {
          go on undisturbed"
     )]
     OtherVersion,
+    #[error("{}:{line}: {problem}", path.display())]
+    Policy { path: PathBuf, line: usize, problem: String },
+    #[error(
+        "settings of another network namespace are still changed (/run/weir-accel.json names them): \
+         `weir accel disable` there puts them back"
+    )]
+    OtherNamespace,
+    #[error(
+        "this kernel, or this network namespace, has no setting {name}: leave it out of the policy"
+    )]
+    NoSetting { name: String },
+    #[error("{name} was set to `{wanted}` but the kernel keeps `{found}`: choose a value it takes")]
+    NotKept { name: String, wanted: String, found: String },
     #[error(transparent)]
     Probe(#[from] probe::ProbeError),
     #[error("{doing} {}: {source}", path.display())]
@@ -68,6 +81,7 @@ impl AccelError {
         matches!(
             self,
             Self::Usage(_)
+                | Self::Policy { .. }
                 | Self::NoSuchCgroup { .. }
                 | Self::Tunable { .. }
                 | Self::TooManyRules { .. }

@@ -1,10 +1,12 @@
 //! Switching acceleration on and off.
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, NAME};
 use crate::cgroup;
 use crate::object::{Loaded, Spec, told};
 use crate::pins::{self, Pins, Presence};
-use crate::rules::{self, MOST_RULES, RULE_BYTES, Rule, Tunables};
+use crate::policy::Policy;
+use crate::rules::{MOST_RULES, RULE_BYTES, Rule, Tunables};
+use crate::system::{Journal, System};
 use crate::{AccelError, kernel};
 use libbpf_rs::{MapCore, MapFlags};
 use std::fs::File;
@@ -21,50 +23,87 @@ pub enum Change {
     Changed,
 }
 
-/// From now on new connections are given the algorithm as the rules say. On failure everything is as it
+/// From now on new connections are given the algorithm as the policy says. On failure everything is as it
 /// was.
-pub fn apply(rules: &[Rule], defaults: &Tunables) -> Result<Change, AccelError> {
+pub fn apply(policy: &Policy) -> Result<Change, AccelError> {
     kernel::interface()?;
-    apply_in(&Pins::open()?, rules, defaults)
+    policy.check()?;
+    apply_in(&Pins::open()?, policy)
 }
 
-/// One rule more: in the place of the one with the same conditions, or else before the first that would
-/// leave nothing to it.
-pub fn add(rule: Rule) -> Result<Change, AccelError> {
+/// Something else than what is in force.
+pub fn change(
+    change: impl FnOnce(&mut Policy) -> Result<(), AccelError>,
+) -> Result<Change, AccelError> {
     kernel::interface()?;
     let pins = Pins::open()?;
-    let (mut rules, defaults) = match pins.presence() {
-        Presence::Whole => in_force(&pins)?,
-        _ => (Vec::new(), Tunables::default()),
-    };
-    rules::insert(&mut rules, rule);
-    apply_in(&pins, &rules, &defaults)
+    let mut policy = in_force(&pins)?;
+    change(&mut policy)?;
+    policy.check()?;
+    apply_in(&pins, &policy)
+}
+
+/// Tunables of a rule by its number, or of whoever chooses the algorithm itself.
+pub fn set(values: &[String], rule: Option<usize>) -> Result<Change, AccelError> {
+    if Pins::open()?.presence() != Presence::Whole {
+        return Err(AccelError::NotRegistered { name: NAME });
+    }
+    change(|policy| {
+        let count = policy.rules.len();
+        let tunables = match rule {
+            // They are given by a rule when a connection begins.
+            None if values.iter().any(|value| value.starts_with("rto_")) => {
+                let problem = "a timeout's bounds are set for a rule: name one with --rule";
+                return Err(AccelError::Usage(problem.to_owned()));
+            }
+            None => &mut policy.defaults,
+            Some(number) => number
+                .checked_sub(1)
+                .and_then(|index| policy.rules.get_mut(index))
+                .ok_or_else(|| {
+                    AccelError::Usage(format!("there is no rule {number}, only {count}"))
+                })?
+                .tunables
+                .as_mut()
+                .ok_or_else(|| {
+                    AccelError::Usage(format!("rule {number} leaves its connections as they are"))
+                })?,
+        };
+        values.iter().try_for_each(|value| tunables.set(value))
+    })
 }
 
 /// New connections are the kernel's again; those that have the algorithm keep it until they end. Whether
 /// there was anything to remove.
 pub fn remove() -> Result<bool, AccelError> {
     let pins = Pins::open()?;
-    let there = pins.presence() != Presence::Nothing;
+    let mut journal = Journal::read()?;
+    let there = pins.presence() != Presence::Nothing || journal != Journal::default();
     pins.remove()?;
+    journal.become_like(&System::default())?;
     Ok(there)
 }
 
-/// The rules in force, and what is given to whoever chooses the algorithm by itself.
-pub fn in_force(pins: &Pins) -> Result<(Vec<Rule>, Tunables), AccelError> {
+/// What the kernel holds, not what a command meant.
+pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
+    let system = Journal::read()?.system();
+    if pins.presence() != Presence::Whole {
+        return Ok(Policy { system, ..Policy::default() });
+    }
     let (set, count) = active(pins)?;
     let rules = (0..count).map(|index| {
         let key = set * MOST_RULES as u32 + index;
         let bytes: [u8; RULE_BYTES] = read(pins, pins::RULES, key)?;
         Ok(Rule::from_bytes(&bytes, read(pins, pins::SETTINGS, 1 + key)?))
     });
-    let settings = Rule::from_bytes(&defaults_rule(), read(pins, pins::SETTINGS, 0)?);
-    Ok((rules.collect::<Result<_, AccelError>>()?, settings.tunables.unwrap_or_default()))
+    Ok(Policy {
+        rules: rules.collect::<Result<_, AccelError>>()?,
+        defaults: Tunables::from_bytes(read(pins, pins::SETTINGS, 0)?),
+        system,
+    })
 }
 
-fn apply_in(pins: &Pins, rules: &[Rule], defaults: &Tunables) -> Result<Change, AccelError> {
-    rules::check(rules)?;
-    defaults.check()?;
+fn apply_in(pins: &Pins, policy: &Policy) -> Result<Change, AccelError> {
     let change = match pins.presence() {
         Presence::Whole => Change::Changed,
         Presence::Nothing => Change::Installed,
@@ -73,18 +112,19 @@ fn apply_in(pins: &Pins, rules: &[Rule], defaults: &Tunables) -> Result<Change, 
             Change::Repaired
         }
     };
-    if change == Change::Changed {
-        write(pins, rules, defaults)?;
-        return Ok(change);
-    }
-    install(pins, rules, defaults).inspect_err(|_| {
-        // What remains of it is a part, which the next command removes.
-        let _ = pins.remove();
-    })?;
+    let mut journal = Journal::read()?;
+    let before = journal.system();
+    journal.become_like(&policy.system)?;
+    let done = match change {
+        Change::Changed => write(pins, policy),
+        // What remains after a failure is a part, which the next command removes.
+        _ => install(pins, policy).inspect_err(|_| drop(pins.remove())),
+    };
+    done.inspect_err(|_| drop(journal.become_like(&before)))?;
     Ok(change)
 }
 
-fn install(pins: &Pins, rules: &[Rule], defaults: &Tunables) -> Result<(), AccelError> {
+fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     let root = cgroup::mount()?;
     let root = File::open(&root).map_err(|source| AccelError::file("opening", &root, source))?;
     let mut algorithm = Algorithm::load()?;
@@ -92,18 +132,18 @@ fn install(pins: &Pins, rules: &[Rule], defaults: &Tunables) -> Result<(), Accel
     for name in [pins::FLOWS, pins::SETTINGS] {
         pin(pins, algorithm.loaded_mut(), name)?;
     }
-    let mut policy = Spec::open(WHAT, include_bytes!(concat!(env!("OUT_DIR"), "/policy.bpf.o")))?;
+    let mut hook = Spec::open(WHAT, include_bytes!(concat!(env!("OUT_DIR"), "/policy.bpf.o")))?;
     for name in [pins::FLOWS, pins::SETTINGS] {
-        policy.reuse(name, &pins.at(name))?;
+        hook.reuse(name, &pins.at(name))?;
     }
-    let mut policy = policy.load()?;
+    let mut hook = hook.load()?;
     for name in [pins::RULES, pins::ACTIVE] {
-        pin(pins, &mut policy, name)?;
+        pin(pins, &mut hook, name)?;
     }
-    write(pins, rules, defaults)?;
+    write(pins, policy)?;
     let mut link = algorithm.register()?;
     told(WHAT, || link.pin(pins.at(pins::ALGORITHM)))?;
-    let program = policy.program("policy")?;
+    let program = hook.program("policy")?;
     let mut link = told(WHAT, || program.attach_cgroup(root.as_raw_fd()))?;
     told(WHAT, || link.pin(pins.at(pins::POLICY)))
 }
@@ -114,17 +154,17 @@ fn pin(pins: &Pins, loaded: &mut Loaded, name: &'static str) -> Result<(), Accel
 }
 
 /// Beside those in force, then with one store in their place.
-fn write(pins: &Pins, rules: &[Rule], defaults: &Tunables) -> Result<(), AccelError> {
+fn write(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     let set = 1 - active(pins)?.0;
-    for (key, rule) in (set * MOST_RULES as u32..).zip(rules) {
+    for (key, rule) in (set * MOST_RULES as u32..).zip(&policy.rules) {
         store(pins, pins::RULES, key, &rule.to_bytes())?;
         let tunables = rule.tunables.unwrap_or_default();
         store(pins, pins::SETTINGS, 1 + key, &tunables.to_bytes())?;
     }
-    store(pins, pins::SETTINGS, 0, &defaults.to_bytes())?;
+    store(pins, pins::SETTINGS, 0, &policy.defaults.to_bytes())?;
     let mut active = [0; 8];
     active[..4].copy_from_slice(&set.to_ne_bytes());
-    active[4..].copy_from_slice(&(rules.len() as u32).to_ne_bytes());
+    active[4..].copy_from_slice(&(policy.rules.len() as u32).to_ne_bytes());
     store(pins, pins::ACTIVE, 0, &active)
 }
 
@@ -145,11 +185,6 @@ fn read<const N: usize>(pins: &Pins, map: &'static str, key: u32) -> Result<[u8;
     let handle = pins.map(map)?;
     let value = told(map, || handle.lookup(&key.to_ne_bytes(), MapFlags::ANY))?;
     value.and_then(|value| value.try_into().ok()).ok_or(AccelError::OtherVersion)
-}
-
-/// A rule without conditions, to read tunables with.
-fn defaults_rule() -> [u8; RULE_BYTES] {
-    Rule { tunables: Some(Tunables::default()), ..Rule::default() }.to_bytes()
 }
 
 const WHAT: &str = "the policy that gives connections the algorithm";

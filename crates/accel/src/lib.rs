@@ -6,6 +6,7 @@
 //! | [`object`] | compiled programs into the kernel |
 //! | [`algorithm`] | `tcpa` among the kernel's congestion controls |
 //! | [`rules`], [`cgroup`] | which connections get it, and how it works on them |
+//! | [`policy`], [`system`] | all of that in a file, with settings of the whole system |
 //! | [`pins`], [`installation`] | what stays when the command has ended; on, off, and in force |
 //! | [`status`] | what is installed, and how its connections fare |
 
@@ -16,12 +17,15 @@ pub mod installation;
 pub mod kernel;
 pub mod object;
 pub mod pins;
+pub mod policy;
 mod prefix;
 pub mod rules;
 pub mod status;
+pub mod system;
 mod tell;
 
 pub use error::AccelError;
+pub use policy::Policy;
 pub use prefix::Prefix;
 pub use rules::{Rule, Tunables};
 pub use status::Status;

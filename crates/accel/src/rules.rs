@@ -77,10 +77,9 @@ impl Rule {
         let bits = u128::from_be_bytes(mask).leading_ones();
         let span = |micros: u64| (micros > 0).then(|| Span::from_micros(micros));
         let tunables = Tunables {
-            init_cwnd: number(&settings, 0),
-            loss_init_cwnd: number(&settings, 4),
             rto_min: span(word(44).into()),
             rto_max: span(u64::from(word(48)) * 1000),
+            ..Tunables::from_bytes(settings)
         };
         Self {
             cgroup: match u64::from_ne_bytes(cgroup) {
@@ -119,6 +118,40 @@ impl Tunables {
             return refuse("rto_max", "the kernel takes 1s to 120s");
         }
         Ok(())
+    }
+
+    /// From `NAME=VALUE`.
+    pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
+        let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
+        let segments = || {
+            value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is no number of segments")))
+        };
+        let span = || value.parse::<Span>().map(Some).map_err(|error| wrong(error.to_string()));
+        match name {
+            "init_cwnd" => self.init_cwnd = segments()?,
+            "loss_init_cwnd" => self.loss_init_cwnd = segments()?,
+            "rto_min" => self.rto_min = span()?,
+            "rto_max" => self.rto_max = span()?,
+            _ => {
+                return Err(wrong(format!(
+                    "no tunable is called `{name}`: there are init_cwnd, loss_init_cwnd, rto_min and \
+                     rto_max; those of the system are set by `weir accel policy`"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Without the bounds of the timeout, which are a rule's.
+    pub(crate) fn from_bytes(bytes: [u8; TUNABLES_BYTES]) -> Self {
+        Self {
+            init_cwnd: number(&bytes, 0),
+            loss_init_cwnd: number(&bytes, 4),
+            rto_min: None,
+            rto_max: None,
+        }
     }
 
     pub(crate) fn to_bytes(self) -> [u8; TUNABLES_BYTES] {

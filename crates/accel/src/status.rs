@@ -3,7 +3,7 @@
 use crate::algorithm::NAME;
 use crate::installation::in_force;
 use crate::pins::{Pins, Presence};
-use crate::rules::{Rule, Tunables};
+use crate::policy::Policy;
 use crate::{AccelError, kernel};
 use probe::tcp::{Filter, TcpInfo, TcpSocket};
 use std::net::SocketAddr;
@@ -13,9 +13,7 @@ use units::{Bytes, Rate, Share, Span};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub presence: Presence,
-    /// In order.
-    pub rules: Vec<Rule>,
-    pub defaults: Tunables,
+    pub policy: Policy,
     /// Those of this network namespace.
     pub flows: Vec<Flow>,
 }
@@ -57,14 +55,11 @@ impl Status {
         kernel::interface()?;
         let pins = Pins::open()?;
         let presence = pins.presence();
-        let (rules, defaults) = match presence {
-            Presence::Whole => in_force(&pins)?,
-            _ => (Vec::new(), Tunables::default()),
-        };
+        let policy = in_force(&pins)?;
         let sockets = probe::tcp::sockets(&Filter::established())?;
         let ours = |socket: &&TcpSocket| socket.congestion_control.as_deref() == Some(NAME);
         let flows = sockets.iter().filter(ours).map(Flow::of).collect();
-        Ok(Self { presence, rules, defaults, flows })
+        Ok(Self { presence, policy, flows })
     }
 }
 

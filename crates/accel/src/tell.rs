@@ -3,6 +3,7 @@
 use crate::pins::Presence;
 use crate::rules::{Rule, Tunables};
 use crate::status::{Flow, Status};
+use crate::system::System;
 use serde_json::{Value, json};
 use std::fmt::{Display, Write as _};
 
@@ -17,8 +18,15 @@ impl Status {
             }
             Presence::Whole => "tcpa is on\n".to_owned(),
         };
-        for (number, rule) in (1..).zip(&self.rules) {
+        for (number, rule) in (1..).zip(&self.policy.rules) {
             let _ = writeln!(text, "  {number:>2}  {:<44} {}", rule.whose(), rule.treatment());
+        }
+        if self.presence == Presence::Whole {
+            let defaults = self.policy.defaults.to_text();
+            let _ = writeln!(text, "      {:<44} {defaults}", "whoever chooses tcpa itself");
+        }
+        for (name, value) in self.policy.system.told() {
+            let _ = writeln!(text, "  {name} {value} while it is on");
         }
         if self.flows.is_empty() {
             return text;
@@ -51,8 +59,9 @@ impl Status {
                 Presence::Part => "part",
                 Presence::Whole => "on",
             },
-            "rules": self.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
-            "defaults": self.defaults.to_json(),
+            "rules": self.policy.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
+            "defaults": self.policy.defaults.to_json(),
+            "system": self.policy.system.to_json(),
             "flows": self.flows.iter().map(Flow::to_json).collect::<Vec<_>>(),
         })
     }
@@ -108,6 +117,27 @@ impl Tunables {
             "loss_init_cwnd": self.loss_init_cwnd,
             "rto_min": self.rto_min.map(|span| span.to_string()),
             "rto_max": self.rto_max.map(|span| span.to_string()),
+        })
+    }
+}
+
+impl System {
+    fn told(&self) -> Vec<(&'static str, String)> {
+        let three = |values: [u64; 3]| values.map(|value| value.to_string()).join(" ");
+        let mut told = Vec::new();
+        told.extend(self.wmem.map(|wmem| ("wmem", three(wmem))));
+        told.extend(self.mem.map(|mem| ("mem", three(mem))));
+        told.extend(self.wmem_max.map(|most| ("wmem_max", most.to_string())));
+        told.extend(self.timestamps.map(|on| ("timestamps", on.to_string())));
+        told
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "wmem": self.wmem,
+            "mem": self.mem,
+            "wmem_max": self.wmem_max,
+            "timestamps": self.timestamps,
         })
     }
 }

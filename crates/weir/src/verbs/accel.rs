@@ -2,7 +2,8 @@ use crate::exit::Ending;
 use crate::output::{note, print};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change};
-use accel::{AccelError, Prefix, Rule, Status, Tunables};
+use accel::system::System;
+use accel::{AccelError, Policy, Prefix, Rule, Status, Tunables, rules};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use units::Span;
@@ -12,6 +13,24 @@ pub(crate) enum Verb {
     /// Give new connections the algorithm; it stays when this command has ended
     #[command(after_help = ENABLE_EXAMPLES)]
     Enable(Enable),
+    /// Put a file of rules in force, all at once, in the place of those there are
+    #[command(after_help = POLICY_EXAMPLE)]
+    Policy {
+        file: PathBuf,
+        /// Only say what is wrong with it, if anything
+        #[arg(long)]
+        check: bool,
+    },
+    /// Change a tunable of a rule, or of whoever chooses the algorithm itself, while it runs
+    #[command(after_help = SET_EXAMPLES)]
+    Set {
+        /// For example init_cwnd=90
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        values: Vec<String>,
+        /// The rule's number in `weir accel status`
+        #[arg(long, value_name = "N")]
+        rule: Option<usize>,
+    },
     /// Leave new connections to the kernel again; open ones go on undisturbed
     Disable,
     /// Show the rules in force and how the connections fare that have the algorithm
@@ -29,6 +48,9 @@ pub(crate) struct Enable {
     whose: Whose,
     #[command(flatten)]
     tunables: Values,
+    /// Leave the limit of send buffers as it is; otherwise it is 16 MiB while the algorithm is on
+    #[arg(long)]
+    keep_wmem: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -74,6 +96,18 @@ struct Values {
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Enable(arguments) => enable(arguments)?,
+        Verb::Policy { file, check } => {
+            let policy = Policy::read(&file)?;
+            if check {
+                note("nothing is wrong with it");
+                return Ok(Ending::Fine);
+            }
+            installation::apply(&policy)?;
+            note(format_args!("{} is in force: {} rules", file.display(), policy.rules.len()));
+        }
+        Verb::Set { values, rule } => {
+            installation::set(&values, rule)?;
+        }
         Verb::Disable => {
             let there = installation::remove()?;
             note(if there { "tcpa is off" } else { "tcpa was off already" });
@@ -87,7 +121,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-fn enable(Enable { algorithm: Algorithm::Tcpa, whose, tunables }: Enable) -> anyhow::Result<()> {
+fn enable(arguments: Enable) -> anyhow::Result<()> {
+    let Enable { algorithm: Algorithm::Tcpa, whose, tunables, keep_wmem } = arguments;
     let to =
         whose.to.as_deref().map(str::parse::<Prefix>).transpose().map_err(AccelError::Usage)?;
     let rule = Rule {
@@ -97,7 +132,14 @@ fn enable(Enable { algorithm: Algorithm::Tcpa, whose, tunables }: Enable) -> any
         tunables: Some(tunables.read()?),
     };
     let told = rule.whose();
-    if installation::add(rule)? == Change::Repaired {
+    let change = installation::change(|policy| {
+        rules::insert(&mut policy.rules, rule);
+        if !keep_wmem && policy.system.wmem.is_none() {
+            policy.system.wmem = System::roomy().wmem;
+        }
+        Ok(())
+    })?;
+    if change == Change::Repaired {
         note("what a killed command had left was removed");
     }
     note(format_args!("tcpa is on for {told}; `weir accel disable` ends that"));
@@ -127,3 +169,26 @@ Examples:
   weir accel enable tcpa --cgroup /system.slice/nginx.service --to 203.0.113.0/24
   weir accel status
   weir accel disable";
+const POLICY_EXAMPLE: &str = "\
+Example of a file; the first rule that fits decides:
+  [defaults]
+  init_cwnd = 48
+
+  [[rule]]                      # leave these as they are
+  port = 22
+  algorithm = \"none\"
+
+  [[rule]]
+  cgroup = \"/system.slice/nginx.service\"
+  to = \"203.0.113.0/24\"
+  init_cwnd = 90
+  rto_min = \"50ms\"
+
+  [[rule]]                      # all others
+
+  [system]                      # put back by `weir accel disable`
+  wmem = [4096, 16384, 16777216]";
+const SET_EXAMPLES: &str = "\
+Examples:
+  weir accel set init_cwnd=90 --rule 2
+  weir accel set loss_init_cwnd=4";

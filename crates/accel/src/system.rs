@@ -1,0 +1,244 @@
+//! Settings of the whole network namespace: raised while the algorithm is on, and put back afterwards.
+//!
+//! What a setting was is on disk before it is changed, so that whoever comes after a killed command can put
+//! it back. /run goes with the machine's uptime, as the settings do.
+
+use crate::AccelError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// What is asked of the namespace; what is not asked stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct System {
+    /// A socket's send buffer in bytes: least, to begin with, most.
+    pub wmem: Option<[u64; 3]>,
+    /// All of TCP's memory in pages: at ease, under pressure, most.
+    pub mem: Option<[u64; 3]>,
+    /// The most that an application may ask for, in bytes.
+    pub wmem_max: Option<u64>,
+    pub timestamps: Option<bool>,
+}
+
+/// By the kernel's name: what was, and what was set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    /// The network namespace it is about.
+    namespace: u64,
+    settings: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    was: String,
+    set: String,
+}
+
+impl System {
+    /// Room for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s and 200 ms, unless there is more.
+    pub fn roomy() -> Self {
+        let now = words(&read_sysctl(WMEM).unwrap_or_default());
+        match now[..] {
+            [least, usual, most] if most < ROOMY => {
+                Self { wmem: Some([least, usual, ROOMY]), ..Self::default() }
+            }
+            _ => Self::default(),
+        }
+    }
+
+    pub fn check(&self) -> Result<(), AccelError> {
+        let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
+        let rising = |values: &[u64; 3]| values.is_sorted() && values[0] > 0;
+        if self.wmem.is_some_and(|wmem| !rising(&wmem) || wmem[2] > i32::MAX as u64) {
+            return refuse("wmem", "three sizes in bytes that do not fall, up to 2 GiB");
+        }
+        if self.mem.is_some_and(|mem| !rising(&mem)) {
+            return refuse("mem", "three numbers of pages that do not fall");
+        }
+        if self.wmem_max.is_some_and(|most| !(4608..=i32::MAX as u64).contains(&most)) {
+            return refuse("wmem_max", "4608 bytes to 2 GiB");
+        }
+        Ok(())
+    }
+
+    /// By the kernel's names.
+    fn sysctls(&self) -> Vec<(&'static str, String)> {
+        let three = |values: [u64; 3]| values.map(|value| value.to_string()).join(" ");
+        let mut sysctls = Vec::new();
+        sysctls.extend(self.wmem.map(|wmem| (WMEM, three(wmem))));
+        sysctls.extend(self.mem.map(|mem| (MEM, three(mem))));
+        sysctls.extend(self.wmem_max.map(|most| (WMEM_MAX, most.to_string())));
+        sysctls.extend(self.timestamps.map(|on| (TIMESTAMPS, u8::from(on).to_string())));
+        sysctls
+    }
+}
+
+impl Journal {
+    pub(crate) fn read() -> Result<Self, AccelError> {
+        let path = Path::new(JOURNAL);
+        match fs::read(path) {
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|error| AccelError::file("reading", path, std::io::Error::other(error))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(AccelError::file("reading", path, source)),
+        }
+    }
+
+    /// What is set of ours.
+    pub(crate) fn system(&self) -> System {
+        let set = |name: &str| self.settings.get(name).map(|entry| words(&entry.set));
+        let three = |name| set(name).and_then(|words| words.try_into().ok());
+        let one = |name| set(name).and_then(|words: Vec<u64>| words.first().copied());
+        System {
+            wmem: three(WMEM),
+            mem: three(MEM),
+            wmem_max: one(WMEM_MAX),
+            timestamps: one(TIMESTAMPS).map(|on| on != 0),
+        }
+    }
+
+    /// Sets what is wanted and puts back what is not wanted any more. On failure everything is as before.
+    pub(crate) fn become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
+        let before = self.clone();
+        self.try_become_like(wanted).inspect_err(|_| {
+            for (name, entry) in &before.settings {
+                let _ = write_sysctl(name, &entry.set);
+            }
+            for (name, entry) in &self.settings {
+                if !before.settings.contains_key(name) {
+                    let _ = write_sysctl(name, &entry.was);
+                }
+            }
+            let _ = before.store();
+        })
+    }
+
+    fn try_become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
+        let wanted = wanted.sysctls();
+        if wanted.is_empty() && self.settings.is_empty() {
+            return Ok(());
+        }
+        let here = namespace()?;
+        if !self.settings.is_empty() && self.namespace != here {
+            return Err(AccelError::OtherNamespace);
+        }
+        let kept = |name: &str| wanted.iter().any(|(other, _)| *other == name);
+        let unwanted: Vec<_> = self
+            .settings
+            .iter()
+            .filter(|(name, _)| !kept(name))
+            .map(|(n, e)| (n.clone(), e.clone()))
+            .collect();
+        self.namespace = here;
+        for (name, value) in &wanted {
+            let was = match self.settings.get(*name) {
+                Some(entry) => entry.was.clone(),
+                None => {
+                    read_sysctl(name).ok_or(AccelError::NoSetting { name: (*name).to_owned() })?
+                }
+            };
+            self.settings.insert((*name).to_owned(), Entry { was, set: value.clone() });
+        }
+        self.store()?;
+        for (name, value) in &wanted {
+            write_sysctl(name, value)?;
+        }
+        for (name, entry) in unwanted {
+            // Whoever changed it since then knows better.
+            if read_sysctl(&name).as_deref() == Some(&entry.set) {
+                write_sysctl(&name, &entry.was)?;
+            }
+            self.settings.remove(&name);
+        }
+        self.store()
+    }
+
+    /// Whole or not at all.
+    fn store(&self) -> Result<(), AccelError> {
+        let path = Path::new(JOURNAL);
+        let failed = |source| AccelError::file("writing", path, source);
+        if self.settings.is_empty() {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error)),
+                _ => Ok(()),
+            };
+        }
+        let beside = PathBuf::from(format!("{JOURNAL}.new"));
+        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
+        let mut file = File::create(&beside).map_err(failed)?;
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
+        fs::rename(&beside, path).map_err(failed)
+    }
+}
+
+fn namespace() -> Result<u64, AccelError> {
+    let path = Path::new("/proc/thread-self/ns/net");
+    fs::metadata(path).map(|about| about.ino()).map_err(|e| AccelError::file("reading", path, e))
+}
+
+fn read_sysctl(name: &str) -> Option<String> {
+    let text = fs::read_to_string(path_of(name)).ok()?;
+    Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Some values are clamped: what cannot be had is refused rather than believed.
+fn write_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
+    let path = path_of(name);
+    fs::write(&path, value).map_err(|source| AccelError::file("setting", &path, source))?;
+    match read_sysctl(name) {
+        Some(found) if found == value => Ok(()),
+        found => Err(AccelError::NotKept {
+            name: name.to_owned(),
+            wanted: value.to_owned(),
+            found: found.unwrap_or_default(),
+        }),
+    }
+}
+
+fn path_of(name: &str) -> PathBuf {
+    Path::new("/proc/sys").join(name.replace('.', "/"))
+}
+
+fn words(text: &str) -> Vec<u64> {
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+const WMEM: &str = "net.ipv4.tcp_wmem";
+const MEM: &str = "net.ipv4.tcp_mem";
+const WMEM_MAX: &str = "net.core.wmem_max";
+const TIMESTAMPS: &str = "net.ipv4.tcp_timestamps";
+const JOURNAL: &str = "/run/weir-accel.json";
+const ROOMY: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_sizes_are_named() {
+        let check = |system: System| system.check().map_err(|error| error.to_string());
+        let falling = System { wmem: Some([4096, 2048, 8192]), ..System::default() };
+        assert!(check(falling).unwrap_err().contains("wmem"));
+        let none = System { mem: Some([0, 1, 2]), ..System::default() };
+        assert!(check(none).unwrap_err().contains("mem"));
+        let tiny = System { wmem_max: Some(1), ..System::default() };
+        assert!(check(tiny).unwrap_err().contains("wmem_max"));
+        assert!(
+            check(System { wmem: Some([4096, 16384, 4_194_304]), ..System::default() }).is_ok()
+        );
+    }
+
+    #[test]
+    fn the_journal_tells_what_is_set() {
+        let entry = |was: &str, set: &str| Entry { was: was.to_owned(), set: set.to_owned() };
+        let settings =
+            [(WMEM.to_owned(), entry("1 2 3", "4 5 6")), (TIMESTAMPS.to_owned(), entry("1", "0"))];
+        let journal = Journal { namespace: 1, settings: settings.into() };
+        let system = journal.system();
+        assert_eq!(system.wmem, Some([4, 5, 6]));
+        assert_eq!((system.timestamps, system.mem), (Some(false), None));
+    }
+}

@@ -1,0 +1,102 @@
+//! `weir accel policy` and `set`: files of rules, and what is put back afterwards.
+#![allow(clippy::unwrap_used)]
+
+mod accel_world;
+
+use accel_world::AccelWorld;
+
+fn sysctl(world: &AccelWorld, name: &str) -> String {
+    let path = format!("/proc/sys/{name}");
+    world.run("cat", &[&path]).stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_file_takes_the_place_of_what_was_in_force() {
+    let Some(world) = AccelWorld::new() else { return };
+    assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
+    let file = world.write(
+        "policy.toml",
+        "[[rule]]\nport = 5401\nalgorithm = \"none\"\n\n\
+         [[rule]]\nport = 5402\ninit_cwnd = 90\n\n\
+         [system]\nwmem = [4096, 16384, 9000000]\ntimestamps = false\n",
+    );
+    let before = sysctl(&world, "net/ipv4/tcp_timestamps");
+    let said = world.weir(&["accel", "policy", &file]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let status = world.status();
+    assert_eq!(status["rules"].as_array().unwrap().len(), 2, "{status}");
+    assert_eq!(status["system"]["timestamps"], false);
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_timestamps"), "0");
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), "4096 16384 9000000");
+    assert_eq!(world.transfer(5402, &[]).1, "tcpa");
+    let (sender, receiver) = world.transfer(5401, &[]);
+    assert!(sender != "tcpa" && receiver != "tcpa", "{sender} {receiver}");
+    assert_eq!(world.weir(&["accel", "disable"]).code, Some(0));
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_timestamps"), before);
+}
+
+#[test]
+fn a_wrong_file_changes_nothing() {
+    let Some(world) = AccelWorld::new() else { return };
+    let wmem = sysctl(&world, "net/ipv4/tcp_wmem");
+    assert_eq!(world.weir(&["accel", "enable", "tcpa", "--port", "1"]).code, Some(0));
+    let (status, raised) = (world.status(), sysctl(&world, "net/ipv4/tcp_wmem"));
+    assert_ne!(wmem, raised);
+    for (text, told) in [
+        ("[[rule]]\ncgroup = \"/gone\"\n", "policy.toml:1: there is no control group `/gone`"),
+        ("[[rule]]\nprot = 1\n", "did you mean `port`?"),
+        ("[[rule]]\ninit_cwnd = 1000000\n", "init_cwnd"),
+        ("[[rule]]\n\n[[rule]]\nport = 4\nalgorithm = \"none\"\n", "rule 2 never decides"),
+        // What the kernel alone can refuse comes after the first was set: both are put back.
+        ("[system]\ntimestamps = false\nwmem_max = 3276800\nwmem = [1, 2, 3]\n", ""),
+    ] {
+        let file = world.write("policy.toml", text);
+        let said = world.weir(&["accel", "policy", &file]);
+        assert_ne!(said.code, Some(0), "{text}");
+        assert!(said.stderr.contains(told), "{text}: {}", said.stderr);
+        assert_eq!(world.status(), status, "{text}");
+        assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), raised, "{text}");
+        assert_eq!(sysctl(&world, "net/ipv4/tcp_timestamps"), "1", "{text}");
+    }
+    assert_eq!(world.weir(&["accel", "disable"]).code, Some(0));
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), wmem);
+}
+
+#[test]
+fn a_missing_file_and_a_check() {
+    let Some(world) = AccelWorld::new() else { return };
+    let said = world.weir(&["accel", "policy", "/no/such/file"]);
+    assert!(said.code != Some(0) && said.stderr.contains("/no/such/file"), "{}", said.stderr);
+    let file = world.write("policy.toml", "[[rule]]\n");
+    assert_eq!(world.weir(&["accel", "policy", "--check", &file]).code, Some(0));
+    assert_eq!(world.status()["state"], "off");
+}
+
+#[test]
+fn tunables_change_while_it_runs() {
+    let Some(world) = AccelWorld::new() else { return };
+    let said = world.weir(&["accel", "set", "init_cwnd=20"]);
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    assert!(said.stderr.contains("weir accel enable"), "{}", said.stderr);
+    assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
+    for (words, told) in [
+        (&["init_cwnd=0"][..], "init_cwnd"),
+        (&["window=9"], "no tunable is called `window`"),
+        (&["init_cwnd=9", "--rule", "2"], "no rule 2"),
+        (&["rto_min=50ms"], "--rule"),
+    ] {
+        let mut all = vec!["accel", "set"];
+        all.extend(words);
+        let said = world.weir(&all);
+        assert_eq!(said.code, Some(2), "{words:?}: {}", said.stderr);
+        assert!(said.stderr.contains(told), "{words:?}: {}", said.stderr);
+    }
+    let words = ["accel", "set", "init_cwnd=21", "rto_min=40ms", "--rule", "1"];
+    assert_eq!(world.weir(&words).code, Some(0));
+    assert_eq!(world.weir(&["accel", "set", "loss_init_cwnd=3"]).code, Some(0));
+    let status = world.status();
+    assert_eq!(status["rules"][0]["tunables"]["init_cwnd"], 21);
+    assert_eq!(status["rules"][0]["tunables"]["rto_min"], "40ms");
+    assert_eq!(status["defaults"]["loss_init_cwnd"], 3);
+    assert_eq!(world.transfer(5411, &[]).0, "tcpa");
+}
