@@ -188,7 +188,7 @@ struct Connection {
     #[arg(long, value_name = "TIME", value_parser = values::timeout)]
     connect_timeout: Option<Duration>,
     /// How long a receiver bears that nothing comes: milliseconds, or with a unit [default: 120s]
-    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    #[arg(long, value_name = "TIME", value_parser = values::silence)]
     rcv_timeout: Option<Duration>,
 }
 

@@ -84,7 +84,7 @@ struct ClientLimits {
     #[arg(long, value_name = "TIME", alias = "server-max-duration", value_parser = positive)]
     max_time: Option<Span>,
     /// How long a test bears that nothing moves: milliseconds, or with a unit [default: 120s]
-    #[arg(long, value_name = "TIME", value_parser = values::timeout)]
+    #[arg(long, value_name = "TIME", value_parser = values::silence)]
     rcv_timeout: Option<Duration>,
     /// How long a client may take for each step before and after the test: milliseconds, or with a
     /// unit [default: 10s]

@@ -84,7 +84,10 @@ pub(crate) fn duration(text: &str) -> Result<Span, String> {
     if duration == Span::ZERO {
         return Err("a test takes time: write for example 10, 500ms or 2min".to_owned());
     }
-    within(duration, Span::ZERO, Span::from_secs(86_400))
+    if duration > Span::from_secs(86_400) {
+        return Err("a test takes a day at most: 86400s".to_owned());
+    }
+    Ok(duration)
 }
 
 /// iperf3's minute at most.
@@ -104,6 +107,12 @@ pub(crate) fn interval(text: &str) -> Result<Span, String> {
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = span(text, "ms")?;
     within(timeout, Span::from_millis(1), Span::from_secs(86_400)).map(Span::as_duration)
+}
+
+/// Likewise, of silence: iperf3's tenth of a second at least, which a busy machine may need by itself.
+pub(crate) fn silence(text: &str) -> Result<Duration, String> {
+    let silence = span(text, "ms")?;
+    within(silence, Span::from_millis(100), Span::from_secs(86_400)).map(Span::as_duration)
 }
 
 /// A bare number is microseconds.
@@ -333,11 +342,13 @@ mod tests {
         assert_eq!(duration("2min").unwrap(), Span::from_secs(120));
         assert_eq!(timeout("500").unwrap(), Duration::from_millis(500));
         assert_eq!(timeout("2s").unwrap(), Duration::from_secs(2));
+        assert_eq!(silence("100").unwrap(), Duration::from_millis(100));
+        assert!(silence("1").unwrap_err().contains("100ms to 86400s"));
         assert_eq!(pacing_timer("1000").unwrap(), Span::from_millis(1));
         assert_eq!(pacing_timer("1ms").unwrap(), Span::from_millis(1));
         assert_eq!(interval("0").unwrap(), Span::ZERO);
         assert!(interval("0.01").is_err());
-        assert!(duration("100000").unwrap_err().contains("to 86400s"));
+        assert!(duration("100000").unwrap_err().contains("at most: 86400s"));
     }
 
     #[test]
