@@ -166,10 +166,14 @@ impl CongestionControl for Cubic {
     fn on_undo(&mut self, _now: Time) {
         let Some((cwnd, ssthresh, w_max)) = self.before.take() else { return };
         self.cwnd = self.cwnd.max(cwnd);
-        (self.ssthresh, self.w_max) = (ssthresh, w_max);
+        self.ssthresh = ssthresh;
         match &mut self.flavour {
+            // `tcp_reno_undo_cwnd`: what the reduction made of the plateau stays.
             Flavour::Linux(_, growth) => growth.end_epoch(),
-            Flavour::Rfc9438(_, epoch, _) => *epoch = None,
+            Flavour::Rfc9438(_, epoch, _) => {
+                self.w_max = w_max;
+                *epoch = None;
+            }
         }
     }
 

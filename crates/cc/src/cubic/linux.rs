@@ -2,13 +2,13 @@ use super::{C, time_to_plateau};
 use units::{Span, Time};
 
 /// Congestion avoidance as Linux does it: the window grows by a whole segment for each `price`
-/// acknowledged.
+/// acknowledged, and all of it counts in jiffies.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Linux {
     epoch: Option<Epoch>,
     price: f64,
-    /// When the price was computed, and for which window.
-    priced: Option<(Time, f64)>,
+    /// In which jiffy the price was computed, and for which window.
+    priced: Option<(u64, f64)>,
     /// Acknowledged since the window last grew.
     counted: f64,
     /// Acknowledged since the friendly window last grew.
@@ -17,7 +17,9 @@ pub(super) struct Linux {
 
 #[derive(Debug, Clone, Copy)]
 struct Epoch {
-    start: Time,
+    /// In jiffies.
+    start: u64,
+    /// In seconds.
     k: f64,
     plateau: f64,
     /// What Reno would have reached, in whole segments.
@@ -32,7 +34,7 @@ impl Linux {
 
     pub(super) fn pause(&mut self, idle: Span) {
         if let Some(epoch) = &mut self.epoch {
-            epoch.start += idle;
+            epoch.start += idle.nanos() / JIFFY.nanos();
         }
     }
 
@@ -45,12 +47,7 @@ impl Linux {
         segments: f64,
         min_rtt: Span,
     ) -> f64 {
-        self.friendly_counted += segments;
-        let fresh = self.priced.is_some_and(|(at, of)| of == window && now.since(at) < PRICED_FOR);
-        if !fresh {
-            self.priced = Some((now, window));
-            self.price = self.price_at(now, window, w_max, segments, min_rtt);
-        }
+        self.reprice(now.nanos() / JIFFY.nanos(), window, w_max, segments, min_rtt);
         let mut grown = window;
         // What was counted at a higher price buys one segment, no more (`tcp_cong_avoid_ai`).
         if self.counted >= self.price {
@@ -66,48 +63,61 @@ impl Linux {
         grown
     }
 
-    fn price_at(
-        &mut self,
-        now: Time,
-        window: f64,
-        w_max: f64,
-        segments: f64,
-        min_rtt: Span,
-    ) -> f64 {
-        let epoch = match &mut self.epoch {
-            Some(epoch) => epoch,
-            None => {
-                self.friendly_counted = segments;
-                self.epoch.insert(Epoch {
-                    start: now,
-                    k: time_to_plateau(w_max, window),
-                    plateau: w_max.max(window),
-                    friendly: window,
-                })
-            }
-        };
-        let t = (now.since(epoch.start) + min_rtt).secs_f64();
-        let target = (C * (t - epoch.k).powi(3) + epoch.plateau).floor();
-        let mut price =
-            if target > window { (window / (target - window)).floor() } else { 100.0 * window };
-        // Where nothing is known of the path it must not take for ever to find out.
-        if w_max == 0.0 {
-            price = price.min(DEAREST_AT_FIRST);
+    /// `bictcp_update`. Within a jiffy the price stays what it was, however often the window grows at
+    /// it: where a round trip is shorter, that is what makes Linux's CUBIC grow at all.
+    fn reprice(&mut self, now: u64, window: f64, w_max: f64, segments: f64, min_rtt: Span) {
+        self.friendly_counted += segments;
+        let at = self.priced.map(|(at, _)| at);
+        if self.priced.is_some_and(|(at, of)| of == window && now - at <= PRICED_FOR) {
+            return;
         }
+        if self.epoch.is_none() || at != Some(now) {
+            self.priced = Some((now, window));
+            self.price = self.price_at(now, window, w_max, segments, min_rtt);
+        }
+        let Some(epoch) = &mut self.epoch else { return };
         let each = (window * FRIENDLY_PRICE).floor();
         while self.friendly_counted > each {
             self.friendly_counted -= each;
             epoch.friendly += 1.0;
         }
         if epoch.friendly > window {
-            price = price.min((window / (epoch.friendly - window)).floor());
+            self.price = self.price.min((window / (epoch.friendly - window)).floor());
         }
-        price.max(CHEAPEST)
+        self.price = self.price.max(CHEAPEST);
+    }
+
+    fn price_at(&mut self, now: u64, window: f64, w_max: f64, segments: f64, rtt: Span) -> f64 {
+        let epoch = match self.epoch {
+            Some(epoch) => epoch,
+            None => {
+                self.friendly_counted = segments;
+                *self.epoch.insert(Epoch {
+                    start: now,
+                    k: time_to_plateau(w_max, window) * ROOT,
+                    plateau: w_max.max(window),
+                    friendly: window,
+                })
+            }
+        };
+        let jiffies = now.saturating_sub(epoch.start) + rtt.nanos().div_ceil(JIFFY.nanos());
+        let t = jiffies as f64 * JIFFY.secs_f64();
+        // The distance from the plateau is cut to whole segments: below it, that is a segment more.
+        let distance = (C * (t - epoch.k).abs().powi(3)).floor();
+        let target = if t < epoch.k { epoch.plateau - distance } else { epoch.plateau + distance };
+        let price =
+            if target > window { (window / (target - window)).floor() } else { 100.0 * window };
+        // Where nothing is known of the path it must not take for ever to find out.
+        if w_max == 0.0 { price.min(DEAREST_AT_FIRST) } else { price }
     }
 }
 
-/// 1/32 of a second in ticks of 4 ms (CONFIG_HZ=250): more than seven of them.
-const PRICED_FOR: Span = Span::from_millis(32);
+/// CONFIG_HZ=250.
+const JIFFY: Span = Span::from_millis(4);
+/// HZ / 32
+const PRICED_FOR: u64 = 7;
+/// `cubic_root` divides by three as 341/1024.
+const ROOT: f64 = 0.999;
 /// In windows: 8 (1 + β) / 3 (1 − β) in eighths, as the kernel rounds it.
 const FRIENDLY_PRICE: f64 = 15.0 / 8.0;
 const DEAREST_AT_FIRST: f64 = 20.0;
