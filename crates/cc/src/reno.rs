@@ -37,11 +37,12 @@ impl Reno {
         self.counted = 0;
     }
 
-    fn reduce(&mut self, inflight: Bytes) {
+    fn reduce(&mut self) {
         self.before = (self.cwnd, self.ssthresh);
-        // RFC 5681 (4) names the flight size, which an application that sends little keeps below the
-        // window. In whole segments, as Linux counts: at a few segments a half makes a difference.
-        let segments = inflight.count().min(self.cwnd) / (2 * self.mss);
+        // Half of the window and not of the flight, which RFC 5681 (4) names: a window that was not used
+        // did not grow, and a host whose segmentation offload waits for more keeps a third of it free
+        // (`tcp_reno_ssthresh`). In whole segments: at a few of them a half makes a difference.
+        let segments = self.cwnd / (2 * self.mss);
         self.ssthresh = segments.max(2) * self.mss;
         self.counted = 0;
     }
@@ -71,8 +72,8 @@ impl CongestionControl for Reno {
         }
     }
 
-    fn on_loss(&mut self, loss: &Loss) {
-        self.reduce(loss.inflight);
+    fn on_loss(&mut self, _loss: &Loss) {
+        self.reduce();
     }
 
     fn on_recovered(&mut self, _now: Time) {
@@ -81,7 +82,7 @@ impl CongestionControl for Reno {
 
     fn on_timeout(&mut self, loss: &Loss) {
         if !loss.repeated {
-            self.reduce(loss.inflight);
+            self.reduce();
         }
         self.cwnd = self.mss;
     }

@@ -88,9 +88,14 @@ fn reno_begins_anew_after_a_timeout_and_stops_at_half() {
         assert_eq!(reno.cwnd().count(), expected * MSS);
     }
     reno.on_loss(&loss(2 * MSS, false));
-    assert_eq!(reno.ssthresh().count(), 2 * MSS, "never below two segments");
+    assert_eq!(reno.ssthresh().count(), 5 * MSS, "half of the window, whatever is in flight");
     reno.on_undo(Time::ZERO);
     assert_eq!(reno.cwnd().count(), 11 * MSS);
+    for _ in 0..4 {
+        reno.on_loss(&loss(2 * MSS, false));
+        reno.on_recovered(Time::ZERO);
+    }
+    assert_eq!(reno.ssthresh().count(), 2 * MSS, "never below two segments");
 }
 
 /// RFC 8257, 3.3: alpha = (1 - g) alpha + g F with g = 1/16.
