@@ -16,6 +16,8 @@ pub struct TcpConfig {
     /// Before there is a round-trip time (RFC 6298, 2.1).
     pub rto_initial: Span,
     pub rto_max: Span,
+    /// What timers count in: Linux's jiffies, 4 ms with CONFIG_HZ=250. Without it they are exact.
+    pub tick: Span,
     /// The longest an acknowledgement waits for a second segment; none: each segment is acknowledged.
     pub delayed_ack: Option<Span>,
     /// This many segments of a connection are acknowledged one by one (Linux's quick acks).
@@ -36,6 +38,9 @@ pub struct TcpConfig {
     pub burst_segments: u32,
     /// at most so many bytes.
     pub burst_max: Bytes,
+    /// Segmentation offload: what would leave in small pieces waits for a third of the window where
+    /// acknowledgements follow each other within a millisecond (`tcp_tso_should_defer`).
+    pub offload: bool,
     /// Begin anew from the initial window after an idle timeout (RFC 5681, 4.1).
     pub slow_start_after_idle: bool,
     pub tail_loss_probe: bool,
@@ -116,6 +121,7 @@ impl Default for TcpConfig {
             rto_min: Span::from_millis(200),
             rto_initial: Span::from_secs(1),
             rto_max: Span::from_secs(120),
+            tick: Span::from_millis(4),
             delayed_ack: Some(Span::from_millis(40)),
             quick_acks: 16,
             coalesce: None,
@@ -129,6 +135,7 @@ impl Default for TcpConfig {
             burst_time: Span::from_millis(1),
             burst_segments: 2,
             burst_max: Bytes::kib(64),
+            offload: true,
             slow_start_after_idle: true,
             tail_loss_probe: true,
         }

@@ -13,6 +13,7 @@ mod scoreboard;
 #[cfg(test)]
 mod scripts;
 mod sender;
+mod ticks;
 mod window;
 
 pub(crate) use receiver::Receiver;

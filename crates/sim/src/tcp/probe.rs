@@ -1,4 +1,5 @@
 use super::rtt::RoundTrip;
+use super::ticks::Ticks;
 use crate::TcpConfig;
 use units::{Span, Time};
 
@@ -39,7 +40,7 @@ impl Probe {
             Some(smoothed) => smoothed * 2 + GRANULARITY,
             None => config.rto_initial,
         };
-        self.at = Some((now + wait).min(timeout_at));
+        self.at = Some(Ticks(config.tick).after(now, wait).min(timeout_at));
     }
 
     pub(crate) fn sent(&mut self, end: u64, repeats: bool) {

@@ -2,8 +2,8 @@
 /// (`tcp_cwnd_reduction`). In bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reduction {
-    /// The flight when the loss was noticed: RecoverFS.
-    flight: u64,
+    /// The window when the loss was noticed, which Linux takes for RecoverFS.
+    before: u64,
     threshold: u64,
     delivered: u64,
     sent: u64,
@@ -11,8 +11,8 @@ pub(crate) struct Reduction {
 }
 
 impl Reduction {
-    pub(crate) fn begin(flight: u64, threshold: u64) -> Self {
-        Self { flight: flight.max(1), threshold, delivered: 0, sent: 0, window: flight }
+    pub(crate) fn begin(before: u64, threshold: u64) -> Self {
+        Self { before: before.max(1), threshold, delivered: 0, sent: 0, window: before }
     }
 
     pub(crate) fn on_sent(&mut self, bytes: u64) {
@@ -21,10 +21,13 @@ impl Reduction {
 
     /// `clean`: the acknowledgement advanced and showed no further loss.
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, clean: bool, mss: u64) {
+        if delivered == 0 {
+            return;
+        }
         self.delivered += delivered;
         let allowed = if pipe > self.threshold {
             let share = u128::from(self.delivered) * u128::from(self.threshold);
-            let share = share.div_ceil(u128::from(self.flight)) as u64;
+            let share = share.div_ceil(u128::from(self.before)) as u64;
             // Whole segments, as Linux counts.
             share.saturating_sub(self.sent).div_ceil(mss) * mss
         } else {

@@ -33,9 +33,10 @@ impl Rack {
         }
     }
 
-    /// Step 4, a DSACK.
+    /// Step 4, a DSACK; where nothing was ever reordered it was a timer that was early
+    /// (`tcp_dsack_seen`).
     pub(crate) fn on_needless(&mut self, una: u64, nxt: u64) {
-        if una >= self.round_ends {
+        if self.reordered && una >= self.round_ends {
             self.round_ends = nxt;
             self.quarters = (self.quarters + 1).min(WIDEST);
             self.persists = RECOVERIES;
@@ -49,7 +50,7 @@ impl Rack {
         }
     }
 
-    /// Step 5: the bytes newly lost, and when to look again.
+    /// Step 5: the bytes newly lost, and how long to wait until looking again.
     pub(crate) fn detect(
         &self,
         now: Time,
@@ -57,21 +58,20 @@ impl Rack {
         rtt: &RoundTrip,
         repairing: bool,
         mss: u64,
-    ) -> (u64, Option<Time>) {
+    ) -> (u64, Option<Span>) {
         let Some(latest) = self.latest else { return (0, None) };
         let patience = self.rtt + self.window(board, rtt, repairing, mss);
         let until = Time::from_nanos(now.nanos().saturating_sub(patience.nanos()));
         if now.nanos() < patience.nanos() {
-            return (0, Some(latest.sent_at + patience));
+            return (0, Some((latest.sent_at + patience).since(now)));
         }
         let (bytes, awaited) = board.lose_before(latest, until);
-        (bytes, awaited.then(|| (latest.sent_at + patience + LEAST_WAIT).max(now + TICK)))
+        (bytes, awaited.then(|| (latest.sent_at + patience).since(now) + LEAST_WAIT))
     }
 
     /// What is so old that a timeout means it (RFC 8985, 6.3).
-    pub(crate) fn overdue(&self, now: Time, board: &Scoreboard, rtt: &RoundTrip, mss: u64) -> Time {
-        let patience = self.rtt + self.window(board, rtt, true, mss);
-        Time::from_nanos(now.nanos().saturating_sub(patience.nanos()))
+    pub(crate) fn overdue(&self, now: Time) -> Time {
+        Time::from_nanos(now.nanos().saturating_sub(self.rtt.nanos()))
     }
 
     fn window(&self, board: &Scoreboard, rtt: &RoundTrip, repairing: bool, mss: u64) -> Span {
@@ -91,5 +91,3 @@ const RECOVERIES: u32 = 16;
 const WIDEST: u32 = 255;
 /// `TCP_TIMEOUT_MIN_US`: the timer waits so much longer.
 const LEAST_WAIT: Span = Span::from_millis(2);
-/// A timer never fires at the time that set it.
-const TICK: Span = Span::from_nanos(1);

@@ -1,9 +1,10 @@
 use super::ranges::Ranges;
+use super::ticks::Ticks;
 use super::window::Window;
 use crate::packet::{Flags, Kind, Packet, Sacks};
 use crate::{Ecn, Opening, ReceiveWindow, TcpConfig};
 use std::sync::Arc;
-use units::Time;
+use units::{Span, Time};
 
 /// The receiving end of a connection: puts the stream together, and acknowledges.
 #[derive(Debug)]
@@ -17,12 +18,15 @@ pub(crate) struct Receiver {
     acknowledged: u64,
     beyond: Ranges,
     /// Where ranges changed most recently, newest first (RFC 2018, section 4).
-    recent: [u64; Sacks::ROOM],
+    recent: [u64; RECENT],
     needless: Option<(u64, u64)>,
     /// TS.Recent (RFC 7323, 4.3).
     echo: Time,
     window: Window,
     quick_acks: u32,
+    gathered: Gathered,
+    /// When data in order came last.
+    arrived_at: Time,
     /// When an acknowledgement that waits must go.
     due: Time,
     /// A SYN is on its way since.
@@ -39,6 +43,16 @@ struct Mark {
     seen: bool,
 }
 
+/// Acknowledgements of data out of order that wait to become one (`__tcp_ack_snd_check`).
+#[derive(Debug, Clone, Copy)]
+struct Gathered {
+    /// What the acknowledgements since then were for, and how many left at once.
+    next: u64,
+    sent: u32,
+    waiting: u32,
+    due: Time,
+}
+
 impl Receiver {
     pub(crate) fn new(config: Arc<TcpConfig>, flow: u32, route: u32) -> Self {
         Self {
@@ -47,11 +61,13 @@ impl Receiver {
             next: 0,
             acknowledged: 0,
             beyond: Ranges::default(),
-            recent: [u64::MAX; Sacks::ROOM],
+            recent: [u64::MAX; RECENT],
             needless: None,
             echo: Time::ZERO,
             window: Window::new(&config),
             quick_acks: config.quick_acks,
+            gathered: Gathered { next: 0, sent: 0, waiting: 0, due: Time::NEVER },
+            arrived_at: Time::NEVER,
             due: Time::NEVER,
             knocked: None,
             mark: Mark::default(),
@@ -86,11 +102,11 @@ impl Receiver {
 
     #[inline]
     pub(crate) fn timer(&self) -> Time {
-        self.due
+        self.due.min(self.gathered.due)
     }
 
     pub(crate) fn on_timer(&mut self, now: Time, out: &mut Vec<Packet>) {
-        if self.due > now {
+        if self.timer() > now {
             return;
         }
         if let Some((_, tries)) = self.knocked {
@@ -130,8 +146,15 @@ impl Receiver {
         let mut at_once = true;
         if end <= self.next {
             self.needless = Some((start, end));
+            // An acknowledgement was lost, it seems (`tcp_enter_quickack_mode`).
+            self.quick_acks = self.config.quick_acks;
         } else if start <= self.next {
             let before = self.next;
+            // After a pause the sender begins with a small window (`tcp_event_data_recv`).
+            if now.since(self.arrived_at) > self.config.rto_min {
+                self.quick_acks = self.config.quick_acks;
+            }
+            self.arrived_at = now;
             self.next = end;
             if self.beyond.is_empty() {
                 at_once = false;
@@ -139,6 +162,7 @@ impl Receiver {
                 while let Some(end) = self.beyond.take_reaching(self.next) {
                     self.next = self.next.max(end);
                 }
+                at_once = self.beyond.is_empty();
             }
             self.window.arrived(now, packet.stamp, self.next - before);
         } else {
@@ -147,12 +171,39 @@ impl Receiver {
             if !new {
                 self.needless = Some((start, end));
             }
-            self.note_recent(start);
+            self.note_recent(start, out);
+            at_once = !new;
         }
         if at_once || self.is_complete() {
             self.acknowledge(out);
-        } else {
+        } else if self.beyond.is_empty() {
             self.consider(now, out);
+        } else {
+            self.gather(now, out);
+        }
+    }
+
+    /// Something is missing: the first acknowledgements tell so at once, later ones wait for each
+    /// other, but not for long.
+    fn gather(&mut self, now: Time, out: &mut Vec<Packet>) {
+        if self.quick_acks > 0 {
+            self.quick_acks -= 1;
+            return self.acknowledge(out);
+        }
+        let rtt = self.window.rtt().filter(|_| self.config.delayed_ack.is_some());
+        let Some(rtt) = rtt else { return self.acknowledge(out) };
+        let gathered = &mut self.gathered;
+        if gathered.next != self.next {
+            (gathered.next, gathered.sent) = (self.next, 0);
+        }
+        let told = gathered.sent >= DUPLICATES;
+        if !told || gathered.waiting >= GATHERED {
+            gathered.sent += u32::from(!told);
+            return self.acknowledge(out);
+        }
+        gathered.waiting += 1;
+        if gathered.due == Time::NEVER {
+            gathered.due = now + (rtt / 20).min(GATHERS_FOR) + GATHER_SLACK;
         }
     }
 
@@ -170,7 +221,9 @@ impl Receiver {
             Some(_) if waiting >= COALESCED => self.acknowledge(out),
             Some(span) if waiting > mss => self.due = self.due.min(now + span),
             None if waiting > mss => self.acknowledge(out),
-            _ if self.due == Time::NEVER => self.due = now + delay,
+            _ if self.due == Time::NEVER => {
+                self.due = Ticks(self.config.tick).after(now, delay);
+            }
             _ => {}
         }
     }
@@ -197,8 +250,19 @@ impl Receiver {
         }
     }
 
-    fn note_recent(&mut self, start: u64) {
+    fn note_recent(&mut self, start: u64, out: &mut Vec<Packet>) {
         let Some((first, end)) = self.beyond.containing(start) else { return };
+        if self.gathered.waiting > 0 {
+            // What no acknowledgement has told yet must not be crowded out (`tcp_sack_new_ofo_skb`).
+            let known = self.recent.iter().position(|recent| (first..end).contains(recent));
+            let crowded = match known {
+                Some(index) => index + 1 >= Sacks::ROOM,
+                None => self.beyond.containing(self.recent[RECENT - 1]).is_some(),
+            };
+            if crowded {
+                self.acknowledge(out);
+            }
+        }
         let mut moved = first;
         for place in &mut self.recent {
             std::mem::swap(place, &mut moved);
@@ -215,7 +279,7 @@ impl Receiver {
             packet.sacks.push(self.next, start, end);
         }
         if !self.beyond.is_empty() {
-            let mut told = [u64::MAX; Sacks::ROOM];
+            let mut told = [u64::MAX; RECENT];
             for (index, recent) in self.recent.into_iter().enumerate() {
                 if let Some((start, end)) =
                     self.beyond.containing(recent).filter(|_| recent != u64::MAX)
@@ -231,6 +295,7 @@ impl Receiver {
         }
         self.acknowledged = self.next;
         self.due = Time::NEVER;
+        (self.gathered.waiting, self.gathered.due) = (0, Time::NEVER);
         out.push(packet);
     }
 
@@ -264,5 +329,13 @@ pub(super) fn initial_window(config: &TcpConfig) -> u32 {
     bytes.count().min(u64::from(u32::MAX)) as u32
 }
 
+/// TCP_NUM_SACKS
+const RECENT: usize = 4;
+/// TCP_FASTRETRANS_THRESH: what a sender without RACK must see.
+const DUPLICATES: u32 = 3;
+/// `tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`, `tcp_comp_sack_slack_ns`.
+const GATHERED: u32 = 44;
+const GATHERS_FOR: Span = Span::from_millis(1);
+const GATHER_SLACK: Span = Span::from_micros(100);
 /// What GRO joins at most.
 const COALESCED: u64 = 65_536;

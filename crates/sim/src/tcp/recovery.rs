@@ -5,7 +5,7 @@ use super::prr::Reduction as Prr;
 use super::scoreboard::Change;
 use super::sender::Sender;
 use crate::Ecn;
-use crate::packet::{Flags, Packet};
+use crate::packet::{Flags, Packet, Sacks};
 use cc::{Ack, Loss, Reduction};
 use units::{Bytes, Time};
 
@@ -21,6 +21,12 @@ pub(super) struct Recovery {
     /// The first retransmission since none was in flight: an echo of something older is an answer to
     /// a first transmission (Eifel, RFC 3522; `retrans_stamp`).
     repeated_at: Option<Time>,
+    /// Timeouts in a row, with nothing acknowledged in between.
+    tries: u32,
+    /// What comes next may prove the timeout needless (RFC 5682).
+    forward: bool,
+    /// New data is sent now in place of what is thought lost (step 2.b).
+    holds: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,6 +90,22 @@ impl Recovery {
         self.undo = Some(Undo { from: una, repeated: flying > 0, unproven: flying });
     }
 
+    /// Whether repairs wait for new data to be sent.
+    #[inline]
+    pub(super) fn holds_repairs(&self) -> bool {
+        self.holds
+    }
+
+    pub(super) fn moves_forward(&self) -> bool {
+        self.forward
+    }
+
+    /// New data had its turn: where none was left to send, repairs go on.
+    pub(super) fn release_repairs(&mut self, nxt: u64) {
+        self.holds = false;
+        self.forward &= nxt > self.point;
+    }
+
     fn proves_needless(&self, echo: Time, advanced: bool) -> bool {
         let repairing = self.is_repairing() && self.undo.is_some();
         repairing && advanced && self.repeated_at.is_some_and(|at| echo < at)
@@ -97,22 +119,27 @@ impl Sender {
             return;
         }
         let mut change = Change::default();
+        let reached = self.board.reached();
         let needless = self.take_sacks(now, packet, &mut change);
-        self.board.acknowledge(now, packet.sequence, &mut change);
+        self.board.acknowledge(now, packet.sequence, reached, &mut change);
         let advanced = self.board.una() > una;
+        if advanced {
+            self.recovery.tries = 0;
+        }
         self.take_rtt(&change);
         self.rack.on_ack(now, &change, self.rtt.min());
         let mut undone = needless && self.needless_all();
         if self.recovery.proves_needless(packet.stamp, advanced) {
             undone = true;
         }
-        if undone {
+        if undone || self.move_forward(&change, advanced) {
             self.undo(now);
         }
         let acked = change.sample.acked;
         let news = acked > 0 || advanced;
         let repaired = self.probe.repaired(packet.sequence, needless, news);
-        let lost = if self.board.nxt() > self.board.una() { self.detect(now) } else { 0 };
+        let (lost, lost_again) =
+            if self.board.nxt() > self.board.una() { self.detect(now) } else { (0, false) };
         if self.recovery.state != State::Open && packet.sequence >= self.recovery.point {
             self.leave(now);
         }
@@ -123,7 +150,7 @@ impl Sender {
         }
         // Losses beyond the event that is over are the next one (`tcp_time_to_recover`).
         if lost > 0 || self.recovery.state == State::Open && self.board.has_lost() {
-            self.on_lost(now, lost, flight);
+            self.on_lost(now, lost, flight, lost_again);
         }
         let marked = self.take_echo(now, packet, acked, flight);
         self.report(now, &change, marked, advanced);
@@ -147,12 +174,14 @@ impl Sender {
     pub(super) fn on_reordering_timer(&mut self, now: Time) {
         let flight = self.board.pipe();
         self.reordering_at = None;
-        let lost = self.detect(now);
+        let (lost, _) = self.detect(now);
+        let enters = self.recovery.state != State::Repairing;
         if lost > 0 {
-            self.on_lost(now, lost, flight);
+            // After a timeout too, for a repair was lost (`tcp_rack_reo_timeout`).
+            self.on_lost(now, lost, flight, true);
             let (pipe, mss) = (self.board.pipe(), self.mss());
-            if let Some(reduction) = &mut self.recovery.reduction {
-                reduction.on_ack(0, pipe, false, mss);
+            if let Some(reduction) = self.recovery.reduction.as_mut().filter(|_| enters) {
+                reduction.on_ack(mss, pipe, false, mss);
             }
         }
     }
@@ -164,17 +193,23 @@ impl Sender {
             return;
         };
         self.counts.timeouts += 1;
-        let overdue = self.rack.overdue(now, &self.board, &self.rtt, self.mss());
+        let overdue = self.rack.overdue(now);
         let lost = self.board.lose_all(overdue);
         self.delivery.lost += lost;
         self.unreported += lost;
-        let repeated = self.recovery.is_repairing();
-        if !repeated {
-            self.recovery.undo = None;
-        }
+        // `tcp_enter_loss`: once for what is in flight; but a timeout after an earlier one and some
+        // progress is an event of its own.
+        let repeated = match self.recovery.state {
+            State::Open => false,
+            State::TimedOut => self.recovery.tries > 0 && self.board.una() < self.recovery.point,
+            State::Marked | State::Repairing => self.board.una() < self.recovery.point,
+        };
+        self.recovery.forward = !self.recovery.is_repairing() || self.recovery.tries > 0;
+        self.recovery.holds = false;
+        self.recovery.tries += 1;
         let undo = self.recovery.undo;
         self.begin(State::TimedOut);
-        if repeated && undo.is_some() {
+        if repeated {
             self.recovery.undo = undo;
         }
         self.recovery.reduction = None;
@@ -200,18 +235,19 @@ impl Sender {
         if packet.sacks.len() == 0 {
             return false;
         }
-        let mut blocks = packet.sacks.blocks(packet.sequence).peekable();
-        let mut needless = None;
-        if let Some(first) = blocks.next() {
-            let inside = blocks.peek().is_some_and(|next| next.0 <= first.0 && first.1 <= next.1);
-            if first.0 < packet.sequence || inside {
-                needless = Some(first);
-            } else {
-                self.board.sack(now, first.0, first.1, change);
-            }
+        let mut told = [(u64::MAX, u64::MAX); Sacks::ROOM];
+        for (place, block) in told.iter_mut().zip(packet.sacks.blocks(packet.sequence)) {
+            *place = block;
         }
-        for (start, end) in blocks {
-            self.board.sack(now, start, end, change);
+        let (first, next) = (told[0], told[1]);
+        let inside = next.0 <= first.0 && first.1 <= next.1;
+        let needless = (first.0 < packet.sequence || inside).then_some(first);
+        // By sequence (`tcp_sacktag_write_queue`): the newest comes first, and what an acknowledgement
+        // that was lost had told of older data would look like reordering.
+        let blocks = &mut told[usize::from(needless.is_some())..packet.sacks.len()];
+        blocks.sort_unstable();
+        for (start, end) in blocks.iter() {
+            self.board.sack(now, *start, *end, change);
         }
         let Some((start, end)) = needless else { return false };
         self.rack.on_needless(packet.sequence, self.board.nxt());
@@ -237,17 +273,43 @@ impl Sender {
         }
     }
 
-    fn detect(&mut self, now: Time) -> u64 {
-        let (repairing, mss) = (self.recovery.is_repairing(), self.mss());
-        let (lost, look_again) = self.rack.detect(now, &mut self.board, &self.rtt, repairing, mss);
-        self.reordering_at = look_again;
-        self.delivery.lost += lost;
-        self.unreported += lost;
-        lost
+    /// Forward RTO recovery (RFC 5682, 3.1; `tcp_process_loss`): whether what arrives after a timeout
+    /// shows that it was needless. A real one costs a round trip in which new data is sent.
+    fn move_forward(&mut self, change: &Change, advanced: bool) -> bool {
+        if self.recovery.state != State::TimedOut || !self.recovery.forward {
+            return false;
+        }
+        // Step 3.b: what was sent once and before the timeout arrived.
+        if change.original.is_some_and(|end| end <= self.recovery.point) {
+            return true;
+        }
+        let (una, nxt) = (self.board.una(), self.board.nxt());
+        if nxt > self.recovery.point {
+            // Step 3.a: the loss was real.
+            let news = advanced || change.sample.acked > 0;
+            self.recovery.forward = news && change.sacked == 0;
+        } else if advanced && una < self.recovery.point {
+            self.recovery.point = nxt;
+            self.recovery.holds = true;
+        }
+        false
     }
 
-    fn on_lost(&mut self, now: Time, lost: u64, flight: u64) {
+    /// The bytes newly lost, and whether retransmissions are among them.
+    fn detect(&mut self, now: Time) -> (u64, bool) {
+        let flying = self.board.repeated();
+        let (repairing, mss) = (self.recovery.is_repairing(), self.mss());
+        let (lost, look_again) = self.rack.detect(now, &mut self.board, &self.rtt, repairing, mss);
+        self.reordering_at = look_again.map(|wait| self.ticks().after(now, wait));
+        self.delivery.lost += lost;
+        self.unreported += lost;
+        (lost, self.board.repeated() < flying)
+    }
+
+    fn on_lost(&mut self, now: Time, lost: u64, flight: u64, lost_again: bool) {
         match self.recovery.state {
+            // After a timeout a lost repair is a new event (`tcp_fastretrans_alert`).
+            State::TimedOut if lost_again => self.reduce(now, State::Repairing, lost, flight),
             State::Open => self.reduce(now, State::Repairing, lost, flight),
             // Reduced already; what is sent from now on is a repair.
             State::Marked => {
@@ -267,13 +329,13 @@ impl Sender {
     fn reduce(&mut self, now: Time, state: State, lost: u64, flight: u64) {
         self.begin(state);
         self.counts.recoveries += 1;
-        let outstanding = self.board.nxt() - self.board.una();
         let Some(algorithm) = &mut self.algorithm else { return };
+        let before = algorithm.cwnd().count();
         let (lost, inflight) = (Bytes::new(lost), Bytes::new(flight));
         algorithm.on_loss(&Loss { now, lost, inflight, repeated: false });
         if algorithm.reduction() == Reduction::Proportional {
             let threshold = algorithm.ssthresh().count();
-            self.recovery.reduction = Some(Prr::begin(outstanding, threshold));
+            self.recovery.reduction = Some(Prr::begin(before, threshold));
         }
     }
 

@@ -1,3 +1,4 @@
+use super::ticks::Ticks;
 use crate::TcpConfig;
 use units::Span;
 
@@ -62,7 +63,8 @@ impl RoundTrip {
         } else {
             config.rto_initial
         };
-        let doubled = base * (1u64 << self.backoff.min(32));
+        // `__tcp_set_rto` keeps it in whole ticks, and a timeout doubles those.
+        let doubled = Ticks(config.tick).whole(base) * (1u64 << self.backoff.min(32));
         doubled.min(config.rto_max)
     }
 }
@@ -73,7 +75,8 @@ mod tests {
 
     #[test]
     fn the_timeout_is_that_of_rfc_6298() {
-        let config = TcpConfig { rto_min: Span::from_millis(1), ..TcpConfig::default() };
+        let config =
+            TcpConfig { rto_min: Span::from_millis(1), tick: Span::ZERO, ..TcpConfig::default() };
         let mut rtt = RoundTrip::default();
         assert_eq!(rtt.timeout(&config), Span::from_secs(1));
         rtt.sample(Span::from_millis(100));

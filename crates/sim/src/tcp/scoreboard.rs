@@ -45,6 +45,8 @@ pub(crate) struct Change {
     pub(crate) latest: Option<Arrival>,
     /// A segment sent once arrived behind what was sent after it.
     pub(crate) reordered: bool,
+    /// The smallest end of a segment that arrived and was sent once.
+    pub(crate) original: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +94,11 @@ impl Scoreboard {
     #[inline]
     pub(crate) fn pipe(&self) -> u64 {
         (self.nxt - self.una) + self.repeated - self.sacked - self.lost
+    }
+
+    #[inline]
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached
     }
 
     pub(crate) fn has_sacked(&self) -> bool {
@@ -156,10 +163,16 @@ impl Scoreboard {
         self.known = known;
     }
 
-    /// Everything below `sequence` arrived.
+    /// Everything below `sequence` arrived; `before` is what was reached before this acknowledgement,
+    /// whose own SACKs are no sign that anything was reordered (`prior_fack` in `tcp_ack`).
     #[inline]
-    pub(crate) fn acknowledge(&mut self, now: Time, sequence: u64, change: &mut Change) {
-        let before = self.reached;
+    pub(crate) fn acknowledge(
+        &mut self,
+        now: Time,
+        sequence: u64,
+        before: u64,
+        change: &mut Change,
+    ) {
         while let Some(segment) = self.segments.front().filter(|s| s.end() <= sequence) {
             let length = u64::from(segment.length);
             if segment.is(SACKED) {
@@ -350,8 +363,10 @@ fn note_arrival(segment: &Segment, now: Time, reached: u64, change: &mut Change)
     if change.latest.is_none_or(newer) {
         change.latest = Some(arrival);
     }
-    if !segment.was_repeated() && segment.end() < reached {
-        change.reordered = true;
+    if !segment.was_repeated() {
+        let end = segment.end();
+        change.original = Some(change.original.map_or(end, |known| known.min(end)));
+        change.reordered |= end < reached;
     }
 }
 

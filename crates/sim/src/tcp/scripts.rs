@@ -16,7 +16,7 @@ struct Script {
 
 impl Script {
     fn new(config: TcpConfig) -> Self {
-        let config = Arc::new(TcpConfig { mss: Bytes::new(1000), ..config });
+        let config = Arc::new(TcpConfig { mss: Bytes::new(1000), tick: Span::ZERO, ..config });
         let identity = Identity { flow: 0, route: 0, algorithm: Algorithm::Reno, seed: 1 };
         let mut script =
             Self { sender: Sender::new(config, identity), now: Time::ZERO, out: Vec::new() };
@@ -104,8 +104,9 @@ fn three_sacks_mean_a_loss() {
     script.write(10);
     script.write(100);
     assert_eq!(script.after(100).ack(0, &[(1, 2)]).first(), Some(&10));
-    // What is acknowledged out of order makes room, but no larger window (`tcp_may_raise_cwnd`).
-    assert_eq!(script.ack(0, &[(1, 3)]), [11]);
+    // What is acknowledged out of order makes room, but no larger window (`tcp_may_raise_cwnd`); of so
+    // little room segmentation offload makes no use while more acknowledgements are due.
+    assert_eq!(script.ack(0, &[(1, 3)]), [0; 0]);
     assert_eq!(script.ack(0, &[(1, 4)]), [0]);
     assert_eq!(script.sender.counts().recoveries, 1);
     let mut sent = 0;

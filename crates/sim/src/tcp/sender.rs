@@ -5,6 +5,7 @@ use super::rate::Delivery;
 use super::recovery::Recovery;
 use super::rtt::RoundTrip;
 use super::scoreboard::Scoreboard;
+use super::ticks::Ticks;
 use crate::packet::{Flags, Kind, Packet, Sacks};
 use crate::{Ecn, Opening, TcpConfig};
 use cc::{Algorithm, CongestionControl};
@@ -158,6 +159,12 @@ impl Sender {
                 self.edge = self.edge.max(packet.sequence + u64::from(packet.length));
                 self.on_ack(now, packet);
                 self.transmit(now, out);
+                if self.recovery.holds_repairs() {
+                    self.recovery.release_repairs(self.board.nxt());
+                    if !self.recovery.moves_forward() {
+                        self.transmit(now, out);
+                    }
+                }
             }
             (Kind::SynAck, Phase::Opening { since, tries }) => {
                 self.edge = u64::from(packet.length);
@@ -248,10 +255,13 @@ impl Sender {
 
     pub(crate) fn rate(&self) -> Option<Rate> {
         let algorithm = self.algorithm.as_deref()?;
-        if let Some(rate) = algorithm.pacing_rate() {
-            return Some(rate);
-        }
-        let smoothed = self.rtt.smoothed().filter(|_| self.config.paces)?;
+        algorithm.pacing_rate().or_else(|| self.host_rate().filter(|_| self.config.paces))
+    }
+
+    /// What the host would pace at, if the algorithm leaves that to it.
+    fn host_rate(&self) -> Option<Rate> {
+        let algorithm = self.algorithm.as_deref()?;
+        let smoothed = self.rtt.smoothed()?;
         // tcp_update_pacing_rate: half of ssthresh is where slow start slows down.
         let cwnd = algorithm.cwnd().count();
         let ratio = if cwnd < algorithm.ssthresh().count() / 2 { 200 } else { 120 };
@@ -264,11 +274,15 @@ impl Sender {
         self.config.mss.count()
     }
 
+    pub(super) fn ticks(&self) -> Ticks {
+        Ticks(self.config.tick)
+    }
+
     pub(super) fn rearm(&mut self, now: Time) {
         self.timeout_at = if self.board.nxt() == self.board.una() {
             Time::NEVER
         } else {
-            now + self.rtt.timeout(&self.config)
+            self.ticks().after(now, self.rtt.timeout(&self.config))
         };
     }
 
@@ -373,10 +387,12 @@ impl Sender {
                 None => u64::MAX,
             };
             let mut sent = 0;
+            let mut granted = 0;
             while sent < burst {
                 let pipe = self.board.pipe();
                 let room = self.window().saturating_sub(pipe);
                 let length = if self.board.owes()
+                    && !self.recovery.holds_repairs()
                     && let Some(segment) = self.board.next_lost()
                 {
                     if u64::from(segment.length) > room && pipe > 0 {
@@ -391,6 +407,14 @@ impl Sender {
                         limited = true;
                         break;
                     }
+                    if granted < u64::from(length) {
+                        granted = self.super_packet(now, room);
+                        if granted == 0 {
+                            limited = true;
+                            break;
+                        }
+                    }
+                    granted = granted.saturating_sub(length.into());
                     self.send_new(now, length, out);
                     length
                 } else {
@@ -407,6 +431,32 @@ impl Sender {
             }
         }
         self.note_usage(limited);
+    }
+
+    /// What segmentation offload sends as one piece where the window has so much room; nothing if it
+    /// waits for more (`tcp_tso_should_defer`): acknowledgements come so fast that a third of the
+    /// window will soon be free.
+    fn super_packet(&self, now: Time, room: u64) -> u64 {
+        let mss = self.mss();
+        let (Some(head), Some(smoothed)) = (self.board.head(), self.rtt.smoothed()) else {
+            return room.max(mss);
+        };
+        let window = self.window();
+        let rate = self.rate().or_else(|| self.host_rate());
+        let most = rate.map_or(mss, |r| Pacer::burst(r, self.rtt.min(), mss, &self.config));
+        // `tcp_cwnd_test` keeps two in flight.
+        let piece = room.min(most).min(window / 2).max(mss);
+        let left = self.written.saturating_sub(self.board.nxt());
+        let waits = self.config.offload
+            && !self.recovery.is_repairing()
+            && left > mss
+            && now.since(self.last_sent) <= DEFERS_FOR
+            && room < most
+            && room < window / 3
+            && (head.sent_at + smoothed).since(now) <= DEFERS_FOR.min(smoothed / 2)
+            // The end of the stream is not waited for.
+            && !(self.closed && left <= room);
+        if waits { 0 } else { piece }
     }
 
     fn note_usage(&mut self, limited: bool) {
@@ -504,3 +554,6 @@ impl Sender {
         self.rearm(now);
     }
 }
+
+/// Where the last piece left longer ago, or the next acknowledgement is further away, none waits.
+const DEFERS_FOR: Span = Span::from_millis(1);

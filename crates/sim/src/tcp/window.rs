@@ -42,6 +42,11 @@ impl Window {
         self.offered
     }
 
+    /// As far as a receiver can know.
+    pub(super) fn rtt(&self) -> Option<Span> {
+        self.base.or((self.shortest < Span::MAX).then(|| self.shortest * 2))
+    }
+
     pub(super) fn handshake(&mut self, now: Time, rtt: Option<Span>) {
         self.since = now;
         self.base = rtt;
@@ -50,14 +55,14 @@ impl Window {
     /// `bytes` reached the application; the segment had left at `sent_at`.
     #[inline]
     pub(super) fn arrived(&mut self, now: Time, sent_at: Time, bytes: u64) {
-        if self.offered == self.max {
-            return;
-        }
-        self.arrived += bytes;
         let way = now.since(sent_at);
         if way < self.shortest {
             self.shortest = way;
         }
+        if self.offered == self.max {
+            return;
+        }
+        self.arrived += bytes;
         // The handshake's time and what queues have added on the way here since. A receiver knows
         // the latter from timestamps; those of acknowledgements travel the other way.
         let rtt = self.base.unwrap_or(self.shortest * 2) + (way - self.shortest);
