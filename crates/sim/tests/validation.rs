@@ -25,16 +25,11 @@ fn worlds_with_a_known_outcome_come_to_it() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Of the kernel's cells under random loss: CUBIC is too slow at 1 ms, Reno too fast, and why is not known.
-const KNOWN_OFF: [&str; 10] = [
-    "cubic 1 ms 0.1 %",
-    "cubic 1 ms 0.5 %",
-    "cubic 1 ms 1 %",
-    "cubic 1 ms 5 %",
-    "reno 1 ms 0.1 %",
-    "reno 1 ms 1 %",
-    "reno 1 ms 5 %",
-    "reno 20 ms 5 %",
-    "cubic 100 ms 5 %",
-    "reno 100 ms 5 %",
+/// With a buffer of a fifth of a bandwidth-delay product the kernel's figures are those of its hosts: on a
+/// machine that is not idle they send in lumps that overflow it, and no two runs agree within 30 %.
+const KNOWN_OFF: [&str; 4] = [
+    "cubic 100 Mbit/s 20 ms shallow",
+    "reno 100 Mbit/s 20 ms shallow",
+    "cubic 100 Mbit/s 50 ms shallow",
+    "reno 100 Mbit/s 50 ms shallow",
 ];

@@ -51,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
         let measure = move |effort| {
             let rtt = Span::from_millis(rtt_ms).secs_f64();
             let window = RESPONSE * (rtt * every as f64).powf(0.75);
-            lossy(Algorithm::Cubic, rtt_ms, Losses::Every(every), effort, window)
+            lossy(Algorithm::CubicRfc9438, rtt_ms, Losses::Every(every), effort, window)
         };
         let note =
             "RFC 9438, 5.1: (C (3 + beta) / 4 (1 - beta))^(1/4) (RTT/p)^(3/4), one in 1/p lost";
@@ -62,7 +62,7 @@ pub(super) fn cases() -> Vec<Case> {
     {
         let measure = move |effort| {
             let window = RESPONSE * (Span::from_millis(rtt_ms).secs_f64() * 1000.0).powf(0.75);
-            lossy(Algorithm::Cubic, rtt_ms, Losses::Every(1_000), effort, window)
+            lossy(Algorithm::CubicRfc9438, rtt_ms, Losses::Every(1_000), effort, window)
         };
         let note = "RFC 9438, 5.1; some 15 % below it: of 10 to 18 round trips between losses one repairs and grows nothing";
         cases.push(formula(name, note, 0.20, Box::new(measure)));

@@ -140,9 +140,9 @@ pub(super) fn droptail(limit: Bytes) -> QueueConfig {
     QueueConfig::DropTail(link::Limit::Bytes(limit))
 }
 
-/// Acknowledges every segment, and waits for none: what formulas assume.
+/// Acknowledges every segment, and waits for none; sends each when it may: what formulas assume.
 pub(super) fn plain_hosts() -> TcpConfig {
-    TcpConfig { delayed_ack: None, ..TcpConfig::default() }
+    TcpConfig { delayed_ack: None, offload: false, ..TcpConfig::default() }
 }
 
 /// Payload of what a frame carries.
