@@ -3,14 +3,52 @@
 use crate::stats::Direction;
 use crate::summary::direction;
 use indexmap::IndexMap;
-use report::{Cell, Mean, Overall, Results};
+use report::{Axes, Cell, Group, Mean, Overall, Results};
+use std::collections::BTreeMap;
 
 /// A row for each metric of which more than one system has something in the same cells.
 pub(crate) fn means(results: &Results) -> Vec<Overall> {
+    means_of(results.cells.iter(), &[])
+}
+
+/// The same by what is unusual in a cell besides the axes named `over`: `loss`, `flows, beside`. The mean of
+/// a metric is of one kind in all of them.
+pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Group> {
+    let all = means(results);
+    // Where less is unusual comes first, then the order of the axes counts.
+    let mut groups: BTreeMap<(usize, Vec<usize>), Vec<&Cell>> = BTreeMap::new();
+    for cell in &results.cells {
+        let unusual = |(axis, value): &(&String, &String)| {
+            !over.contains(&axis.as_str()) && usual.get(*axis).is_some_and(|usual| usual != *value)
+        };
+        let named = cell.axes.iter().enumerate().filter(|(_, axis)| unusual(axis));
+        let places: Vec<usize> = named.map(|(place, _)| place).collect();
+        groups.entry((places.len(), places)).or_default().push(cell);
+    }
+    let name = |cell: &Cell, places: &[usize]| {
+        let names: Vec<&str> = places
+            .iter()
+            .filter_map(|place| cell.axes.get_index(*place))
+            .map(|(axis, _)| axis.as_str())
+            .collect();
+        names.join(", ")
+    };
+    groups
+        .into_iter()
+        .map(|((_, places), cells)| Group {
+            name: cells.first().map(|cell| name(cell, &places)).unwrap_or_default(),
+            means: means_of(cells.into_iter(), &all),
+        })
+        .filter(|group| !group.means.is_empty())
+        .collect()
+}
+
+/// Of the kinds that `like` has, where it has the metric.
+fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<Overall> {
     let mut systems: Vec<&str> = Vec::new();
     let mut metrics: IndexMap<&str, &str> = IndexMap::new();
     let mut places: IndexMap<String, IndexMap<&str, &Cell>> = IndexMap::new();
-    for cell in results.cells.iter().filter(|cell| cell.failed.is_none()) {
+    for cell in cells.filter(|cell| cell.failed.is_none()) {
         if !systems.contains(&cell.system.as_str()) {
             systems.push(&cell.system);
         }
@@ -24,13 +62,17 @@ pub(crate) fn means(results: &Results) -> Vec<Overall> {
     }
     metrics
         .into_iter()
+        // Bytes of a fast path and of a slow one have no mean; the queue's delay tells the same.
+        .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
             // A row a place, a column a system; places where one has nothing would favour another.
             let rows: Vec<Vec<f64>> = places
                 .values()
                 .filter_map(|place| systems.iter().map(|s| value(place.get(s)?, metric)).collect())
                 .collect();
-            (!rows.is_empty()).then(|| mean(metric, unit, &systems, &rows))
+            let known = like.iter().find(|one| one.metric == metric).map(|one| one.mean);
+            let kind = known.unwrap_or_else(|| kind_of(metric, &rows));
+            (!rows.is_empty()).then(|| mean(metric, unit, kind, &systems, &rows))
         })
         .collect()
 }
@@ -39,9 +81,14 @@ fn value(cell: &Cell, metric: &str) -> Option<f64> {
     cell.metrics.get(metric).map(|metric| metric.median).filter(|value| value.is_finite())
 }
 
-fn mean(metric: &str, unit: &str, systems: &[&str], rows: &[Vec<f64>]) -> Overall {
+/// Of what spans decades the geometric; of shares of a whole, and of what can be nothing, the arithmetic.
+fn kind_of(metric: &str, rows: &[Vec<f64>]) -> Mean {
     let positive = rows.iter().flatten().all(|value| *value > 0.0);
-    let kind = if positive { Mean::Geometric } else { Mean::Arithmetic };
+    let share = metric.ends_with("_percent") || SHARES.contains(&metric);
+    if positive && !share { Mean::Geometric } else { Mean::Arithmetic }
+}
+
+fn mean(metric: &str, unit: &str, kind: Mean, systems: &[&str], rows: &[Vec<f64>]) -> Overall {
     let count = rows.len() as f64;
     let mean = |column: usize| {
         let values = rows.iter().map(|row| row[column]);
@@ -52,7 +99,9 @@ fn mean(metric: &str, unit: &str, systems: &[&str], rows: &[Vec<f64>]) -> Overal
     };
     let means: Vec<f64> = (0..systems.len()).map(mean).collect();
     let direction = direction(metric);
-    let best = direction.and_then(|direction| best_of(&means, direction));
+    // Where all are the same nobody is ahead.
+    let differ = |best: &usize| means.iter().any(|mean| !is_near(*mean, means[*best]));
+    let best = direction.and_then(|direction| best_of(&means, direction)).filter(differ);
     let ahead = direction.map(|direction| {
         let wins = |column: usize| {
             let wins = |row: &&Vec<f64>| {
@@ -86,11 +135,12 @@ fn is_near(value: f64, best: f64) -> bool {
 }
 
 const NEAR: f64 = 0.01;
+const SHARES: [&str; 5] = ["share_of_ideal", "jain", "harm", "fair_share", "port_use"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::{Axes, Form, Metric};
+    use report::{Form, Metric};
 
     #[test]
     fn systems_are_compared_where_all_of_them_are() {
@@ -107,11 +157,19 @@ mod tests {
             cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
             results.cells.push(cell);
         }
-        let means = means(&results);
-        assert_eq!(means.len(), 1);
-        let one = &means[0];
+        let all = means(&results);
+        assert_eq!(all.len(), 1);
+        let one = &all[0];
         assert_eq!((one.mean, one.cells), (Mean::Geometric, 2));
         assert!((one.systems["a"] - 2.0).abs() < 1e-9 && (one.systems["b"] - 2.0).abs() < 1e-9);
         assert_eq!((one.ahead["a"], one.ahead["b"]), (1, 1));
+        assert_eq!(one.best, None, "both have the same mean");
+        let usual = Axes::from([("loss".to_owned(), "0%".to_owned())]);
+        let groups = groups(&results, &usual, &[]);
+        let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
+        assert_eq!(names, ["", "loss"]);
+        assert_eq!(groups[0].means[0].best.as_deref(), Some("a"));
+        assert_eq!(groups[1].means[0].best.as_deref(), Some("b"));
+        assert!(super::groups(&results, &usual, &["loss"]).len() == 1);
     }
 }

@@ -19,6 +19,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.view = lab.view.as_ref().map(|view| View {
         metric: view.metric.get_ref().clone(),
         rows: view.rows.as_ref().map(|rows| rows.get_ref().clone()),
+        system: view.system.as_ref().map(|system| system.get_ref().clone()),
+        against: view.against.iter().map(|system| system.get_ref().clone()).collect(),
         heat: lab.heat.iter().flat_map(|spec| heats(lab, spec)).collect(),
     });
     results.reference = lab.reference.iter().map(reference).collect();
@@ -43,6 +45,13 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.method = method(lab, plan);
     if lab.workload.get_ref().kind == WorkloadKind::Flows {
         results.overall = overall::means(&results);
+        let over = lab.view.iter().flat_map(|view| &view.over).map(|axis| axis.get_ref().as_str());
+        let over: Vec<&str> = over.collect();
+        if !over.is_empty() {
+            let usual = |axis: &String| Some((axis.clone(), plan::usual(lab, axis)?.to_owned()));
+            let usual: Axes = lab.axes.keys().filter_map(usual).collect();
+            results.groups = overall::groups(&results, &usual, &over);
+        }
     }
     results
 }

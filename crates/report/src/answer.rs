@@ -1,7 +1,7 @@
 //! The answer in one or two sentences.
 
 use crate::results::{Comparison, Results, Verdict};
-use crate::{axis, metrics, number, pivot};
+use crate::{axis, metrics, number, overall, pivot};
 
 /// The lab's own answer, or what the comparisons of the main metric say.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
@@ -12,6 +12,7 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
         .into_iter()
         .map(|(a, b, comparisons)| sentence(a, b, &comparisons))
         .collect();
+    sentences.extend(overall::sentences(results));
     if sentences.is_empty() {
         sentences.push(without_comparisons(results));
     }
@@ -95,5 +96,8 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
 }
 
 fn without_comparisons(results: &Results) -> String {
-    format!("{}; nothing was compared with anything.", tally(results))
+    match results.overall.is_empty() {
+        true => format!("{}; nothing was compared with anything.", tally(results)),
+        false => format!("{}.", tally(results)),
+    }
 }

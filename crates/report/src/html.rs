@@ -6,18 +6,26 @@ mod embed;
 mod figures;
 mod heat;
 mod measurement;
+mod overlay;
 mod tables;
 
 pub(crate) use measurement::render as render_measurement;
 
 use maud::{Markup, html};
 
-use crate::results::{Form, Results};
-use crate::{Samples, Series, answer, method, number};
+use crate::results::{Axes, Form, Results};
+use crate::{Samples, Series, answer, axis, method, number, pivot};
 
 /// The whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
-    let drawn = embed::choose(series);
+    // Only flows in virtual time share their times from system to system.
+    let overlays = match results.overall.is_empty() {
+        true => Vec::new(),
+        false => overlay::overlays(series, &pivot::systems(results)),
+    };
+    let mut drawn = embed::choose(series);
+    let of_cells = drawn.len();
+    drawn.extend(overlays.iter().flat_map(|overlay| &overlay.charts));
     let body = html! {
         (masthead(results))
         main {
@@ -27,7 +35,8 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
             (figures::charts(results, samples))
             (figures::comparisons(results))
             (tables::other_metrics(results))
-            (cells::details(results, &drawn))
+            (overlay::section(&overlays, of_cells, &most_common(results)))
+            (cells::details(results, &drawn[..of_cells]))
             (environment(results))
             (how_measured(results))
             (failures_and_warnings(results))
@@ -104,7 +113,7 @@ fn failures_and_warnings(results: &Results) -> Markup {
             ul {
                 @for cell in failed {
                     li {
-                        b { (cell.system) } " at " (crate::axis::describe(&cell.axes)) ": "
+                        b { (cell.system) } " at " (axis::describe(&cell.axes)) ": "
                         span class="failed" { (cell.failed.as_deref().unwrap_or_default()) }
                     }
                 }
@@ -156,6 +165,19 @@ fn repeat(results: &Results, lab_file: &str) -> Markup {
             }
         }
     }
+}
+
+/// For each axis the value that most cells have.
+fn most_common(results: &Results) -> Axes {
+    let value = |name: String| {
+        let values = axis::values(results, &name).into_iter();
+        let cells = |value: &String| {
+            results.cells.iter().filter(|c| c.axes.get(&name) == Some(value)).count()
+        };
+        let most = values.rev().max_by_key(cells)?;
+        Some((name, most))
+    };
+    axis::names(results).into_iter().filter_map(value).collect()
 }
 
 fn title(results: &Results) -> &str {

@@ -25,8 +25,8 @@ pub mod terminal;
 pub use error::ReportError;
 pub use pivot::{Column, Entry, Panel, Pivot, Row};
 pub use results::{
-    Axes, Cell, Comparison, Form, Heat, Mean, Metric, Overall, Ratio, Reference, Results, Verdict,
-    View,
+    Axes, Cell, Comparison, Form, Group, Heat, Mean, Metric, Overall, Ratio, Reference, Results,
+    Verdict, View,
 };
 pub use run::{RunFiles, write_run};
 pub use samples::{Sample, Samples};

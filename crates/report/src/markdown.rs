@@ -50,10 +50,10 @@ fn overall_table(out: &mut String, results: &Results) {
     let rows: Vec<Vec<String>> = overall
         .rows
         .into_iter()
-        .map(|row| row.into_iter().map(|(text, _)| text).collect())
+        .map(|row| row.into_iter().map(|figure| figure.line(true)).collect())
         .collect();
     table(out, &overall.heads, &rows);
-    line(out, &format!("{}\n", escape(overall::note())));
+    line(out, &format!("{}\n", escape(overall::note(true))));
 }
 
 fn headline_tables(out: &mut String, results: &Results) {

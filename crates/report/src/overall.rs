@@ -3,14 +3,39 @@
 use crate::results::{Overall, Results};
 use crate::{metrics, number, pivot};
 
-/// Heads and rows of a table: a metric a row, a system a column; what is ahead is marked.
+/// Heads and rows of a table: a system a column; what is ahead is marked.
 #[derive(Debug)]
 pub(crate) struct OverallTable {
+    /// How many of the first columns are names.
+    pub(crate) names: usize,
     pub(crate) heads: Vec<String>,
-    /// The text, and whether its system is ahead.
-    pub(crate) rows: Vec<Vec<(String, bool)>>,
+    pub(crate) rows: Vec<Vec<Figure>>,
 }
 
+/// A name, or a mean.
+#[derive(Debug, Default)]
+pub(crate) struct Figure {
+    pub(crate) text: String,
+    /// In how many cells its system is the best.
+    pub(crate) wins: Option<u64>,
+    /// No other system's mean is better.
+    pub(crate) ahead: bool,
+}
+
+impl Figure {
+    /// On one line.
+    pub(crate) fn line(&self, counts: bool) -> String {
+        let wins = self.wins.filter(|_| counts).map(|wins| format!(" ({wins})"));
+        let mark = if self.ahead { " ◂" } else { "" };
+        format!("{}{}{mark}", self.text, wins.unwrap_or_default())
+    }
+
+    fn name(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// A metric a row.
 pub(crate) fn table(results: &Results) -> Option<OverallTable> {
     if results.overall.is_empty() {
         return None;
@@ -18,26 +43,143 @@ pub(crate) fn table(results: &Results) -> Option<OverallTable> {
     let systems = pivot::systems(results);
     let mut heads = vec!["metric".to_owned(), "mean".to_owned(), "cells".to_owned()];
     heads.extend(systems.iter().cloned());
-    let rows = results.overall.iter().map(|one| row(one, &systems)).collect();
-    Some(OverallTable { heads, rows })
+    let rows = results.overall.iter().map(|one| {
+        let names = [named(one), one.mean.word().to_owned(), one.cells.to_string()];
+        names.map(Figure::name).into_iter().chain(figures(one, &systems)).collect()
+    });
+    Some(OverallTable { names: 2, rows: rows.collect(), heads })
 }
 
-pub(crate) fn note() -> &'static str {
-    "Means over the cells in which every system has the metric; the best is marked with ◂, and in \
-     parentheses stands in how many cells a system was the best."
+/// One metric, a group of cells a row.
+pub(crate) fn by_group(results: &Results, metric: &str) -> Option<OverallTable> {
+    let systems = pivot::systems(results);
+    let mut heads = vec!["unusual".to_owned(), "cells".to_owned()];
+    heads.extend(systems.iter().cloned());
+    let rows: Vec<Vec<Figure>> = results
+        .groups
+        .iter()
+        .filter_map(|group| {
+            let one = group.means.iter().find(|one| one.metric == metric)?;
+            let name = if group.name.is_empty() { "nothing" } else { &group.name };
+            let names = [Figure::name(name), Figure::name(one.cells.to_string())];
+            Some(names.into_iter().chain(figures(one, &systems)).collect())
+        })
+        .collect();
+    (rows.len() > 1).then_some(OverallTable { names: 1, heads, rows })
 }
 
-fn row(one: &Overall, systems: &[String]) -> Vec<(String, bool)> {
+/// The metrics that several groups have, in the order of the means over all cells.
+pub(crate) fn grouped_metrics(results: &Results) -> Vec<&Overall> {
+    let known = |one: &&Overall| {
+        let has = |group: &&crate::Group| group.means.iter().any(|m| m.metric == one.metric);
+        results.groups.iter().filter(has).count() > 1
+    };
+    results.overall.iter().filter(known).collect()
+}
+
+pub(crate) fn named(one: &Overall) -> String {
     let label = metrics::meaning(&one.metric).label;
-    let name = if one.unit.is_empty() { label } else { format!("{label}, {}", one.unit) };
-    let mut row =
-        vec![(name, false), (one.mean.word().to_owned(), false), (one.cells.to_string(), false)];
-    row.extend(systems.iter().map(|system| {
-        let Some(mean) = one.systems.get(system) else { return ("–".to_owned(), false) };
-        let ahead = one.best.as_ref() == Some(system);
-        let wins = one.ahead.get(system).map(|wins| format!(" ({wins})")).unwrap_or_default();
-        let mark = if ahead { " ◂" } else { "" };
-        (format!("{}{wins}{mark}", number::format(*mean)), ahead)
-    }));
-    row
+    if one.unit.is_empty() { label } else { format!("{label}, {}", one.unit) }
+}
+
+pub(crate) fn note(counts: bool) -> &'static str {
+    match counts {
+        true => {
+            "Means over the cells in which every system has the metric; the best is marked with ◂, \
+             and in parentheses stands in how many cells a system was the best."
+        }
+        false => {
+            "Means over the cells in which every system has the metric; the best is marked with ◂."
+        }
+    }
+}
+
+/// Whom the lab speaks of, held against others by their means: where it is ahead, and where not.
+pub(crate) fn sentences(results: &Results) -> Vec<String> {
+    let Some(view) = &results.view else { return Vec::new() };
+    let Some(system) = &view.system else { return Vec::new() };
+    view.against.iter().filter_map(|other| sentence(results, system, other)).collect()
+}
+
+fn sentence(results: &Results, system: &str, other: &str) -> Option<String> {
+    let (mut ahead, mut behind, mut same) = (Vec::new(), Vec::new(), 0);
+    for one in &results.overall {
+        let direction = metrics::meaning(&one.metric).direction;
+        let (Some(own), Some(theirs)) = (one.systems.get(system), one.systems.get(other)) else {
+            continue;
+        };
+        let better = match direction {
+            metrics::Direction::Higher => own > theirs,
+            metrics::Direction::Lower => own < theirs,
+            metrics::Direction::Neither => continue,
+        };
+        let told = metrics::meaning(&one.metric).label;
+        match (better, (own - theirs).abs() <= theirs.abs() * NEAR) {
+            (_, true) => same += 1,
+            (true, _) => ahead.push(told),
+            (false, _) => behind.push(told),
+        }
+    }
+    let all = ahead.len() + behind.len() + same;
+    let part = |what: &str, those: &[String]| match those {
+        [] => format!("{what} in none"),
+        those => format!("{what} in {} ({})", those.len(), those.join(", ")),
+    };
+    (all > 0).then(|| {
+        format!(
+            "{system} against {other}, by its means over all cells, of {all} metrics: {}, {}{}.",
+            part("ahead", &ahead),
+            part("behind", &behind),
+            if same > 0 { format!(", within 1 % in {same}") } else { String::new() }
+        )
+    })
+}
+
+fn figures(one: &Overall, systems: &[String]) -> Vec<Figure> {
+    let figure = |system: &String| {
+        let Some(mean) = one.systems.get(system) else { return Figure::name("–") };
+        Figure {
+            text: number::format(*mean),
+            wins: one.ahead.get(system).copied(),
+            ahead: one.best.as_ref() == Some(system),
+        }
+    };
+    systems.iter().map(figure).collect()
+}
+
+const NEAR: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Form, View};
+
+    #[test]
+    fn who_is_ahead_is_told_in_words() {
+        let one = |metric: &str, own: f64, theirs: f64| Overall {
+            metric: metric.to_owned(),
+            systems: [("a".to_owned(), own), ("b".to_owned(), theirs)].into_iter().collect(),
+            cells: 3,
+            ..Overall::default()
+        };
+        let results = Results {
+            view: Some(View {
+                system: Some("a".to_owned()),
+                against: vec!["b".to_owned()],
+                ..View::default()
+            }),
+            overall: vec![
+                one("share_of_ideal", 0.9, 0.8),
+                one("queue_ms.p95", 20.0, 10.0),
+                one("jain", 1.0, 0.999),
+                one("fair_share", 2.0, 1.0),
+            ],
+            ..Results::new("x", Form::Quick)
+        };
+        assert_eq!(
+            sentences(&results),
+            ["a against b, by its means over all cells, of 3 metrics: ahead in 1 (Share of \
+              ideal), behind in 1 (Queue delay p95), within 1 % in 1."]
+        );
+    }
 }

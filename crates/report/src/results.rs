@@ -56,6 +56,9 @@ pub struct Results {
     /// Means over all cells, where a lab is about many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
+    /// The same by what is unusual in a cell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Group>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -83,8 +86,22 @@ pub struct View {
     /// The axis that runs down the table and along the chart, `loss` for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<String>,
+    /// Whose means are told in words, and against whose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub against: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
+}
+
+/// The means over cells of one kind.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Group {
+    /// The axes with an unusual value, `flows, beside` for example; empty where none has one.
+    #[serde(default)]
+    pub name: String,
+    pub means: Vec<Overall>,
 }
 
 /// A metric over two axes.

@@ -4,6 +4,7 @@ mod table;
 
 use table::{Style, Table, Text, paint, plain};
 
+use crate::overall::{Figure, OverallTable};
 use crate::results::{Cell, Results};
 use crate::{Column, Pivot, answer, axis, method, metrics, number, overall, pivot};
 
@@ -26,27 +27,49 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     parts.join("\n")
 }
 
-/// Means over all cells, where the lab asks for them.
+/// Means over all cells, where the lab asks for them, and the main metric's by groups of cells.
 fn means(results: &Results, width: usize, colour: bool) -> String {
-    let Some(overall) = overall::table(results) else { return String::new() };
+    // How often each was the best is told where there is room for it.
+    let drawn = |overall: &OverallTable| {
+        let counted = overall_table(overall, true);
+        let fits = counted.width() <= width;
+        let table = if fits { counted } else { overall_table(overall, false) };
+        (table.render(width, colour), fits)
+    };
+    let Some(all) = overall::table(results) else { return String::new() };
+    let (table, counts) = drawn(&all);
+    let title = paint("Over all cells", Style::Bold, colour);
+    let note = wrapped(overall::note(counts), width);
+    let all = format!("{title}\n{table}{note}\n");
+    let headline = pivot::headline(results).unwrap_or_default();
+    match overall::by_group(results, headline) {
+        Some(groups) => {
+            let label = metrics::meaning(headline).label;
+            let title = format!("{label}, by what is unusual in a cell");
+            format!("{}\n{}\n{all}", paint(&title, Style::Bold, colour), drawn(&groups).0)
+        }
+        None => all,
+    }
+}
+
+fn overall_table(overall: &OverallTable, counts: bool) -> Table {
     let mut table = Table::default();
     for (place, head) in overall.heads.iter().enumerate() {
-        match place {
-            0 => table.left(head, 0),
-            1 => table.left(head, 2),
-            2 => table.right(head, 1),
+        match (place, overall.names) {
+            (0, _) => table.left(head, 0),
+            (1, 2) => table.left(head, 2),
+            (place, names) if place == names => table.right(head, 1),
             _ => table.right(head, 0),
         }
     }
-    for row in overall.rows {
-        let styled = |(text, ahead): (String, bool)| {
-            Text::new(&text, if ahead { Style::Bold } else { Style::Plain })
+    for row in &overall.rows {
+        let styled = |figure: &Figure| {
+            let style = if figure.ahead { Style::Bold } else { Style::Plain };
+            Text::new(&figure.line(counts), style)
         };
-        table.row(row.into_iter().map(styled).collect());
+        table.row(row.iter().map(styled).collect());
     }
-    let title = paint("Over all cells", Style::Bold, colour);
-    let note = wrapped(overall::note(), width);
-    format!("{title}\n{}{note}\n", table.render(width, colour))
+    table
 }
 
 /// One line per system and point of the axes.

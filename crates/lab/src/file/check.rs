@@ -470,6 +470,7 @@ impl LabFile {
             self.known("metric", &view.metric, METRICS)?;
             let named = view.system.iter().chain(&view.against);
             named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
+            view.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {
                 let message = "`against` whom? Add `system`, the one that is held against these";
                 return self.refuse(against.span(), message);

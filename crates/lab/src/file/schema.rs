@@ -263,6 +263,9 @@ pub struct ViewSpec {
     pub system: Option<Spanned<String>>,
     #[serde(default)]
     pub against: Vec<Spanned<String>>,
+    /// Axes that vary within each group of cells, where means are told by what else is unusual.
+    #[serde(default)]
+    pub over: Vec<Spanned<String>>,
 }
 
 /// Cells whose curves are kept: windows, rates, round trips and the queue along the time.

@@ -194,4 +194,4 @@ fn is_traced(job: &Job<'_>) -> bool {
 
 /// A report with more of them nobody reads, and the journal would be large.
 const MOST_TURNS_WITH_CURVES: usize = 60;
-const LEAST_PATIENCE: Span = Span::from_secs(10);
+const LEAST_PATIENCE: Span = Span::from_secs(120);

@@ -3,33 +3,66 @@
 use maud::{Markup, html};
 
 use crate::charts::svg::{Caption, HeatField, HeatMap};
+use crate::overall::OverallTable;
 use crate::results::{Heat, Results};
 use crate::{axis, metrics, overall, pivot};
 
-/// The table of means; nothing where the lab asks for none.
+/// The table of means, and each metric's by groups of cells; nothing where the lab asks for none.
 pub(super) fn means(results: &Results) -> Markup {
-    let Some(table) = overall::table(results) else { return html! {} };
+    let Some(all) = overall::table(results) else { return html! {} };
+    let headline = pivot::headline(results);
+    let groups: Vec<_> = overall::grouped_metrics(results)
+        .into_iter()
+        .filter_map(|one| Some((one, overall::by_group(results, &one.metric)?)))
+        .collect();
     html! {
         h2 id="overall" { "Over all cells" }
+        (overall_table(&all))
+        p class="note" {
+            "Means over the cells in which every system has the metric; the best is marked with ◂. "
+            "Below each stands in how many cells a system is the best, or within a hundredth of it."
+        }
+        @if !groups.is_empty() {
+            h2 id="groups" { "By what is unusual in a cell" }
+            p class="note" {
+                "The same means over the cells in which these axes, and no others, have a value "
+                "other than the lab's usual one."
+            }
+            @for (one, table) in &groups {
+                details class="print" open[Some(one.metric.as_str()) == headline] {
+                    summary { (overall::named(one)) }
+                    (overall_table(table))
+                }
+            }
+        }
+    }
+}
+
+fn overall_table(table: &OverallTable) -> Markup {
+    html! {
         div class="scroll" { table {
             thead { tr {
                 @for (place, head) in table.heads.iter().enumerate() {
-                    @if place < 2 { th scope="col" class="text" { (head) } } @else { th scope="col" { (head) } }
+                    @if place < table.names { th scope="col" class="text" { (head) } }
+                    @else { th scope="col" { (head) } }
                 }
             } }
             tbody {
                 @for row in &table.rows {
                     tr {
-                        @for (place, (text, ahead)) in row.iter().enumerate() {
-                            @if place < 2 { td class="text" { (text) } }
-                            @else if *ahead { td { b { (text) } } }
-                            @else { td { (text) } }
+                        @for (place, figure) in row.iter().enumerate() {
+                            @if place < table.names { td class="text" { (figure.text) } }
+                            @else {
+                                td {
+                                    @if figure.ahead { b { (figure.text) " ◂" } } @else { (figure.text) }
+                                    @if let Some(wins) = figure.wins { small { "best in " (wins) } }
+                                }
+                            }
                         }
                     }
                 }
             }
         } }
-        p class="note" { (overall::note()) }
     }
 }
 

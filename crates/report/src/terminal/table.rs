@@ -63,6 +63,14 @@ impl Table {
         self.rows.push(Row { texts, spanning: true });
     }
 
+    /// With every column that cannot be left out.
+    pub(super) fn width(&self) -> usize {
+        let widths: Vec<usize> = (0..self.heads.len()).map(|i| self.natural(i)).collect();
+        let needed = |i: &usize| widths[*i] > 0 && self.heads[*i].drop == 0;
+        let shown: Vec<usize> = (0..self.heads.len()).filter(needed).collect();
+        total(&shown, &widths)
+    }
+
     pub(super) fn render(&self, width: usize, colour: bool) -> String {
         let mut widths: Vec<usize> = (0..self.heads.len()).map(|i| self.natural(i)).collect();
         let mut shown: Vec<usize> = (0..self.heads.len()).filter(|i| widths[*i] > 0).collect();

@@ -91,8 +91,17 @@ fn square(x: f64, y: f64, width: f64, value: Option<f64>, scale: &Scale) -> Mark
         rect class="fill c0" fill-opacity=(format!("{depth:.2}")) x=(n(x)) y=(n(y)) width=(n(width - 1.0))
             height=(n(ROW - 1.0)) {}
         text class="name" x=(n(x + (width - 1.0) / 2.0)) y=(n(y + ROW / 2.0 + 4.0)) text-anchor="middle" {
-            (fitted(&number::format(value), width))
+            (fitted(&short(value), width))
         }
+    }
+}
+
+/// Digits that fit a square: nobody compares thousandths by colour.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size == 0.0 || size >= 0.0995 => number::format(value),
+        size if size < 0.0005 => "≈0".to_owned(),
+        _ => format!("{value:.3}").replace('-', "−"),
     }
 }
 
@@ -122,6 +131,7 @@ mod tests {
         };
         let drawn = map.render().into_string();
         assert_eq!(drawn.matches("<rect").count(), 2);
+        assert_eq!([0.0, 0.00727, 0.00002, 0.5].map(short), ["0", "0.007", "≈0", "0.500"]);
         assert_eq!(drawn.matches(">–<").count(), 2);
         assert!(drawn.contains("cubic") && drawn.contains("bbr"));
         assert!(HeatMap::default().render().into_string().contains("<svg"));
