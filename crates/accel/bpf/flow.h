@@ -25,6 +25,21 @@ struct flow {
 struct tunables {
 	u32 init_cwnd;
 	u32 loss_init_cwnd;
+	u32 memory_age_s; /* how old a memory may be; 0: none is used */
+	u32 unused;
+};
+
+/* Where a connection leads: an IPv6 /48 or an IPv4 /24, which is ::ffff:a.b.c.0 here. */
+struct place {
+	u64 address[2]; /* in network byte order */
+};
+
+/* What the last connection there knew of the path when it ended. */
+struct memory {
+	u64 at_ns; /* CLOCK_MONOTONIC */
+	u64 rate; /* bytes a second */
+	u32 min_rtt_us;
+	u32 unused;
 };
 
 #endif

@@ -22,4 +22,12 @@ struct {
 	__type(value, struct tunables);
 } settings SEC(".maps");
 
+/* The longest unused gives way. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct place);
+	__type(value, struct memory);
+} paths SEC(".maps");
+
 #endif

@@ -5,6 +5,7 @@
  */
 #include "kernel.h"
 #include "maps.h"
+#include "memory.h"
 
 #define IDLE_US 200000U
 
@@ -39,7 +40,9 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 	if (tunables) {
 		/* A connection under way goes on from the window it has. */
 		if (!tp->data_segs_out)
-			params.init_cwnd = tunables->init_cwnd;
+			params.init_cwnd = cc_max(tunables->init_cwnd,
+						  remembered_window(sk, tunables->memory_age_s,
+								    path.handshake_rtt_us, path.mss));
 		params.loss_init_cwnd = tunables->loss_init_cwnd;
 	}
 	__builtin_memset(&flow->tcpa, 0, sizeof(flow->tcpa));
@@ -111,6 +114,10 @@ void BPF_PROG(tcpa_start, struct sock *sk)
 SEC("struct_ops")
 void BPF_PROG(tcpa_release, struct sock *sk)
 {
+	struct flow *flow = bpf_sk_storage_get(&flows, sk, NULL, 0);
+
+	if (flow && flow->running)
+		remember(sk, flow);
 	bpf_sk_storage_delete(&flows, sk);
 }
 
@@ -188,9 +195,12 @@ u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 		.flags = TCP_CONG_NON_RESTRICTED, .name = "tcpa",                                  \
 	}
 
-/* One of them is loaded: by what the kernel's cong_control takes, and whether it has links (6.4). */
+/* One of them is loaded: by what the kernel's cong_control takes, and whether an implementation is a link
+ * (6.4) or stays until it is taken out of its map. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(tcpa_cong_control);
+SEC("?.struct_ops")
+struct tcp_congestion_ops ops_unlinked = OPS(tcpa_cong_control);
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops_before_6_10 = OPS(tcpa_cong_control_before_6_10);
 SEC("?.struct_ops")

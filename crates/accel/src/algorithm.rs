@@ -4,6 +4,7 @@
 use crate::AccelError;
 use crate::kernel::{Interface, interface};
 use crate::object::{Loaded, Spec, told};
+use crate::pins::{self, Pins};
 use libbpf_rs::{ErrorKind, Link};
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -12,34 +13,50 @@ use std::os::fd::{AsFd, AsRawFd};
 pub struct Algorithm {
     loaded: Loaded,
     ops: &'static str,
+    linked: bool,
+}
+
+/// Ends when it is dropped, unless it is kept.
+#[derive(Debug)]
+pub struct Registration {
+    link: Link,
+    linked: bool,
 }
 
 impl Algorithm {
     pub fn load() -> Result<Self, AccelError> {
-        let ops = match interface()? {
-            Interface::Current => OPS[0],
-            Interface::Before6_10 => OPS[1],
-            Interface::Before6_4 => OPS[2],
+        Self::load_for(interface()?)
+    }
+
+    /// For another interface than the kernel's newest.
+    pub fn load_for(interface: Interface) -> Result<Self, AccelError> {
+        let ops = match (interface.four_arguments, interface.links) {
+            (true, true) => OPS[0],
+            (true, false) => OPS[1],
+            (false, true) => OPS[2],
+            (false, false) => OPS[3],
         };
         let elf = include_bytes!(concat!(env!("OUT_DIR"), "/tcpa.bpf.o"));
         let mut spec = Spec::open(WHAT, elf)?;
         spec.create_only(ops, &OPS)?;
-        Ok(Self { loaded: spec.load()?, ops })
+        Ok(Self { loaded: spec.load()?, ops, linked: interface.links })
     }
 
-    /// From now on sockets can choose it, until the link is gone. Those that have it by then keep it.
-    pub fn register(&mut self) -> Result<Link, AccelError> {
+    /// From now on sockets can choose it, for as long as the registration lasts. Those that have it by then
+    /// keep it.
+    pub fn register(&mut self) -> Result<Registration, AccelError> {
         let mut ops = self.loaded.map_mut(self.ops)?;
-        told(WHAT, || ops.attach_struct_ops()).map_err(|error| match error {
+        let link = told(WHAT, || ops.attach_struct_ops()).map_err(|error| match error {
             AccelError::Refused { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
                 AccelError::NameTaken { name: NAME }
             }
             error => error,
-        })
+        })?;
+        Ok(Registration { link, linked: self.linked })
     }
 
-    /// Takes the place of what `link` registered: who chooses `tcpa` from now on gets this one.
-    pub fn replace(&mut self, link: &Link) -> Result<(), AccelError> {
+    /// Takes the place of what is registered by that link: who chooses `tcpa` from now on gets this one.
+    pub fn replace(&mut self, registered: &Link) -> Result<(), AccelError> {
         // The map is made ready on the way to a second registration, which the name then forbids.
         match self.register() {
             Err(AccelError::NameTaken { .. }) => {}
@@ -51,7 +68,7 @@ impl Algorithm {
             // SAFETY: both descriptors are open for the call; without options it takes no pointer.
             let status = unsafe {
                 libbpf_sys::bpf_link_update(
-                    link.as_fd().as_raw_fd(),
+                    registered.as_fd().as_raw_fd(),
                     ops.as_fd().as_raw_fd(),
                     std::ptr::null(),
                 )
@@ -72,8 +89,25 @@ impl Algorithm {
     }
 }
 
+impl Registration {
+    /// It lasts until [`Pins`] are removed.
+    pub(crate) fn keep(mut self, pins: &Pins) -> Result<(), AccelError> {
+        let name = if self.linked { pins::ALGORITHM } else { pins::ALGORITHM_MAP };
+        told(WHAT, || self.link.pin(pins.at(name)))?;
+        if !self.linked {
+            // What libbpf calls a link here is the map, out of which it would take the algorithm again.
+            self.link.disconnect();
+        }
+        Ok(())
+    }
+
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+}
+
 /// As sockets choose it.
 pub const NAME: &str = "tcpa";
 const WHAT: &str = "the congestion control tcpa";
 /// The forms of bpf/tcpa.bpf.c.
-const OPS: [&str; 3] = ["ops", "ops_before_6_10", "ops_before_6_4"];
+const OPS: [&str; 4] = ["ops", "ops_unlinked", "ops_before_6_10", "ops_before_6_4"];

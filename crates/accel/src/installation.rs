@@ -129,7 +129,7 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     let root = File::open(&root).map_err(|source| AccelError::file("opening", &root, source))?;
     let mut algorithm = Algorithm::load()?;
     pins.make()?;
-    for name in [pins::FLOWS, pins::SETTINGS] {
+    for name in [pins::FLOWS, pins::SETTINGS, pins::PATHS] {
         pin(pins, algorithm.loaded_mut(), name)?;
     }
     let mut hook = Spec::open(WHAT, include_bytes!(concat!(env!("OUT_DIR"), "/policy.bpf.o")))?;
@@ -141,8 +141,7 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
         pin(pins, &mut hook, name)?;
     }
     write(pins, policy)?;
-    let mut link = algorithm.register()?;
-    told(WHAT, || link.pin(pins.at(pins::ALGORITHM)))?;
+    algorithm.register()?.keep(pins)?;
     let program = hook.program("policy")?;
     let mut link = told(WHAT, || program.attach_cgroup(root.as_raw_fd()))?;
     told(WHAT, || link.pin(pins.at(pins::POLICY)))

@@ -5,15 +5,13 @@ use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use std::path::Path;
 
-/// How this kernel calls a congestion control.
+/// How this kernel takes and calls a congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interface {
-    /// Linux 6.10 and later: `cong_control` learns the acknowledgement and its flags too.
-    Current,
-    /// Linux 6.4 to 6.9.
-    Before6_10,
-    /// Linux 6.0 to 6.3: an algorithm is no link, so that it cannot be replaced in place.
-    Before6_4,
+pub struct Interface {
+    /// `cong_control` learns the acknowledgement and its flags too (Linux 6.10).
+    pub four_arguments: bool,
+    /// It is a link, which can be pinned and given another implementation (Linux 6.4).
+    pub links: bool,
 }
 
 /// Whether programs can be loaded here, and how the kernel calls them.
@@ -51,11 +49,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let links = btf
         .type_by_name::<Struct<'_>>("bpf_struct_ops")
         .is_some_and(|ops| ops.iter().any(|member| is(member.name, "update")));
-    Ok(match (arguments, links) {
-        (4, _) => Interface::Current,
-        (_, true) => Interface::Before6_10,
-        (_, false) => Interface::Before6_4,
-    })
+    Ok(Interface { four_arguments: arguments == 4, links })
 }
 
 fn arguments_of(btf: &Btf<'_>, pointer: TypeId) -> Option<usize> {

@@ -9,12 +9,14 @@
 //! | [`policy`], [`system`] | all of that in a file, with settings of the whole system |
 //! | [`pins`], [`installation`] | what stays when the command has ended; on, off, and in force |
 //! | [`status`] | what is installed, and how its connections fare |
+//! | [`memory`] | what ended connections knew of their paths |
 
 pub mod algorithm;
 pub mod cgroup;
 mod error;
 pub mod installation;
 pub mod kernel;
+pub mod memory;
 pub mod object;
 pub mod pins;
 pub mod policy;

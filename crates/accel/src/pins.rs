@@ -1,7 +1,7 @@
 //! What stays in the kernel after the command has ended: links and maps by name in the BPF file system.
 
 use crate::AccelError;
-use libbpf_rs::MapHandle;
+use libbpf_rs::{MapCore, MapHandle};
 use rustix::fs::{FlockOperation, flock, statfs};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -42,7 +42,7 @@ impl Pins {
 
     pub fn presence(&self) -> Presence {
         let there = |name: &str| self.at(name).exists();
-        if there(POLICY) && there(ALGORITHM) {
+        if there(POLICY) && (there(ALGORITHM) || there(ALGORITHM_MAP)) {
             Presence::Whole
         } else if self.folder.exists() {
             Presence::Part
@@ -76,7 +76,11 @@ impl Pins {
             }
             _ => Ok(()),
         };
-        for name in [POLICY, ALGORITHM].iter().chain(MAPS) {
+        if let Ok(ops) = MapHandle::from_pinned_path(self.at(ALGORITHM_MAP)) {
+            // The only way out of the kernel for what is no link; gone already is as good.
+            let _ = ops.delete(&0_u32.to_ne_bytes());
+        }
+        for name in [POLICY, ALGORITHM, ALGORITHM_MAP].iter().chain(MAPS) {
             let path = self.at(name);
             gone(&path, fs::remove_file(&path))?;
         }
@@ -86,13 +90,17 @@ impl Pins {
 
 /// The link that registers the algorithm.
 pub(crate) const ALGORITHM: &str = "algorithm";
+/// The map that registers it, before Linux 6.4.
+pub(crate) const ALGORITHM_MAP: &str = "algorithm-map";
 /// The link that gives it to connections; the last that is made, the first that goes.
 pub(crate) const POLICY: &str = "policy";
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const RULES: &str = "rules";
 pub(crate) const ACTIVE: &str = "active";
-const MAPS: &[&str] = &[FLOWS, SETTINGS, RULES, ACTIVE];
+/// What is remembered of paths.
+pub(crate) const PATHS: &str = "paths";
+const MAPS: &[&str] = &[FLOWS, SETTINGS, PATHS, RULES, ACTIVE];
 const FOLDER: &str = "weir-accel";
 const BPF_FILES: &str = "/sys/fs/bpf";
 /// include/uapi/linux/magic.h

@@ -80,6 +80,9 @@ struct File {
 struct Values {
     init_cwnd: Option<u32>,
     loss_init_cwnd: Option<u32>,
+    memory_age: Option<Span>,
+    /// The reference's name for whether there is a memory at all.
+    metrics_minrtt: Option<bool>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
 }
@@ -94,6 +97,9 @@ struct RuleTable {
     port: Option<u16>,
     init_cwnd: Option<u32>,
     loss_init_cwnd: Option<u32>,
+    memory_age: Option<Span>,
+    /// The reference's name for whether there is a memory at all.
+    metrics_minrtt: Option<bool>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
 }
@@ -124,6 +130,10 @@ impl Values {
         Tunables {
             init_cwnd: self.init_cwnd.unwrap_or(usual.init_cwnd),
             loss_init_cwnd: self.loss_init_cwnd.unwrap_or(usual.loss_init_cwnd),
+            memory_age: match self.metrics_minrtt {
+                Some(false) => Span::ZERO,
+                _ => self.memory_age.unwrap_or(usual.memory_age),
+            },
             rto_min: self.rto_min.or(usual.rto_min),
             rto_max: self.rto_max.or(usual.rto_max),
         }
@@ -135,6 +145,8 @@ impl RuleTable {
         let values = Values {
             init_cwnd: self.init_cwnd,
             loss_init_cwnd: self.loss_init_cwnd,
+            memory_age: self.memory_age,
+            metrics_minrtt: self.metrics_minrtt,
             rto_min: self.rto_min,
             rto_max: self.rto_max,
         };

@@ -23,6 +23,8 @@ pub struct Tunables {
     pub init_cwnd: u32,
     /// Segments after a retransmission timeout.
     pub loss_init_cwnd: u32,
+    /// How old the memory of a path may be to begin with; nothing: it is not used.
+    pub memory_age: Span,
     /// The kernel's bounds of that timeout where none is given.
     pub rto_min: Option<Span>,
     pub rto_max: Option<Span>,
@@ -31,7 +33,13 @@ pub struct Tunables {
 impl Default for Tunables {
     /// As `cc` has them.
     fn default() -> Self {
-        Self { init_cwnd: 48, loss_init_cwnd: 10, rto_min: None, rto_max: None }
+        Self {
+            init_cwnd: 48,
+            loss_init_cwnd: 10,
+            memory_age: Span::from_secs(600),
+            rto_min: None,
+            rto_max: None,
+        }
     }
 }
 
@@ -109,6 +117,11 @@ impl Tunables {
                 "a window holds 1 to 10000 segments; 1 to 10 is usual",
             );
         }
+        if self.memory_age > Span::from_secs(MOST_AGE)
+            || !self.memory_age.nanos().is_multiple_of(1_000_000_000)
+        {
+            return refuse("memory_age", "whole seconds up to a week; 0s uses no memory");
+        }
         let (least, most) = (Span::from_millis(5), Span::from_millis(200));
         if self.rto_min.is_some_and(|rto| rto < least || rto > most) {
             return refuse("rto_min", "the kernel takes 5ms to 200ms");
@@ -132,12 +145,18 @@ impl Tunables {
         match name {
             "init_cwnd" => self.init_cwnd = segments()?,
             "loss_init_cwnd" => self.loss_init_cwnd = segments()?,
+            "memory_age" => self.memory_age = span()?.unwrap_or_default(),
+            "metrics_minrtt" => match value {
+                "0" => self.memory_age = Span::ZERO,
+                "1" => self.memory_age = Self::default().memory_age,
+                _ => return Err(wrong("it is 0 or 1".to_owned())),
+            },
             "rto_min" => self.rto_min = span()?,
             "rto_max" => self.rto_max = span()?,
             _ => {
                 return Err(wrong(format!(
-                    "no tunable is called `{name}`: there are init_cwnd, loss_init_cwnd, rto_min and \
-                     rto_max; those of the system are set by `weir accel policy`"
+                    "no tunable is called `{name}`: there are init_cwnd, loss_init_cwnd, memory_age, \
+                     metrics_minrtt, rto_min and rto_max; those of the system are set by `weir accel policy`"
                 )));
             }
         }
@@ -149,6 +168,7 @@ impl Tunables {
         Self {
             init_cwnd: number(&bytes, 0),
             loss_init_cwnd: number(&bytes, 4),
+            memory_age: Span::from_secs(number(&bytes, 8).into()),
             rto_min: None,
             rto_max: None,
         }
@@ -157,7 +177,9 @@ impl Tunables {
     pub(crate) fn to_bytes(self) -> [u8; TUNABLES_BYTES] {
         let mut bytes = [0; TUNABLES_BYTES];
         bytes[..4].copy_from_slice(&self.init_cwnd.to_ne_bytes());
-        bytes[4..].copy_from_slice(&self.loss_init_cwnd.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.loss_init_cwnd.to_ne_bytes());
+        let seconds = (self.memory_age.nanos() / 1_000_000_000) as u32;
+        bytes[8..12].copy_from_slice(&seconds.to_ne_bytes());
         bytes
     }
 }
@@ -196,7 +218,9 @@ pub(crate) const MOST_RULES: usize = 64;
 /// `struct rule` of bpf/rules.h.
 pub(crate) const RULE_BYTES: usize = 56;
 /// `struct tunables` of bpf/flow.h.
-pub(crate) const TUNABLES_BYTES: usize = 8;
+pub(crate) const TUNABLES_BYTES: usize = 16;
+/// A week.
+const MOST_AGE: u64 = 7 * 24 * 3600;
 const MOST_SEGMENTS: u32 = 10_000;
 
 #[cfg(test)]

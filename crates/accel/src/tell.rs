@@ -6,6 +6,7 @@ use crate::status::{Flow, Status};
 use crate::system::System;
 use serde_json::{Value, json};
 use std::fmt::{Display, Write as _};
+use units::Span;
 
 impl Status {
     pub fn to_text(&self) -> String {
@@ -103,6 +104,12 @@ impl Tunables {
     fn to_text(self) -> String {
         let mut text =
             format!("init_cwnd {}, loss_init_cwnd {}", self.init_cwnd, self.loss_init_cwnd);
+        match self.memory_age {
+            Span::ZERO => text.push_str(", no memory"),
+            age => {
+                let _ = write!(text, ", memory_age {age}");
+            }
+        }
         for (name, value) in [("rto_min", self.rto_min), ("rto_max", self.rto_max)] {
             if let Some(value) = value {
                 let _ = write!(text, ", {name} {value}");
@@ -115,6 +122,7 @@ impl Tunables {
         json!({
             "init_cwnd": self.init_cwnd,
             "loss_init_cwnd": self.loss_init_cwnd,
+            "memory_age": self.memory_age.to_string(),
             "rto_min": self.rto_min.map(|span| span.to_string()),
             "rto_max": self.rto_max.map(|span| span.to_string()),
         })

@@ -4,6 +4,7 @@
 
 use accel::AccelError;
 use accel::algorithm::{Algorithm, NAME};
+use accel::kernel::Interface;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -67,7 +68,7 @@ fn sockets_choose_it_and_keep_it_when_it_is_replaced_and_gone() {
     let mut second = Algorithm::load().unwrap();
     let taken = second.register().unwrap_err();
     assert!(matches!(taken, AccelError::NameTaken { .. }), "{taken}");
-    second.replace(&link).unwrap();
+    second.replace(link.link()).unwrap();
     let (mut newer, newer_reader) = pair();
     probe::tcp::set_congestion_control(&newer, NAME).unwrap();
     carry(&mut newer, 8);
@@ -85,11 +86,21 @@ fn sockets_choose_it_and_keep_it_when_it_is_replaced_and_gone() {
     assert_eq!(other_reader.join().unwrap(), 0);
 }
 
+/// As kernels before 6.4 take it.
 #[test]
-fn nothing_is_replaced_that_is_not_registered() {
-    let Some((mut first, _turn)) = loaded() else { return };
-    let link = first.register().unwrap();
-    drop(first.register().unwrap_err());
-    drop(link);
+fn without_links_it_comes_and_goes_too() {
+    let Some((first, _turn)) = loaded() else { return };
+    drop(first);
+    let interface = Interface { links: false, ..accel::kernel::interface().unwrap() };
+    let mut algorithm = Algorithm::load_for(interface).unwrap();
+    let registration = algorithm.register().unwrap();
+    assert!(available().contains(NAME));
+    let (mut stream, reader) = pair();
+    probe::tcp::set_congestion_control(&stream, NAME).unwrap();
+    carry(&mut stream, 8);
+    drop(registration);
     assert!(!available().contains(NAME));
+    carry(&mut stream, 8);
+    drop(stream);
+    assert_eq!(reader.join().unwrap(), 16 << 20);
 }

@@ -3,9 +3,9 @@ use crate::output::{note, print};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change};
 use accel::system::System;
-use accel::{AccelError, Policy, Prefix, Rule, Status, Tunables, rules};
+use accel::{AccelError, Policy, Prefix, Rule, Status, Tunables, memory, rules};
 use clap::{Args, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use units::Span;
 
 #[derive(Debug, Subcommand)]
@@ -38,6 +38,21 @@ pub(crate) enum Verb {
         /// One JSON document
         #[arg(long)]
         json: bool,
+    },
+    /// Show what ended connections knew of their paths, which new ones begin with
+    Memory {
+        /// Forget it instead
+        #[arg(long, conflicts_with = "json")]
+        clear: bool,
+        /// One JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a systemd unit that puts a policy in force at boot
+    #[command(after_help = UNIT_EXAMPLE)]
+    Unit {
+        #[arg(default_value = "/etc/weir/accel.toml")]
+        file: PathBuf,
     },
 }
 
@@ -85,6 +100,9 @@ struct Values {
     /// The window in segments after a retransmission timeout [default: 10]
     #[arg(long, value_name = "N")]
     loss_init_cwnd: Option<u32>,
+    /// How old the memory of a path may be to begin with; 0s: none is used [default: 10 minutes]
+    #[arg(long, value_name = "TIME")]
+    memory_age: Option<String>,
     /// The shortest retransmission timeout, 5ms to 200ms [default: the kernel's 200ms]
     #[arg(long, value_name = "TIME")]
     rto_min: Option<String>,
@@ -112,13 +130,42 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             let there = installation::remove()?;
             note(if there { "tcpa is off" } else { "tcpa was off already" });
         }
-        Verb::Status { json: true } => {
-            let status = Status::read()?.to_json();
-            print(format_args!("{}\n", serde_json::to_string_pretty(&status)?))?;
+        Verb::Memory { clear: true, .. } => {
+            note(format_args!("{} paths forgotten", memory::clear()?));
         }
+        Verb::Memory { json: true, .. } => print_json(&memory::to_json(&memory::read()?))?,
+        Verb::Memory { .. } => print(memory::to_text(&memory::read()?))?,
+        Verb::Unit { file } => print(unit(&file)?)?,
+        Verb::Status { json: true } => print_json(&Status::read()?.to_json())?,
         Verb::Status { json: false } => print(Status::read()?.to_text())?,
     }
     Ok(Ending::Fine)
+}
+
+fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {
+    print(format_args!("{}\n", serde_json::to_string_pretty(document)?))
+}
+
+/// Before anything listens: a connection is given the algorithm when it is established.
+fn unit(policy: &Path) -> anyhow::Result<String> {
+    let weir = std::env::current_exe()?;
+    let (weir, policy) = (weir.display(), std::path::absolute(policy)?);
+    let policy = policy.display();
+    Ok(format!(
+        "[Unit]\n\
+         Description=TCP acceleration (weir accel)\n\
+         RequiresMountsFor=/sys/fs/bpf\n\
+         ConditionPathExists={policy}\n\
+         Before=network.target\n\n\
+         [Service]\n\
+         Type=oneshot\n\
+         RemainAfterExit=yes\n\
+         ExecStart={weir} accel policy {policy}\n\
+         ExecReload={weir} accel policy {policy}\n\
+         ExecStop={weir} accel disable\n\n\
+         [Install]\n\
+         WantedBy=multi-user.target\n"
+    ))
 }
 
 fn enable(arguments: Enable) -> anyhow::Result<()> {
@@ -156,6 +203,7 @@ impl Values {
         Ok(Tunables {
             init_cwnd: self.init_cwnd.unwrap_or(usual.init_cwnd),
             loss_init_cwnd: self.loss_init_cwnd.unwrap_or(usual.loss_init_cwnd),
+            memory_age: span(&self.memory_age)?.unwrap_or(usual.memory_age),
             rto_min: span(&self.rto_min)?,
             rto_max: span(&self.rto_max)?,
         })
@@ -192,3 +240,7 @@ const SET_EXAMPLES: &str = "\
 Examples:
   weir accel set init_cwnd=90 --rule 2
   weir accel set loss_init_cwnd=4";
+const UNIT_EXAMPLE: &str = "\
+Example:
+  weir accel unit /etc/weir/accel.toml > /etc/systemd/system/weir-accel.service
+  systemctl enable --now weir-accel";

@@ -1,0 +1,120 @@
+//! What is remembered of paths, by where they lead: the kernel writes it down when a connection ends.
+
+use crate::pins::{self, Pins, Presence};
+use crate::{AccelError, Prefix, object::told};
+use libbpf_rs::{MapCore, MapFlags};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use units::{Rate, Span};
+
+/// One path.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    pub to: Prefix,
+    pub rate: Rate,
+    pub min_rtt: Span,
+    pub age: Span,
+}
+
+/// Everything that is remembered, the newest first.
+pub fn read() -> Result<Vec<Memory>, AccelError> {
+    let pins = Pins::open()?;
+    if pins.presence() == Presence::Nothing {
+        return Ok(Vec::new());
+    }
+    let map = pins.map(pins::PATHS)?;
+    let now = clock_gettime(ClockId::Monotonic);
+    let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let mut memories = Vec::new();
+    for key in map.keys() {
+        // What gave way meanwhile is not there any more.
+        if let Some(value) = told(WHAT, || map.lookup(&key, MapFlags::ANY))? {
+            memories.extend(Memory::from_bytes(&key, &value, now));
+        }
+    }
+    memories.sort_by_key(|memory| memory.age);
+    Ok(memories)
+}
+
+/// Forgets it; how many paths that were.
+pub fn clear() -> Result<usize, AccelError> {
+    let pins = Pins::open()?;
+    if pins.presence() == Presence::Nothing {
+        return Ok(0);
+    }
+    let map = pins.map(pins::PATHS)?;
+    let keys: Vec<_> = map.keys().collect();
+    Ok(keys.iter().filter(|key| map.delete(key).is_ok()).count())
+}
+
+/// For people.
+pub fn to_text(memories: &[Memory]) -> String {
+    if memories.is_empty() {
+        return "nothing is remembered\n".to_owned();
+    }
+    let mut text = format!("{:<40} {:>12} {:>10} {:>8}\n", "to", "rate", "min rtt", "age");
+    for memory in memories {
+        let _ = writeln!(
+            text,
+            "{:<40} {:>12} {:>10} {:>8}",
+            memory.to.to_string(),
+            format!("{:.1}mbit", memory.rate.mbit_per_second()),
+            format!("{:.1}ms", memory.min_rtt.millis_f64()),
+            format!("{:.0}s", memory.age.secs_f64()),
+        );
+    }
+    text
+}
+
+/// For machines.
+pub fn to_json(memories: &[Memory]) -> Value {
+    let one = |memory: &Memory| {
+        json!({
+            "to": memory.to.to_string(),
+            "rate_mbit_s": memory.rate.mbit_per_second(),
+            "min_rtt_us": memory.min_rtt.micros_f64(),
+            "age_s": memory.age.secs_f64(),
+        })
+    };
+    memories.iter().map(one).collect()
+}
+
+impl Memory {
+    /// `struct place` and `struct memory` of bpf/flow.h.
+    fn from_bytes(place: &[u8], memory: &[u8], now: u64) -> Option<Self> {
+        let octets: [u8; 16] = place.try_into().ok()?;
+        let wide = |at: usize| Some(u64::from_ne_bytes(memory.get(at..at + 8)?.try_into().ok()?));
+        let narrow = |at: usize| Some(u32::from_ne_bytes(memory.get(at..at + 4)?.try_into().ok()?));
+        let bits = if octets[..12] == MAPPED { 96 + 24 } else { 48 };
+        Some(Self {
+            to: Prefix::from_mapped(octets, bits)?,
+            rate: Rate::from_bits_per_second(wide(8)?.saturating_mul(8)),
+            min_rtt: Span::from_micros(narrow(16)?.into()),
+            age: Span::from_nanos(now.saturating_sub(wide(0)?)),
+        })
+    }
+}
+
+const WHAT: &str = "the memory of paths";
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_wrote_reads() {
+        let mut place = [0; 16];
+        place[10..15].copy_from_slice(&[0xff, 0xff, 192, 0, 2]);
+        let mut memory = [0; 24];
+        memory[..8].copy_from_slice(&1_000_000_000_u64.to_ne_bytes());
+        memory[8..16].copy_from_slice(&1_250_000_u64.to_ne_bytes());
+        memory[16..20].copy_from_slice(&20_000_u32.to_ne_bytes());
+        let read = Memory::from_bytes(&place, &memory, 4_000_000_000).unwrap();
+        assert_eq!(read.to.to_string(), "192.0.2.0/24");
+        assert_eq!((read.rate, read.min_rtt), (Rate::from_mbit(10), Span::from_millis(20)));
+        assert_eq!(read.age, Span::from_secs(3));
+        assert_eq!(Memory::from_bytes(&place, &memory[..12], 0), None);
+    }
+}
