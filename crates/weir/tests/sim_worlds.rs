@@ -183,6 +183,11 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         FLOWS,
         "to = \"right\"\narrivals = \"5/s\"\nsize = \"1KB\"\nflows = 3",
     ),
+    (
+        "more arrivals than a world has",
+        FLOWS,
+        "to = \"right\"\narrivals = \"1000000/s\"\nsize = \"1KB\"",
+    ),
     ("a size of a strange name", FLOWS, "to = \"right\"\nsize = \"websearch\""),
     ("sizes that do not rise", FLOWS, "to = \"right\"\nsize = \"10KB 50%, 1KB 100%\""),
     ("sizes without their end", FLOWS, "to = \"right\"\nsize = \"10KB 50%\""),
@@ -254,6 +259,62 @@ fn what_only_virtual_time_can_do_is_refused_elsewhere() {
         let said = world.weir(&["sim", "run", "lab.toml", "--out", key]);
         assert!(said.status.success(), "{said:?}");
     }
+}
+
+/// Words stand in the file, usual values choose cells, curves are kept where the file says so, and means
+/// are told by what is unusual.
+#[test]
+fn many_axes_are_read_by_their_planes() {
+    let Some(world) = World::new() else { return };
+    let lab = changed(
+        LAB,
+        &[
+            ("[axes]\n", "[axes]\nrtt = [\"10ms\", \"20ms\"]\n"),
+            ("[words]", "[usual]\nloss = \"none\"\nrtt = \"20ms\"\n[words]"),
+            ("rtt = \"20ms\"\nqueue", "rtt = \"{rtt}\"\nqueue"),
+            (
+                "cells = [{ loss = [\"none\"] }]",
+                "cells = [{ rtt = [\"10ms\", \"20ms\"] }, { loss = [\"lossy\"] }]",
+            ),
+            (
+                "[form.full]",
+                "[view]\nmetric = \"share_of_ideal\"\nsystem = \"bbr\"\nagainst = [\"cubic\"]\n\
+                 over = [\"rtt\"]\n[[trace]]\nat = { loss = [\"lossy\"] }\n[form.full]",
+            ),
+        ],
+        "planes",
+    );
+    world.write("lab.toml", lab);
+    let said = world.weir(&["sim", "run", "lab.toml", "--out", "run"]);
+    assert!(said.status.success(), "{said:?}");
+    let results = world.results("run");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let places: Vec<(String, String)> = results["cells"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|cell| (text(&cell["axes"]["rtt"]), text(&cell["axes"]["loss"])))
+        .collect();
+    let expected = [("10ms", "none"), ("20ms", "none"), ("20ms", "lossy")]
+        .map(|(rtt, loss)| [(rtt.to_owned(), loss.to_owned()), (rtt.to_owned(), loss.to_owned())]);
+    assert_eq!(places, expected.concat());
+    let groups = results["groups"].as_array().unwrap();
+    let groups: Vec<String> = groups.iter().map(|group| text(&group["name"])).collect();
+    assert_eq!(groups, ["", "loss"]);
+    assert!(said.stdout.contains("bbr against cubic, by its means over all cells"), "{said:?}");
+    assert!(said.stdout.contains("by what is unusual in a cell"), "{said:?}");
+    for line in world.journal("run") {
+        let turn: Value = serde_json::from_str(&line).unwrap();
+        let series = turn["measured"]["series"].as_array().unwrap();
+        let names: Vec<String> = series.iter().map(|one| text(&one["name"])).collect();
+        let expected: &[&str] = match turn["axes"]["loss"].as_str() {
+            Some("lossy") => &["queue", "window", "rtt", "goodput"],
+            _ => &[],
+        };
+        assert!(expected.iter().all(|name| names.iter().any(|n| n == name)), "{names:?}");
+        assert_eq!(expected.is_empty(), names.is_empty(), "{names:?}");
+    }
+    assert!(world.read("run/report.html").contains("Over time"));
 }
 
 /// Flows that cannot finish end their cell with a reason, and no other.

@@ -47,6 +47,17 @@ impl LabFile {
                 self.check_flows_there(&flows, &topology)?;
             }
         }
+        for form in self.form.values() {
+            for axes in plan::places(self, form) {
+                let flows = self.flows_at(&axes)?;
+                if flows.arrivals.is_some() {
+                    let (ends, links) = (self.workload_at(&axes)?, self.links_at(&axes)?);
+                    let link = links.iter().find(|link| link.joins(&ends.from, &ends.to));
+                    let rate = link.and_then(|link| link.way_from(&ends.from)?.rate.mean_rate());
+                    self.check_arrivals(form, &flows, rate.unwrap_or_default())?;
+                }
+            }
+        }
         self.check_use_of_axes()
     }
 

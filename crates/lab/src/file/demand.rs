@@ -3,7 +3,7 @@
 use super::locate::nearest;
 use super::part::Part;
 use sim::Sizes;
-use units::{Bytes, Share, Span};
+use units::{Bytes, Rate, Share, Span};
 
 /// What limits an application that has no end.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,6 +31,21 @@ pub enum Arrivals {
 pub struct Cross {
     pub rate: Part,
     pub poisson: bool,
+}
+
+impl Arrivals {
+    /// From one flow to the next on average, on a link of this rate.
+    pub fn mean_gap(self, sizes: &Sizes, rate: Rate) -> Span {
+        let per_second = match self {
+            Self::Every(span) => return span,
+            Self::PerSecond(rate) => rate,
+            Self::Load(share) => {
+                let bits = rate.mbit_per_second() * 1e6 * share.fraction();
+                bits / (sizes.mean().count() as f64 * 8.0)
+            }
+        };
+        Span::from_secs_f64(1.0 / per_second.max(f64::MIN_POSITIVE))
+    }
 }
 
 impl Demand {
@@ -199,7 +214,6 @@ const ALWAYS: Span = Span::from_secs(1_000_000);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use units::Rate;
 
     #[test]
     fn demands_are_read() {
@@ -231,6 +245,18 @@ mod tests {
         let cross = Cross::parse("30%,poisson").unwrap().unwrap();
         assert!(cross.poisson);
         assert!(Cross::parse("30%,poison").unwrap_err().contains("did you mean `poisson`?"));
+    }
+
+    #[test]
+    fn a_load_is_so_many_flows_a_second() {
+        let half = Arrivals::Load(Share::new(0.5).unwrap());
+        let sizes = Sizes::Fixed(Bytes::new(125_000));
+        // A megabit each: at 10 Mbit/s half the link are five of them a second.
+        assert_eq!(half.mean_gap(&sizes, Rate::from_mbit(10)), Span::from_millis(200));
+        assert_eq!(
+            Arrivals::PerSecond(4.0).mean_gap(&sizes, Rate::default()),
+            Span::from_millis(250)
+        );
     }
 
     #[test]

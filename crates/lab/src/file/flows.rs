@@ -2,12 +2,12 @@
 
 use super::demand::{self, Arrivals, Cross, Demand};
 use super::locate::{FileError, nearest};
-use super::schema::{LabFile, NumberOrText, WorkloadKind};
+use super::schema::{FormSpec, LabFile, NumberOrText, WorkloadKind};
 use cc::Algorithm;
 use report::Axes;
 use sim::Sizes;
 use toml::Spanned;
-use units::Span;
+use units::{Rate, Span};
 
 /// Who is on the link, and with what.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +84,29 @@ impl LabFile {
         Ok(())
     }
 
+    /// More flows than a world is made for, in the time that `form` takes.
+    pub(super) fn check_arrivals(
+        &self,
+        form: &FormSpec,
+        flows: &FlowsSettings,
+        rate: Rate,
+    ) -> Result<(), FileError> {
+        let spec = self.workload.get_ref();
+        let (Some(arrivals), Some(sizes)) = (flows.arrivals, &flows.size) else { return Ok(()) };
+        let omit = form.omit.as_ref().or(spec.omit.as_ref()).map(|omit| *omit.get_ref());
+        let lasts = *form.duration.get_ref() + omit.unwrap_or_default();
+        let count = lasts.secs_f64() / arrivals.mean_gap(sizes, rate).secs_f64();
+        if count <= MOST_ARRIVALS as f64 {
+            return Ok(());
+        }
+        let place = spec.arrivals.as_ref().map_or(self.workload.span(), Spanned::span);
+        let message = format!(
+            "about {count:.0} flows would come, and {MOST_ARRIVALS} are the most: let fewer of them \
+             come, larger ones, or for a shorter time"
+        );
+        Err(self.source.error(place, message))
+    }
+
     /// Keys that only one kind of workload has a meaning for.
     pub(super) fn check_flow_keys(&self) -> Result<(), FileError> {
         let spec = self.workload.get_ref();
@@ -149,6 +172,8 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
 }
 
 const MOST_FLOWS: u32 = 10_000;
+/// Of those that come one after the other, in one cell.
+pub(crate) const MOST_ARRIVALS: usize = 200_000;
 const LONGEST_STAGGER: Span = Span::from_secs(60);
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ mod workload;
 
 pub(crate) use check::{CASE, COMMAND_WORDS, METRICS};
 pub use demand::{Arrivals, Cross, Demand};
+pub(crate) use flows::MOST_ARRIVALS;
 pub use flows::{Beside, FlowsSettings};
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium};
 pub use locate::FileError;

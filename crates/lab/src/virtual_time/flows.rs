@@ -6,7 +6,7 @@ use super::scene::Scene;
 use super::shared::Shared;
 use crate::Failure;
 use crate::executor::Job;
-use crate::file::{Beside, Demand};
+use crate::file::{Beside, Demand, MOST_ARRIVALS};
 use crate::outcome::Measurement;
 use cc::Algorithm;
 use sim::{
@@ -197,7 +197,7 @@ impl Scene {
         if let Some(arrivals) = self.arrivals() {
             // Spread over the ways by chance, so that none is favoured.
             let mut ways = link::Stream::new(self.seed, "ways");
-            let coming = arrivals.flows_at_most(MOST_ARRIVALS, |_| {
+            let coming = arrivals.flows_at_most(2 * MOST_ARRIVALS, |_| {
                 let way = (ways.unit() * network.ways() as f64) as usize;
                 own_ways.push(way);
                 own(way)
@@ -258,6 +258,5 @@ const LOOK_EVERY: Span = Span::from_millis(50);
 /// Points along a cell's time; with their windows a flow's way to its share is seen.
 const POINTS: u64 = 6000;
 const MOST_FOLLOWED: usize = 64;
-const MOST_ARRIVALS: usize = 200_000;
 /// In slow start 16,000 segments are reached after eleven.
 const ROUND_TRIPS_OF_AN_OPENING: u64 = 20;

@@ -162,15 +162,11 @@ impl Scene {
     /// Flows that come by chance, and when.
     pub(super) fn arrivals(&self) -> Option<sim::Arrivals> {
         let sizes = self.flows.size.clone()?;
-        let bits =
-            |share: f64| self.rate().map_or(0.0, |rate| rate.mbit_per_second() * 1e6) * share;
-        let mean = |per_second: f64| sim::Times::Poisson(Span::from_secs_f64(1.0 / per_second));
-        let times = match self.flows.arrivals? {
-            Arrivals::Every(span) => sim::Times::Every(span),
-            Arrivals::PerSecond(rate) => mean(rate),
-            Arrivals::Load(share) => {
-                mean(bits(share.fraction()) / (sizes.mean().count() as f64 * 8.0))
-            }
+        let arrivals = self.flows.arrivals?;
+        let gap = arrivals.mean_gap(&sizes, self.rate().unwrap_or_default());
+        let times = match arrivals {
+            Arrivals::Every(_) => sim::Times::Every(gap),
+            Arrivals::PerSecond(_) | Arrivals::Load(_) => sim::Times::Poisson(gap),
         };
         let (from, until) = (Time::ZERO, self.until());
         Some(sim::Arrivals { times, sizes, from, until, seed: self.seed })
