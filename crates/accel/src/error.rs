@@ -45,8 +45,8 @@ pub enum AccelError {
     )]
     NoBpfFiles { path: PathBuf },
     #[error(
-        "what is installed is of another version of weir: `weir accel disable` removes it, open connections \
-         go on undisturbed"
+        "what is installed is of another version of weir: `weir accel disable` removes it, and enable or \
+         policy install this one's; open connections go on undisturbed"
     )]
     OtherVersion,
     #[error("{}:{line}: {problem}", path.display())]

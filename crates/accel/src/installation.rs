@@ -7,7 +7,7 @@ use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
 use crate::rules::{MOST_RULES, RULE_BYTES, Rule, Tunables};
 use crate::system::{Journal, System};
-use crate::{AccelError, kernel};
+use crate::{AccelError, kernel, memory};
 use libbpf_rs::{MapCore, MapFlags};
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -41,6 +41,35 @@ pub fn change(
     change(&mut policy)?;
     policy.check()?;
     apply_in(&pins, &policy)
+}
+
+/// This build's programs in the place of those installed, by the policy in force. Connections under way
+/// go on with the program they have; new ones get the new.
+pub fn update() -> Result<(), AccelError> {
+    if !kernel::interface()?.links {
+        return Err(AccelError::NotSupported {
+            feature: "replacing of an algorithm (links for struct_ops)",
+            doing: "an update",
+            advice: "it came with Linux 6.4; use `weir accel disable`, then enable or policy",
+        });
+    }
+    let pins = Pins::open()?;
+    if pins.presence() != Presence::Whole {
+        return Err(AccelError::NotRegistered { name: NAME });
+    }
+    let (policy, remembered) = (in_force(&pins)?, memory::keep(&pins));
+    let (registered, mut given) = (pins.link(pins::ALGORITHM)?, pins.link(pins::POLICY)?);
+    let beside = pins.beside();
+    let built = build(&beside, &policy).and_then(|(mut algorithm, hook)| {
+        memory::give(&beside, &remembered)?;
+        algorithm.replace(&registered)?;
+        Ok(hook)
+    });
+    // As long as nothing was replaced, everything is as before.
+    let hook = built.inspect_err(|_| drop(beside.remove()))?;
+    let program = hook.program(PROGRAM)?;
+    told(WHAT, || given.update_prog(&program))?;
+    pins.take(&beside)
 }
 
 /// Tunables of a rule by its number, or of whoever chooses the algorithm itself.
@@ -127,6 +156,15 @@ fn apply_in(pins: &Pins, policy: &Policy) -> Result<Change, AccelError> {
 fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     let root = cgroup::mount()?;
     let root = File::open(&root).map_err(|source| AccelError::file("opening", &root, source))?;
+    let (mut algorithm, hook) = build(pins, policy)?;
+    algorithm.register()?.keep(pins)?;
+    let program = hook.program(PROGRAM)?;
+    let mut link = told(WHAT, || program.attach_cgroup(root.as_raw_fd()))?;
+    told(WHAT, || link.pin(pins.at(pins::POLICY)))
+}
+
+/// Both programs, with the maps they share, ready to be used.
+fn build(pins: &Pins, policy: &Policy) -> Result<(Algorithm, Loaded), AccelError> {
     let mut algorithm = Algorithm::load()?;
     pins.make()?;
     for name in [pins::FLOWS, pins::SETTINGS, pins::PATHS] {
@@ -141,10 +179,7 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
         pin(pins, &mut hook, name)?;
     }
     write(pins, policy)?;
-    algorithm.register()?.keep(pins)?;
-    let program = hook.program("policy")?;
-    let mut link = told(WHAT, || program.attach_cgroup(root.as_raw_fd()))?;
-    told(WHAT, || link.pin(pins.at(pins::POLICY)))
+    Ok((algorithm, hook))
 }
 
 fn pin(pins: &Pins, loaded: &mut Loaded, name: &'static str) -> Result<(), AccelError> {
@@ -186,4 +221,6 @@ fn read<const N: usize>(pins: &Pins, map: &'static str, key: u32) -> Result<[u8;
     value.and_then(|value| value.try_into().ok()).ok_or(AccelError::OtherVersion)
 }
 
+/// In bpf/policy.bpf.c.
+const PROGRAM: &str = "policy";
 const WHAT: &str = "the policy that gives connections the algorithm";

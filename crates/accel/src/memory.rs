@@ -48,6 +48,24 @@ pub fn clear() -> Result<usize, AccelError> {
     Ok(keys.iter().filter(|key| map.delete(key).is_ok()).count())
 }
 
+/// As the kernel holds it, for another map.
+pub(crate) fn keep(pins: &Pins) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let Ok(map) = pins.map(pins::PATHS) else { return Vec::new() };
+    let value = |key: &Vec<u8>| map.lookup(key, MapFlags::ANY).ok().flatten();
+    map.keys().filter_map(|key| value(&key).map(|value| (key, value))).collect()
+}
+
+/// What another version wrote down otherwise is forgotten.
+pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), AccelError> {
+    let map = pins.map(pins::PATHS)?;
+    for (key, value) in kept {
+        if value.len() == map.value_size() as usize {
+            told(WHAT, || map.update(key, value, MapFlags::ANY))?;
+        }
+    }
+    Ok(())
+}
+
 /// For people.
 pub fn to_text(memories: &[Memory]) -> String {
     if memories.is_empty() {

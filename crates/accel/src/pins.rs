@@ -1,7 +1,8 @@
 //! What stays in the kernel after the command has ended: links and maps by name in the BPF file system.
 
 use crate::AccelError;
-use libbpf_rs::{MapCore, MapHandle};
+use crate::object::told;
+use libbpf_rs::{Link, MapCore, MapHandle};
 use rustix::fs::{FlockOperation, flock, statfs};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Pins {
     folder: PathBuf,
-    _turn: File,
+    /// None: it is another's turn that this is part of.
+    _turn: Option<File>,
 }
 
 /// How much of us is there. A program that is killed between two steps leaves part of it.
@@ -37,18 +39,36 @@ impl Pins {
         let file = |source| AccelError::file("opening", root, source);
         let turn = File::open(root).map_err(file)?;
         flock(&turn, FlockOperation::LockExclusive).map_err(|errno| file(errno.into()))?;
-        Ok(Self { folder: root.join(FOLDER), _turn: turn })
+        Ok(Self { folder: root.join(FOLDER), _turn: Some(turn) })
     }
 
     pub fn presence(&self) -> Presence {
         let there = |name: &str| self.at(name).exists();
-        if there(POLICY) && (there(ALGORITHM) || there(ALGORITHM_MAP)) {
+        if self.beside().folder.exists() {
+            // An update did not come to its end: the maps may not be those of the programs.
+            Presence::Part
+        } else if there(POLICY) && (there(ALGORITHM) || there(ALGORITHM_MAP)) {
             Presence::Whole
         } else if self.folder.exists() {
             Presence::Part
         } else {
             Presence::Nothing
         }
+    }
+
+    /// Where what is to take our place is put together.
+    pub(crate) fn beside(&self) -> Self {
+        Self { folder: self.folder.with_file_name(BESIDE), _turn: None }
+    }
+
+    /// The maps of `newer` are ours from now on.
+    pub(crate) fn take(&self, newer: &Self) -> Result<(), AccelError> {
+        for name in MAPS {
+            let to = self.at(name);
+            fs::rename(newer.at(name), &to)
+                .map_err(|source| AccelError::file("replacing", &to, source))?;
+        }
+        newer.remove_folder()
     }
 
     pub(crate) fn at(&self, name: &str) -> PathBuf {
@@ -60,26 +80,31 @@ impl Pins {
             .map_err(|source| AccelError::file("making", &self.folder, source))
     }
 
+    pub(crate) fn link(&self, name: &'static str) -> Result<Link, AccelError> {
+        told(name, || Link::open(self.at(name)))
+    }
+
     pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, AccelError> {
-        MapHandle::from_pinned_path(self.at(name)).map_err(|source| AccelError::Refused {
-            what: name,
-            log: String::new(),
-            source,
-        })
+        told(name, || MapHandle::from_pinned_path(self.at(name)))
+    }
+
+    pub(crate) fn remove(&self) -> Result<(), AccelError> {
+        self.beside().remove_folder()?;
+        if let Ok(ops) = MapHandle::from_pinned_path(self.at(ALGORITHM_MAP)) {
+            // The only way out of the kernel for what is no link; gone already is as good.
+            let _ = ops.delete(&0_u32.to_ne_bytes());
+        }
+        self.remove_folder()
     }
 
     /// New connections first, so that none is given what is about to go.
-    pub(crate) fn remove(&self) -> Result<(), AccelError> {
+    fn remove_folder(&self) -> Result<(), AccelError> {
         let gone = |path: &Path, removed: std::io::Result<()>| match removed {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(AccelError::file("removing", path, error))
             }
             _ => Ok(()),
         };
-        if let Ok(ops) = MapHandle::from_pinned_path(self.at(ALGORITHM_MAP)) {
-            // The only way out of the kernel for what is no link; gone already is as good.
-            let _ = ops.delete(&0_u32.to_ne_bytes());
-        }
         for name in [POLICY, ALGORITHM, ALGORITHM_MAP].iter().chain(MAPS) {
             let path = self.at(name);
             gone(&path, fs::remove_file(&path))?;
@@ -102,6 +127,8 @@ pub(crate) const ACTIVE: &str = "active";
 pub(crate) const PATHS: &str = "paths";
 const MAPS: &[&str] = &[FLOWS, SETTINGS, PATHS, RULES, ACTIVE];
 const FOLDER: &str = "weir-accel";
+/// Names with a dot are refused there (kernel/bpf/inode.c).
+const BESIDE: &str = "weir-accel-new";
 const BPF_FILES: &str = "/sys/fs/bpf";
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;

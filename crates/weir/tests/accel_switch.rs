@@ -170,7 +170,7 @@ fn open_connections_survive_off_and_on_again() {
     while flows() < 4 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    for words in [&["disable"][..], &["enable", "tcpa", "--port", "1"], &["disable"]] {
+    for words in [&["update"][..], &["disable"], &["enable", "tcpa", "--port", "1"], &["disable"]] {
         let mut all = vec!["accel"];
         all.extend(words);
         assert_eq!(world.weir(&all).code, Some(0));
@@ -180,4 +180,49 @@ fn open_connections_survive_off_and_on_again() {
     let end: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(end["end"]["sender_tcp_congestion"], "tcpa");
     server.wait().unwrap();
+}
+
+#[test]
+fn an_update_keeps_rules_and_memory() {
+    let Some(world) = AccelWorld::new() else { return };
+    let said = world.weir(&["accel", "update"]);
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    assert_eq!(
+        world.weir(&["accel", "enable", "tcpa", "--all", "--init-cwnd", "33"]).code,
+        Some(0)
+    );
+    assert_eq!(world.transfer(5361, &[]).0, "tcpa");
+    let before = world.status();
+    let said = world.weir(&["accel", "update"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!(world.pinned(), "weir-accel\n");
+    assert_eq!(world.status()["rules"], before["rules"]);
+    assert!(world.weir(&["accel", "memory"]).stdout.contains("127.0.0.0/24"));
+    assert_eq!(world.transfer(5362, &[]).0, "tcpa");
+    // The rules that are changed are those that are heard.
+    let file = world.write("none.toml", "[[rule]]\nalgorithm = \"none\"\n");
+    assert_eq!(world.weir(&["accel", "policy", &file]).code, Some(0));
+    assert_ne!(world.transfer(5363, &[]).0, "tcpa");
+    assert_eq!(world.weir(&["accel", "disable"]).code, Some(0));
+    assert!(!available().contains("tcpa"));
+}
+
+#[test]
+fn an_update_that_is_killed_can_be_cleaned_up() {
+    let Some(world) = AccelWorld::new() else { return };
+    let weir = env!("CARGO_BIN_EXE_weir");
+    for millis in (0..45).step_by(5) {
+        assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
+        let mut updating = world.start(weir, &["accel", "update"]);
+        std::thread::sleep(Duration::from_millis(millis));
+        let _ = updating.kill();
+        updating.wait().unwrap();
+        let state = world.status()["state"].clone();
+        let whole = world.pinned() == "weir-accel\n";
+        assert_eq!(state, if whole { "on" } else { "part" }, "after {millis} ms");
+        if millis % 2 == 0 {
+            assert_eq!(world.weir(&["accel", "disable"]).code, Some(0), "after {millis} ms");
+            assert_eq!(world.pinned(), "");
+        }
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "N")]
         rule: Option<usize>,
     },
+    /// Put this build's algorithm in the place of the one installed; open connections go on undisturbed
+    Update,
     /// Leave new connections to the kernel again; open ones go on undisturbed
     Disable,
     /// Show the rules in force and how the connections fare that have the algorithm
@@ -125,6 +127,10 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         }
         Verb::Set { values, rule } => {
             installation::set(&values, rule)?;
+        }
+        Verb::Update => {
+            installation::update()?;
+            note("new connections get this build's algorithm");
         }
         Verb::Disable => {
             let there = installation::remove()?;
