@@ -19,6 +19,8 @@ use cc::Algorithm;
 use indexmap::IndexMap;
 use link::Capacity;
 use shared::Shared;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use toml::Spanned;
 
@@ -98,10 +100,16 @@ impl Bench for Simulator<'_> {
             return Ok(None);
         }
         let seed = seed_of(job.lab, job.cell, job.turn.block);
-        Ok(match self.measured(job, seed) {
-            Ok(measurement) => Some(Verdict::Measured(measurement)),
-            Err(Failure::Interrupted) => None,
-            Err(failure) => Some(Verdict::Failed(failure.to_string())),
+        // One broken world must not cost the others of a long run.
+        let measured = catch_unwind(AssertUnwindSafe(|| self.measured(job, seed)));
+        Ok(match measured {
+            Ok(Ok(measurement)) => Some(Verdict::Measured(measurement)),
+            Ok(Err(Failure::Interrupted)) => None,
+            Ok(Err(failure)) => Some(Verdict::Failed(failure.to_string())),
+            Err(panic) => {
+                let text = format!("the simulator itself broke: {}", words_of(panic.as_ref()));
+                Some(Verdict::Failed(text))
+            }
         })
     }
 }
@@ -114,6 +122,11 @@ impl Simulator<'_> {
         let algorithm = algorithm(job.system).map_err(Failure::Workload)?;
         flows::measure(job, algorithm, seed, &self.shared)
     }
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
 /// The simulator's algorithm of this name.
