@@ -195,7 +195,7 @@ fn enable(arguments: Enable) -> anyhow::Result<()> {
     if change == Change::Repaired {
         note("what a killed command had left was removed");
     }
-    note(format_args!("tcpa is on for {told}; `weir accel disable` ends that"));
+    note(format_args!("tcpa is on ({told}); `weir accel disable` ends that"));
     Ok(())
 }
 
