@@ -72,34 +72,40 @@ pub fn update() -> Result<(), AccelError> {
     pins.take(&beside)
 }
 
-/// Tunables of a rule by its number, or of whoever chooses the algorithm itself.
+/// Tunables from `NAME=VALUE`: of the system, of a rule by its number, or of whoever chooses the algorithm
+/// itself.
 pub fn set(values: &[String], rule: Option<usize>) -> Result<Change, AccelError> {
     if Pins::open()?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
     }
-    change(|policy| {
-        let count = policy.rules.len();
-        let tunables = match rule {
-            // They are given by a rule when a connection begins.
-            None if values.iter().any(|value| value.starts_with("rto_")) => {
-                let problem = "a timeout's bounds are set for a rule: name one with --rule";
-                return Err(AccelError::Usage(problem.to_owned()));
-            }
-            None => &mut policy.defaults,
-            Some(number) => number
-                .checked_sub(1)
-                .and_then(|index| policy.rules.get_mut(index))
-                .ok_or_else(|| {
-                    AccelError::Usage(format!("there is no rule {number}, only {count}"))
-                })?
-                .tunables
-                .as_mut()
-                .ok_or_else(|| {
-                    AccelError::Usage(format!("rule {number} leaves its connections as they are"))
-                })?,
-        };
-        values.iter().try_for_each(|value| tunables.set(value))
-    })
+    change(|policy| values.iter().try_for_each(|text| set_one(policy, text, rule)))
+}
+
+fn set_one(policy: &mut Policy, text: &str, rule: Option<usize>) -> Result<(), AccelError> {
+    if let Some((name, value)) = text.split_once('=')
+        && policy.system.set(name, value)?
+    {
+        return Ok(());
+    }
+    let count = policy.rules.len();
+    let tunables = match rule {
+        // They are given by a rule when a connection begins.
+        None if text.starts_with("rto_") => {
+            let problem = "a timeout's bounds are set for a rule: name one with --rule";
+            return Err(AccelError::Usage(problem.to_owned()));
+        }
+        None => &mut policy.defaults,
+        Some(number) => number
+            .checked_sub(1)
+            .and_then(|index| policy.rules.get_mut(index))
+            .ok_or_else(|| AccelError::Usage(format!("there is no rule {number}, only {count}")))?
+            .tunables
+            .as_mut()
+            .ok_or_else(|| {
+                AccelError::Usage(format!("rule {number} leaves its connections as they are"))
+            })?,
+    };
+    tunables.set(text)
 }
 
 /// New connections are the kernel's again; those that have the algorithm keep it until they end. Whether

@@ -156,7 +156,7 @@ impl Tunables {
             _ => {
                 return Err(wrong(format!(
                     "no tunable is called `{name}`: there are init_cwnd, loss_init_cwnd, memory_age, \
-                     metrics_minrtt, rto_min and rto_max; those of the system are set by `weir accel policy`"
+                     metrics_minrtt, rto_min and rto_max, and of the system wmem, mem, wmem_max, timestamps and fack"
                 )));
             }
         }

@@ -64,6 +64,32 @@ impl System {
         Ok(())
     }
 
+    /// From a name and a value as the kernel prints it; whether there is such a setting.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool, AccelError> {
+        let wrong = |form: &str| AccelError::Usage(format!("{name}={value}: write {form}"));
+        let numbers =
+            || value.split_whitespace().map(str::parse::<u64>).collect::<Result<Vec<_>, _>>();
+        let three = || {
+            let numbers = numbers().ok().and_then(|numbers| numbers.try_into().ok());
+            numbers.ok_or_else(|| wrong("three numbers, as in wmem=\"4096 16384 4194304\""))
+        };
+        match (name, value) {
+            ("wmem", _) => self.wmem = Some(three()?),
+            ("mem", _) => self.mem = Some(three()?),
+            ("wmem_max", _) => {
+                let most = value.parse().map_err(|_| wrong("a number of bytes"))?;
+                self.wmem_max = Some(most);
+            }
+            ("timestamps", "0" | "1") => self.timestamps = Some(value == "1"),
+            ("timestamps", _) => return Err(wrong("0 or 1")),
+            // Forward acknowledgement left the kernel with 4.15.
+            ("fack", "0" | "1") => {}
+            ("fack", _) => return Err(wrong("0 or 1; it does nothing in today's kernels")),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// By the kernel's names.
     fn sysctls(&self) -> Vec<(&'static str, String)> {
         let three = |values: [u64; 3]| values.map(|value| value.to_string()).join(" ");

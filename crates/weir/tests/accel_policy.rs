@@ -84,6 +84,8 @@ fn tunables_change_while_it_runs() {
         (&["window=9"], "no tunable is called `window`"),
         (&["init_cwnd=9", "--rule", "2"], "no rule 2"),
         (&["rto_min=50ms"], "--rule"),
+        (&["wmem=5"], "three numbers"),
+        (&["timestamps=2"], "0 or 1"),
     ] {
         let mut all = vec!["accel", "set"];
         all.extend(words);
@@ -94,7 +96,11 @@ fn tunables_change_while_it_runs() {
     let words = ["accel", "set", "init_cwnd=21", "rto_min=40ms", "--rule", "1"];
     assert_eq!(world.weir(&words).code, Some(0));
     assert_eq!(world.weir(&["accel", "set", "loss_init_cwnd=3"]).code, Some(0));
+    let words = ["accel", "set", "wmem=4096 16384 20000000", "fack=0", "metrics_minrtt=0"];
+    assert_eq!(world.weir(&words).code, Some(0));
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), "4096 16384 20000000");
     let status = world.status();
+    assert_eq!(status["defaults"]["memory_age"], "0s");
     assert_eq!(status["rules"][0]["tunables"]["init_cwnd"], 21);
     assert_eq!(status["rules"][0]["tunables"]["rto_min"], "40ms");
     assert_eq!(status["defaults"]["loss_init_cwnd"], 3);

@@ -21,7 +21,7 @@ pub(crate) enum Verb {
         #[arg(long)]
         check: bool,
     },
-    /// Change a tunable of a rule, or of whoever chooses the algorithm itself, while it runs
+    /// Change a tunable while it runs: of a rule, of the system, or of whoever chooses the algorithm itself
     #[command(after_help = SET_EXAMPLES)]
     Set {
         /// For example init_cwnd=90
@@ -245,7 +245,8 @@ Example of a file; the first rule that fits decides:
 const SET_EXAMPLES: &str = "\
 Examples:
   weir accel set init_cwnd=90 --rule 2
-  weir accel set loss_init_cwnd=4";
+  weir accel set loss_init_cwnd=4
+  weir accel set wmem=\"4096 16384 33554432\" timestamps=1";
 const UNIT_EXAMPLE: &str = "\
 Example:
   weir accel unit /etc/weir/accel.toml > /etc/systemd/system/weir-accel.service
