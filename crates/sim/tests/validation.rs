@@ -25,11 +25,11 @@ fn worlds_with_a_known_outcome_come_to_it() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// With a buffer of a fifth of a bandwidth-delay product the kernel's figures are those of its hosts: on a
-/// machine that is not idle they send in lumps that overflow it, and no two runs agree within 30 %.
-const KNOWN_OFF: [&str; 4] = [
+/// Slow start overflows a buffer of a fifth of a bandwidth-delay product at another window than Linux's
+/// (at 50 ms 416 segments, there 340), which CUBIC remembers for as long as the cell lasts; and on a machine
+/// that is not idle hosts send in lumps that overflow it again: the kernel's own runs differ by half.
+const KNOWN_OFF: [&str; 3] = [
     "cubic 100 Mbit/s 20 ms shallow",
     "reno 100 Mbit/s 20 ms shallow",
     "cubic 100 Mbit/s 50 ms shallow",
-    "reno 100 Mbit/s 50 ms shallow",
 ];
