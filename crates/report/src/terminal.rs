@@ -205,8 +205,12 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
         out.push('\n');
     }
     paragraphs.extend(legend(results));
-    paragraphs
-        .extend(method::warnings(results).iter().map(|warning| format!("Warning: {warning}")));
+    let warnings = method::warnings(results);
+    let told = warnings.iter().take(MOST_WARNINGS);
+    paragraphs.extend(told.map(|warning| format!("Warning: {warning}")));
+    if let Some(more @ 1..) = warnings.len().checked_sub(MOST_WARNINGS) {
+        paragraphs.push(format!("{} more in the report.", answer::counted(more, "warning")));
+    }
     for paragraph in paragraphs {
         out += &wrapped(&plain(&paragraph), width);
         out.push('\n');
@@ -269,3 +273,4 @@ fn wrapped(text: &str, width: usize) -> String {
 // With more axes the pivot falls apart into tables of a few cells; the lines say it better.
 const MOST_AXES: usize = 3;
 const MOST_LINES: usize = 60;
+const MOST_WARNINGS: usize = 12;

@@ -46,6 +46,8 @@ pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
     if let Some(observed) = &ended.observed {
         let seconds = number::format(observed.cost.secs_f64());
         rows.push(("CPU time of the observing", Some(format!("{seconds} s"))));
+        let cost = observed.probe_cost.map(|cost| cost.to_string());
+        rows.push(("what the probes took", cost));
     }
     rows.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
 }

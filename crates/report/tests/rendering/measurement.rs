@@ -272,5 +272,6 @@ fn observed(tcp: bool, streams: &[(u32, bool)]) -> Observed {
         series: all,
         warnings: Vec::new(),
         cost: Span::from_micros(1_234),
+        probe_cost: None,
     }
 }
