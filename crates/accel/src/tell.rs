@@ -49,6 +49,9 @@ impl Status {
                 known(flow.retransmitted.map(|share| format!("{:.2}%", share.percent()))),
                 flow.limit.name(),
             );
+            if let Some(pid) = flow.inside {
+                let _ = writeln!(text, "  in the network namespace of process {pid}");
+            }
         }
         text
     }
@@ -153,6 +156,7 @@ impl System {
 impl Flow {
     fn to_json(&self) -> Value {
         json!({
+            "namespace_of_pid": self.inside,
             "local": self.local.to_string(),
             "remote": self.remote.to_string(),
             "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),

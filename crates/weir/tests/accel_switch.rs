@@ -226,3 +226,31 @@ fn an_update_that_is_killed_can_be_cleaned_up() {
         }
     }
 }
+
+/// The world's network is not the machine's first: programs there may choose the algorithm too.
+#[test]
+fn a_program_in_a_namespace_chooses_it_and_is_seen_from_outside() {
+    let Some(world) = AccelWorld::new() else { return };
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let said = world.weir(&["accel", "enable", "tcpa", "--port", "1"]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let mut server = world.start(weir, &["perf", "server", "--port", "5371", "--one-off"]);
+    world.await_listener(5371);
+    let mut words = vec!["perf", "client", "127.0.0.1", "--port", "5371", "--time", "2", "--json"];
+    words.extend(["--congestion", "tcpa"]);
+    let client = world.start(weir, &words);
+    let seen = || {
+        let said = world.run("unshare", &["--net", weir, "accel", "status", "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        status["flows"].as_array().unwrap().iter().any(|flow| flow["namespace_of_pid"].is_u64())
+    };
+    let mut looks = 0;
+    while !seen() {
+        looks += 1;
+        assert!(looks < 1000, "the connection is never seen");
+    }
+    let output = client.wait_with_output().unwrap();
+    let end: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(end["end"]["sender_tcp_congestion"], "tcpa");
+    server.wait().unwrap();
+}

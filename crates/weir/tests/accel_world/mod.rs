@@ -28,8 +28,8 @@ pub struct Said {
 impl AccelWorld {
     /// `None`, and a word about it, where it cannot be.
     pub fn new() -> Option<Self> {
-        let turn = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-tcpa-at-a-time"));
-        let turn = turn.unwrap();
+        // Another build's tests may run on this machine: a folder that is theirs too.
+        let turn = File::open("/sys/kernel").unwrap();
         turn.lock().unwrap();
         if available().contains("tcpa") {
             eprintln!("SKIPPED: tcpa is in use on this machine");
