@@ -109,25 +109,25 @@ macro_rules! measured {
 /// losses differ, or the median where nothing is lost, with its interval of 95 %.
 static MEASURED: [Cell; 45] = measured! {
     "cubic 1 ms 0 %" Cubic 600 1 [0.0, 0.0] Deep 1 549.0; // 6 runs, ± 3.3 %
-    "bbr 1 ms 0 %" Bbr 600 1 [0.0, 0.0] Deep 1 572.0; // 1 runs, ± nan %
+    "bbr 1 ms 0 %" Bbr 600 1 [0.0, 0.0] Deep 1 572.0; // one run
     "reno 1 ms 0 %" Reno 600 1 [0.0, 0.0] Deep 1 554.0; // 6 runs, ± 3.2 %
-    "cubic 1 ms 0.1 %" Cubic 600 1 [0.1, 0.1] Deep 1 359.0; // 3 runs, ± 10.2 %
-    "bbr 1 ms 0.1 %" Bbr 600 1 [0.1, 0.1] Deep 1 568.0; // 1 runs, ± nan %
-    "reno 1 ms 0.1 %" Reno 600 1 [0.1, 0.1] Deep 1 316.0; // 3 runs, ± 7.2 %
-    "cubic 1 ms 0.5 %" Cubic 600 1 [0.5, 0.5] Deep 1 132.0; // 3 runs, ± 9.7 %
+    "cubic 1 ms 0.1 %" Cubic 600 1 [0.1, 0.1] Deep 1 362.0; // 5 runs, ± 5.5 %
+    "bbr 1 ms 0.1 %" Bbr 600 1 [0.1, 0.1] Deep 1 568.0; // one run
+    "reno 1 ms 0.1 %" Reno 600 1 [0.1, 0.1] Deep 1 321.0; // 5 runs, ± 3.4 %
+    "cubic 1 ms 0.5 %" Cubic 600 1 [0.5, 0.5] Deep 1 130.0; // 5 runs, ± 5.7 %
     "bbr 1 ms 0.5 %" Bbr 600 1 [0.5, 0.5] Deep 1 570.0; // 2 runs, ± 0.9 %
-    "reno 1 ms 0.5 %" Reno 600 1 [0.5, 0.5] Deep 1 162.0; // 3 runs, ± 3.3 %
-    "cubic 1 ms 1 %" Cubic 600 1 [1.0, 1.0] Deep 1 81.0; // 3 runs, ± 2.7 %
-    "bbr 1 ms 1 %" Bbr 600 1 [1.0, 1.0] Deep 1 567.0; // 1 runs, ± nan %
-    "reno 1 ms 1 %" Reno 600 1 [1.0, 1.0] Deep 1 115.0; // 3 runs, ± 9.2 %
-    "cubic 1 ms 5 %" Cubic 600 1 [5.0, 5.0] Deep 8 80.1; // 3 runs, ± 15.2 %
-    "bbr 1 ms 5 %" Bbr 600 1 [5.0, 5.0] Deep 8 540.0; // 1 runs, ± nan %
-    "reno 1 ms 5 %" Reno 600 1 [5.0, 5.0] Deep 8 138.0; // 3 runs, ± 8.7 %
+    "reno 1 ms 0.5 %" Reno 600 1 [0.5, 0.5] Deep 1 165.0; // 5 runs, ± 4.2 %
+    "cubic 1 ms 1 %" Cubic 600 1 [1.0, 1.0] Deep 1 80.8; // 5 runs, ± 1.0 %
+    "bbr 1 ms 1 %" Bbr 600 1 [1.0, 1.0] Deep 1 567.0; // one run
+    "reno 1 ms 1 %" Reno 600 1 [1.0, 1.0] Deep 1 114.0; // 5 runs, ± 6.6 %
+    "cubic 1 ms 5 %" Cubic 600 1 [5.0, 5.0] Deep 8 78.4; // 5 runs, ± 8.4 %
+    "bbr 1 ms 5 %" Bbr 600 1 [5.0, 5.0] Deep 8 540.0; // one run
+    "reno 1 ms 5 %" Reno 600 1 [5.0, 5.0] Deep 8 135.0; // 5 runs, ± 7.1 %
     "cubic 20 ms 0 %" Cubic 600 20 [0.0, 0.0] Deep 1 574.0; // 9 runs, ± 0.9 %
-    "bbr 20 ms 0 %" Bbr 600 20 [0.0, 0.0] Deep 1 570.0; // 1 runs, ± nan %
+    "bbr 20 ms 0 %" Bbr 600 20 [0.0, 0.0] Deep 1 570.0; // one run
     "reno 20 ms 0 %" Reno 600 20 [0.0, 0.0] Deep 1 550.0; // 9 runs, ± 13.7 %
     "cubic 20 ms 0.1 %" Cubic 600 20 [0.1, 0.1] Deep 8 175.0; // 3 runs, ± 20.3 %
-    "bbr 20 ms 0.1 %" Bbr 600 20 [0.1, 0.1] Deep 8 571.0; // 1 runs, ± nan %
+    "bbr 20 ms 0.1 %" Bbr 600 20 [0.1, 0.1] Deep 8 571.0; // one run
     "reno 20 ms 0.1 %" Reno 600 20 [0.1, 0.1] Deep 8 180.0; // 3 runs, ± 23.4 %
     "cubic 20 ms 1 %" Cubic 600 20 [1.0, 1.0] Deep 8 47.0; // 3 runs, ± 4.7 %
     "bbr 20 ms 1 %" Bbr 600 20 [1.0, 1.0] Deep 8 555.0; // 2 runs, ± 29.4 %
