@@ -8,9 +8,10 @@ mod server_error;
 mod streams;
 
 use crate::PerfError;
-use crate::control::{Control, Cookie, LONGEST, Results, SERIES_WISH, State, ready};
+use crate::control::{Control, Cookie, LONGEST, Results, SERIES_WISH, State, TURNS_WISH, ready};
 use crate::event::{Audience, Ended, Event, Role, ServerOutput, Started, Stop};
 use crate::observe::cpu::CpuOf;
+use crate::observe::toll::{Turns, Weighing};
 use crate::observe::{LatencyPlan, Observer, Plan};
 use crate::options::{ClientOptions, Direction, Protocol, TestOptions};
 use crate::session::{Account, Additions, Halt, Session, Setup};
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 use streams::Opener;
-use units::Bytes;
+use units::{Bytes, Span};
 
 /// Runs one test. Whatever ended it early, what was measured until then has been told to `audience`
 /// ([`Event::Ended`]) before [`Event::Failed`].
@@ -72,10 +73,15 @@ impl<'a> Client<'a> {
 
     fn measure(mut self, audience: &mut dyn Audience) -> Result<Ended, PerfError> {
         let test = self.test();
-        let wishes = self.wishes();
+        let round_trip = self.round_trip();
+        let turns = self.weighs().then(|| Turns::random(round_trip));
+        let wishes = self.wishes(turns.as_ref());
         let agreed = agree(&mut self.control, &test, wishes)?;
         let offer = agreed.offer.as_ref().map(Offer::read);
-        let mut observer = Observer::begin(self.plan(&agreed, offer.as_ref()));
+        let in_turns = offer.as_ref().is_some_and(|offer| offer.turns);
+        let weighing = turns.map(|_| Weighing::of(round_trip, in_turns));
+        let plan = Plan { turns, weighing, ..self.plan(&agreed, offer.as_ref()) };
+        let mut observer = Observer::begin(plan);
         // The server waits for streams meanwhile, and nothing else is under way.
         let idle = observer.idle(self.options.idle_probe, self.stop);
         let opener = Opener {
@@ -172,11 +178,25 @@ impl<'a> Client<'a> {
         Control::new(socket, self.control.peer().to_owned(), patience, self.stop.clone())
     }
 
-    fn wishes(&self) -> Map<String, Value> {
+    fn wishes(&self, turns: Option<&Turns>) -> Map<String, Value> {
         let test = &self.options.test;
         let receives = test.protocol == Protocol::Tcp && test.direction != Direction::Forward;
-        let wish = (SERIES_WISH.to_owned(), Value::from(true));
-        (self.options.probes && receives).then_some(wish).into_iter().collect()
+        let series = (SERIES_WISH, Value::from(true));
+        let series = (self.options.probes && receives).then_some(series);
+        let turns = turns.map(|turns| (TURNS_WISH, turns.to_json()));
+        series.into_iter().chain(turns).map(|(key, wish)| (key.to_owned(), wish)).collect()
+    }
+
+    /// The kernel tells no sender of datagrams what has arrived.
+    fn weighs(&self) -> bool {
+        let ClientOptions { probes, probe_cost, test, .. } = self.options;
+        *probes && *probe_cost && test.protocol == Protocol::Tcp
+    }
+
+    /// The control connection's.
+    fn round_trip(&self) -> Span {
+        let info = probe::tcp::of_socket(self.control.socket());
+        info.ok().and_then(|info| info.rtt).unwrap_or_default()
     }
 
     /// With what iperf3 takes from the control connection.

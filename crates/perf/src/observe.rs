@@ -11,6 +11,7 @@ mod observed;
 mod series;
 mod tally;
 pub mod tcp;
+pub mod toll;
 
 pub use observed::Observed;
 pub use series::{Line, Series};
@@ -25,6 +26,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use tally::Tally;
 use tcp::TcpWatch;
+use toll::{Meter, Place, Turns, Weighing};
 use units::{Bytes, Span, Time};
 
 /// What is to be watched.
@@ -40,6 +42,10 @@ pub struct Plan {
     pub cores: Vec<usize>,
     /// Who is asked for round trips; a server does not ask.
     pub latency: Option<LatencyPlan>,
+    /// Looks are taken in turns, not all the time.
+    pub turns: Option<Turns>,
+    /// And this end compares the goodput of turns with looks and without.
+    pub weighing: Option<Weighing>,
 }
 
 /// How round trips are measured beside the streams.
@@ -114,6 +120,8 @@ pub struct Observer {
     carried: (Time, Bytes),
     next_tcp: Time,
     next_cpu: Time,
+    place: Option<Place>,
+    meter: Option<Meter>,
     /// CPU time of the observing itself.
     cost: Span,
 }
@@ -144,6 +152,8 @@ impl Observer {
             carried: (now, Bytes::ZERO),
             next_tcp: now,
             next_cpu: now,
+            place: None,
+            meter: None,
             cost: Span::ZERO,
         }
     }
@@ -182,19 +192,24 @@ impl Observer {
         self.carried = (now, sockets.iter().map(|socket| socket.bytes).sum());
         self.next_tcp = now + self.plan.every;
         self.next_cpu = now + CPU_EVERY;
+        self.place = self.plan.turns.map(|turns| Place::begin(turns, now));
+        self.meter = self.plan.weighing.map(Meter::new);
+        self.rest_between_turns();
     }
 
     /// Looks at the streams and the cores if it is time to. Cheap otherwise.
     pub fn look(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
-        if !self.plan.probes || now < self.next_tcp.min(self.next_cpu) {
+        self.take_turns(now, sockets);
+        if !self.is_looking() || now < self.next_tcp.min(self.next_cpu) {
             return;
         }
         if now >= self.next_tcp {
             let took = self.charge(|observer| observer.look_tcp(now, sockets));
             self.next_tcp = now + self.plan.every.max(took * DEAREST);
         }
-        if now >= self.next_cpu {
+        // With a look at the streams, if one comes soon: each wake takes a core from a stream.
+        if now + self.plan.every / 2 >= self.next_cpu {
             let took = self.charge(|observer| observer.cpu.look(now));
             self.next_cpu = now + CPU_EVERY.max(took * DEAREST);
         }
@@ -205,7 +220,12 @@ impl Observer {
         if !self.plan.probes {
             return Duration::MAX;
         }
-        self.next_tcp.min(self.next_cpu).since(clock::now()).as_duration()
+        let now = clock::now();
+        let look = if self.is_looking() { self.next_tcp.min(self.next_cpu) } else { Time::NEVER };
+        let turn = self.place.as_ref().map_or(Time::NEVER, |place| {
+            self.meter.as_ref().map_or(place.ends(), |meter| meter.due(place, now))
+        });
+        look.min(turn).since(now).as_duration()
     }
 
     /// What came until now is left out of every figure but the series.
@@ -220,6 +240,9 @@ impl Observer {
             }
         });
         self.smoothed = Smoothed::default();
+        if let Some(meter) = &mut self.meter {
+            meter.forget();
+        }
     }
 
     /// An interval ends.
@@ -230,6 +253,9 @@ impl Observer {
             observer.look_tcp(now, sockets);
             noted.cpu = observer.cpu.interval(now);
         });
+        // All has just been looked at.
+        self.next_tcp = self.next_tcp.max(now + self.plan.every);
+        self.next_cpu = self.next_cpu.max(now + CPU_EVERY);
         let of = |socket: &StreamSocket<'_>| Some((socket.id, *self.tcp.latest(socket.id)?));
         noted.tcp = sockets.iter().filter_map(of).collect();
         noted.latency = match &mut self.probe {
@@ -276,6 +302,45 @@ impl Observer {
             series,
             warnings,
             cost: self.cost,
+            probe_cost: self.meter.map(|meter| meter.cost()),
+        }
+    }
+
+    fn is_looking(&self) -> bool {
+        self.plan.probes && self.place.as_ref().is_none_or(Place::looks)
+    }
+
+    /// The readings of a turn are the same with looks and without.
+    fn take_turns(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
+        let Some(place) = self.place.as_mut().filter(|_| self.plan.probes) else { return };
+        if now < place.ends() {
+            if let Some(meter) = &mut self.meter {
+                meter.begin(place, now, || delivered(sockets));
+            }
+            return;
+        }
+        if let Some(meter) = &mut self.meter {
+            meter.end(place, || delivered(sockets));
+        }
+        let looked = place.looks();
+        place.go_on(now);
+        if place.looks() == looked {
+            return;
+        }
+        // In step with the looks before, not with the turns: those of a turn are then as many as they would
+        // be in any such time.
+        let every = self.plan.every;
+        self.next_tcp = in_step(self.next_tcp, every, now);
+        self.next_cpu = in_step(self.next_cpu, CPU_EVERY, now);
+        self.rest_between_turns();
+    }
+
+    fn rest_between_turns(&mut self) {
+        let rests = !self.is_looking();
+        if let Some(probe) = &mut self.probe
+            && self.place.is_some()
+        {
+            probe.rest(rests);
         }
     }
 
@@ -309,6 +374,23 @@ impl Observer {
     }
 }
 
+/// What has come to its receiver by now: as acknowledged, of what this end sends.
+fn delivered(sockets: &[StreamSocket<'_>]) -> (Time, Bytes) {
+    let now = clock::now();
+    let acknowledged = |socket: &StreamSocket<'_>| {
+        let tcp = socket.tcp.filter(|_| socket.sends)?;
+        probe::tcp::of_socket(tcp).ok()?.bytes_acked
+    };
+    let each = sockets.iter().map(|socket| acknowledged(socket).unwrap_or(socket.bytes));
+    (now, each.sum())
+}
+
+/// The first time from now on that is so many steps after `then`.
+fn in_step(then: Time, step: Span, now: Time) -> Time {
+    let steps = now.since(then).nanos().div_ceil(step.nanos().max(1));
+    then + step * steps
+}
+
 impl Default for Plan {
     fn default() -> Self {
         Self {
@@ -317,6 +399,8 @@ impl Default for Plan {
             every: Span::from_millis(100),
             cores: Vec::new(),
             latency: None,
+            turns: None,
+            weighing: None,
         }
     }
 }

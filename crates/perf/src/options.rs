@@ -92,6 +92,8 @@ pub struct ClientOptions {
     pub probes: bool,
     /// How long the path is measured idle before the test, for the latency under load.
     pub idle_probe: Span,
+    /// The probes are turned off and on within the test, to find out what they cost.
+    pub probe_cost: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -189,6 +191,7 @@ impl Default for ClientOptions {
             test: TestOptions::default(),
             probes: true,
             idle_probe: Span::from_millis(500),
+            probe_cost: false,
         }
     }
 }

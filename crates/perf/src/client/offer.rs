@@ -1,3 +1,4 @@
+use crate::control::TURNS_WISH;
 use crate::observe::EchoOffer;
 use serde_json::Value;
 
@@ -7,6 +8,8 @@ use serde_json::Value;
 pub(super) struct Offer {
     pub(super) version: Option<String>,
     pub(super) echo: Option<EchoOffer>,
+    /// It looks in the turns it was asked to.
+    pub(super) turns: bool,
 }
 
 impl Offer {
@@ -16,7 +19,7 @@ impl Offer {
         let port = echo["port"].as_u64().and_then(|port| u16::try_from(port).ok());
         let token = echo["token"].as_str().and_then(|token| token.parse().ok());
         let echo = port.zip(token).map(|(port, token)| EchoOffer { port, token });
-        Self { version, echo }
+        Self { version, echo, turns: value[TURNS_WISH] == true }
     }
 }
 
@@ -40,7 +43,7 @@ mod tests {
         assert_eq!(offer.echo.unwrap().port, 5201);
         assert_eq!(offer.echo.unwrap().token.to_string(), token);
         let absurd = json!({"version": "\u{1b}[2J", "echo": {"port": 70000, "token": token}});
-        assert_eq!(Offer::read(&absurd), Offer { version: None, echo: None });
-        assert_eq!(Offer::read(&json!(null)), Offer { version: None, echo: None });
+        assert_eq!(Offer::read(&absurd), Offer { version: None, echo: None, turns: false });
+        assert_eq!(Offer::read(&json!(null)), Offer { version: None, echo: None, turns: false });
     }
 }

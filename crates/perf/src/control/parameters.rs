@@ -71,6 +71,9 @@ pub struct Parameters {
 /// Among [`Parameters::weir`]: the server is to tell, at the end, what its kernel knew of the streams it
 /// sent, over time.
 pub(crate) const SERIES_WISH: &str = "series";
+/// Likewise: the server is to look in these turns ([`crate::observe::toll::Turns`]), and its offer says
+/// whether it will.
+pub(crate) const TURNS_WISH: &str = "turns";
 
 /// Which parameter nobody can serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

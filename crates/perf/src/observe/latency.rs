@@ -19,6 +19,7 @@ use asker::Asker;
 use flow::{Flows, Times};
 use probe::clock;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use stamped::Jumps;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,6 +58,7 @@ struct Running {
 struct Shared {
     flows: Mutex<Flows>,
     stop: AtomicBool,
+    rests: AtomicBool,
     wake: OwnedFd,
     /// Bits per second of the streams.
     load: AtomicU64,
@@ -110,6 +112,14 @@ impl LatencyProbe {
         }
     }
 
+    /// Nothing is asked while it rests, and its thread sleeps.
+    pub fn rest(&mut self, rests: bool) {
+        if let Some(running) = &self.running {
+            running.shared.rests.store(rests, Ordering::Relaxed);
+            running.shared.wake();
+        }
+    }
+
     /// Ends at once; what is still on its way is not waited for.
     pub fn finish(mut self, now: Time) -> Asked {
         let problems = std::mem::take(&mut self.problems);
@@ -144,12 +154,13 @@ impl Running {
         let shared = Arc::new(Shared {
             flows: Mutex::new(flows),
             stop: AtomicBool::new(false),
+            rests: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             load: AtomicU64::new(0),
         });
         let its = shared.clone();
         let thread = std::thread::Builder::new().name("latency".to_owned()).spawn(move || {
-            ask(&its, &askers);
+            ask(&its, askers);
             clock::own_thread_cpu_time()
         })?;
         Ok(Self { shared, thread })
@@ -161,8 +172,7 @@ impl Running {
 
     fn stop(self) -> Span {
         self.shared.stop.store(true, Ordering::Relaxed);
-        // It cannot be full, and whoever misses the wake still sees the flag at the next probe.
-        let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        self.shared.wake();
         self.thread.join().unwrap_or(Span::ZERO)
     }
 }
@@ -171,25 +181,67 @@ impl Shared {
     fn flows(&self) -> MutexGuard<'_, Flows> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn load(&self) -> Rate {
+        Rate::from_bits_per_second(self.load.load(Ordering::Relaxed))
+    }
+
+    fn wake(&self) {
+        // It cannot be full.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
 }
 
-fn ask(shared: &Shared, askers: &[Asker]) {
+fn ask(shared: &Shared, mut askers: Vec<Asker>) {
     let mut random = rand::rng();
     let mut next = clock::now();
+    let mut patient = false;
+    let mut jumps = Jumps::none_yet();
+    let stamped = askers.iter().all(Asker::is_stamped);
     while !shared.stop.load(Ordering::Relaxed) {
+        if shared.rests.load(Ordering::Relaxed) {
+            match rest(shared, askers) {
+                Ok(rested) => askers = rested,
+                Err(error) => return tracing::warn!("the latency is asked no more: {error}"),
+            }
+            jumps = Jumps::none_yet();
+            // Somewhere within the pause that it comes back to.
+            next = clock::now() + pace::pause(true, shared.load(), &mut random) / 2;
+            continue;
+        }
         let now = clock::now();
         if now >= next {
-            let loaded = send(shared, askers, now);
-            let load = Rate::from_bits_per_second(shared.load.load(Ordering::Relaxed));
+            let loaded = send(shared, &askers, now);
             // From now, not from when it was due: after a long wait for a core no burst follows.
-            next = now + pace::pause(loaded, load, &mut random);
+            let pause = pace::pause(loaded, shared.load(), &mut random);
+            next = now + pause;
+            let known = stamped && shared.flows().has_answer();
+            patient = loaded && known && pause <= LONGEST_LAG;
         }
-        wait(shared, askers, next.since(clock::now()));
-        receive(shared, askers);
+        // Under load each wake takes a core from a stream. An answer bears the time at which it came: it
+        // is read when the next probe leaves.
+        let awaited = if patient { &askers[..0] } else { &askers[..] };
+        wait(shared, awaited, Some(next.since(clock::now())));
+        if jumps.happened() {
+            shared.flows().pause(clock::now());
+        }
+        receive(shared, &askers);
         if shared.flows().has_ended() {
             return;
         }
     }
+}
+
+/// Until it is told to go on. Nothing of it is left meanwhile but a thread that sleeps.
+fn rest(shared: &Shared, askers: Vec<Asker>) -> std::io::Result<Vec<Asker>> {
+    receive(shared, &askers);
+    // Of those still on their way nothing will be known.
+    shared.flows().pause(clock::now());
+    let closed: Vec<_> = askers.into_iter().map(Asker::close).collect();
+    while shared.rests.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
+        wait(shared, &[], None);
+    }
+    closed.iter().map(Asker::reopened).collect()
 }
 
 /// Tells whether the load is on.
@@ -219,20 +271,27 @@ fn receive(shared: &Shared, askers: &[Asker]) {
     }
 }
 
-fn wait(shared: &Shared, askers: &[Asker], within: Span) {
+/// For an answer of one of `askers`, or a word of the owner's.
+fn wait(shared: &Shared, askers: &[Asker], within: Option<Span>) {
     let sockets = askers.iter().map(AsFd::as_fd);
     let mut all: Vec<_> = std::iter::once(shared.wake.as_fd())
         .chain(sockets)
         .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
         .collect();
-    let timeout = Timespec {
+    let timeout = within.map(|within| Timespec {
         tv_sec: (within.nanos() / NANOS) as i64,
         tv_nsec: (within.nanos() % NANOS) as i64,
-    };
+    });
     // Interrupted, or out of memory for a moment: the loop comes round again.
-    let _ = poll(&mut all, Some(&timeout));
+    let _ = poll(&mut all, timeout.as_ref());
+    if !all[0].revents().is_empty() {
+        // What it says stands in the flags.
+        let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
+    }
 }
 
 /// A stranger who knows the token cannot keep the thread from its probes.
 const MOST_AT_ONCE: usize = 256;
+/// An answer may lie so long before it is read: less than makes a phase that ends count it as lost.
+const LONGEST_LAG: Span = Span::from_millis(80);
 const NANOS: u64 = 1_000_000_000;

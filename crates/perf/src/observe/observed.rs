@@ -2,6 +2,7 @@ use super::Series;
 use super::cpu::CpuOf;
 use super::latency::Asked;
 use super::tcp::Path;
+use super::toll::ProbeCost;
 use crate::event::{CpuUse, Latency, LatencySource};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
@@ -22,6 +23,8 @@ pub struct Observed {
     pub warnings: Vec<String>,
     /// CPU time the observing took.
     pub cost: Span,
+    /// What it took from the goodput, where that was to be found out.
+    pub probe_cost: Option<ProbeCost>,
 }
 
 impl Observed {

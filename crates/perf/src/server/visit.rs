@@ -6,11 +6,12 @@ use super::transcript::Transcript;
 use super::{Client, Outcome, OutputForm};
 use crate::PerfError;
 use crate::control::{
-    Control, Cookie, LONGEST_PARAMETERS, Parameters, Results, SERIES_WISH, State,
+    Control, Cookie, LONGEST_PARAMETERS, Parameters, Results, SERIES_WISH, State, TURNS_WISH,
 };
 use crate::event::{Audience, Event, Role, Started, Stop};
 use crate::observe::cpu::CpuOf;
 use crate::observe::tcp::far;
+use crate::observe::toll::Turns;
 use crate::observe::{EchoOffer, Observer, Plan};
 use crate::options::{Amount, ServerOptions, TestOptions};
 use crate::output::{Document, Look, Text};
@@ -105,13 +106,13 @@ impl<'a> Visit<'a> {
         if parameters.weir.is_some() {
             let echo = EchoOffer { port: self.house.port, token: self.seat.new_token() };
             control.send_state(State::WeirOffer)?;
-            control.send_json(&offer(echo))?;
+            control.send_json(&offer(echo, self.turns(&parameters).is_some()))?;
         }
         let opened =
             streams::open(control, &self.seat, &options, limits.patience, self.house.stop)?;
         let stop = self.house.stop.clone();
         let setup = self.setup(&options);
-        let observer = Observer::begin(self.plan(&setup));
+        let observer = Observer::begin(self.plan(&setup, self.turns(&parameters)));
         let _charged = observer.account().enter();
         let mut session = Session::open(setup, opened, observer, stop)
             .map_err(Refusal::during(refusal::INIT_STREAM))?;
@@ -155,8 +156,15 @@ impl<'a> Visit<'a> {
         }
     }
 
-    fn plan(&self, setup: &Setup) -> Plan {
+    /// As the client wishes it, if this server looks at all.
+    fn turns(&self, parameters: &Parameters) -> Option<Turns> {
+        let wished = parameters.weir.as_ref()?.get(TURNS_WISH)?;
+        Turns::read(wished).filter(|_| self.house.options.probes)
+    }
+
+    fn plan(&self, setup: &Setup, turns: Option<Turns>) -> Plan {
         Plan {
+            turns,
             probes: self.house.options.probes,
             // Other tests run in this process.
             cpu: CpuOf::Threads,

@@ -13,13 +13,26 @@ use units::Time;
 #[derive(Debug)]
 pub(super) struct Asker {
     socket: Socket,
+    plan: LatencyPlan,
+    token: Token,
+    how: How,
+    /// What comes bears the time at which the kernel took it.
+    stamped: bool,
+}
+
+/// What is left of one without its socket.
+#[derive(Debug)]
+pub(super) struct Closed {
+    plan: LatencyPlan,
     token: Token,
     how: How,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum How {
-    Echo,
+    Echo {
+        port: u16,
+    },
     /// `raw` where an unprivileged socket is not allowed.
     Ping {
         icmp: Icmp,
@@ -30,8 +43,8 @@ enum How {
 impl Asker {
     pub(super) fn echo(plan: &LatencyPlan, port: u16, token: Token) -> io::Result<Self> {
         let socket = Socket::new(domain(plan), Type::DGRAM, Some(Protocol::UDP))?;
-        aim(&socket, plan, port)?;
-        Ok(Self { socket, token, how: How::Echo })
+        let stamped = aim(&socket, plan, port)?;
+        Ok(Self { socket, plan: plan.clone(), token, how: How::Echo { port }, stamped })
     }
 
     pub(super) fn ping(plan: &LatencyPlan) -> io::Result<Self> {
@@ -45,13 +58,31 @@ impl Asker {
             Ok(socket) => (socket, false),
             Err(_) => (open(Type::RAW)?, true),
         };
-        aim(&socket, plan, 0)?;
-        Ok(Self { socket, token: Token::random(), how: How::Ping { icmp, raw } })
+        let stamped = aim(&socket, plan, 0)?;
+        let (token, how) = (Token::random(), How::Ping { icmp, raw });
+        Ok(Self { socket, plan: plan.clone(), token, how, stamped })
+    }
+
+    /// The same with a new socket. While any socket wants stamps, the kernel stamps every packet of the
+    /// machine (`netstamp_needed_key`, net/core/dev.c), and it ends with the socket, not with the wish.
+    pub(super) fn reopened(asker: &Closed) -> io::Result<Self> {
+        match asker.how {
+            How::Echo { port } => Self::echo(&asker.plan, port, asker.token),
+            How::Ping { .. } => Self::ping(&asker.plan),
+        }
+    }
+
+    pub(super) fn close(self) -> Closed {
+        Closed { plan: self.plan, token: self.token, how: self.how }
+    }
+
+    pub(super) fn is_stamped(&self) -> bool {
+        self.stamped
     }
 
     pub(super) fn source(&self) -> LatencySource {
         match self.how {
-            How::Echo => LatencySource::Echo,
+            How::Echo { .. } => LatencySource::Echo,
             How::Ping { .. } => LatencySource::Ping,
         }
     }
@@ -59,7 +90,7 @@ impl Asker {
     pub(super) fn ask(&self, sequence: u64, sent_at: Time) -> io::Result<()> {
         let echo = Echo { token: self.token, sequence, sent_at }.encode();
         match self.how {
-            How::Echo => self.socket.send(&echo)?,
+            How::Echo { .. } => self.socket.send(&echo)?,
             How::Ping { icmp, .. } => {
                 let identifier = std::process::id() as u16;
                 self.socket.send(&icmp.request(identifier, sequence as u16, &echo))?
@@ -88,7 +119,7 @@ impl Asker {
 
     fn read(&self, datagram: &[u8]) -> Option<Echo> {
         let payload = match self.how {
-            How::Echo => Some(datagram),
+            How::Echo { .. } => Some(datagram),
             How::Ping { icmp: Icmp::V4, raw: true } => {
                 behind_ip_header(datagram).and_then(|message| Icmp::V4.reply(message))
             }
@@ -104,8 +135,8 @@ impl AsFd for Asker {
     }
 }
 
-/// From where the streams come, to where they go, in their class.
-fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<()> {
+/// From where the streams come, to where they go, in their class. Tells whether what comes is stamped.
+fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<bool> {
     socket.set_nonblocking(true)?;
     if let Some(device) = &plan.bind_device {
         socket.bind_device(Some(device.as_bytes()))?;
@@ -120,8 +151,9 @@ fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<()> {
             IpAddr::V6(_) => socket.set_tclass_v6(class)?,
         }
     }
-    stamped::ask_for_stamps(socket);
-    socket.connect(&address(plan.peer, plan.scope, port))
+    let stamped = stamped::ask_for_stamps(socket);
+    socket.connect(&address(plan.peer, plan.scope, port))?;
+    Ok(stamped)
 }
 
 fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {

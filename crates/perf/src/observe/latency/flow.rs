@@ -111,6 +111,15 @@ impl Flows {
         told
     }
 
+    /// Nothing is heard for a while: none of those on their way counts, but for those that are overdue.
+    pub(super) fn pause(&mut self, now: Time) {
+        for flow in &mut self.each {
+            let lost = flow.waiting.close(now);
+            flow.phase.lose(lost);
+            flow.interval.lose(lost);
+        }
+    }
+
     pub(super) fn close(&mut self, now: Time) -> Option<Latency> {
         for flow in &mut self.each {
             flow.phase.lose(flow.waiting.close(now));

@@ -36,14 +36,42 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
     });
     // The stamp is by the real-time clock; only its distance from now is used, so that a clock that is
     // set while a probe is on its way changes nothing.
-    let real = clock_gettime(ClockId::Realtime);
-    let real = nanos(real.tv_sec, real.tv_nsec);
+    let real = real_time();
     let lag = stamp.map_or(0, |stamp| age(real, stamp));
     Ok(Some(Receipt {
         length: message.bytes,
         now: probe::clock::now(),
         lag: Span::from_nanos(lag),
     }))
+}
+
+/// Tells when the clock of the stamps was set.
+#[derive(Debug)]
+pub(super) struct Jumps {
+    /// What it is ahead of the clock that nothing sets.
+    ahead: i128,
+}
+
+impl Jumps {
+    pub(super) fn none_yet() -> Self {
+        Self { ahead: ahead() }
+    }
+
+    /// It was set since the last call: what was stamped before is stamped wrongly.
+    pub(super) fn happened(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.ahead, ahead());
+        (self.ahead - before).abs() > JUMP
+    }
+}
+
+fn ahead() -> i128 {
+    let steady = probe::clock::now();
+    i128::from(real_time()) - i128::from(steady.nanos())
+}
+
+fn real_time() -> u64 {
+    let real = clock_gettime(ClockId::Realtime);
+    nanos(real.tv_sec, real.tv_nsec)
 }
 
 /// An age that no queue explains is a jump of the clock.
@@ -53,6 +81,9 @@ fn age(now: u64, stamp: u64) -> u64 {
 }
 
 const OLDEST: u64 = 1_000_000_000;
+/// More than a clock is led (500 ppm at most) between two looks at it, and what lies between the two
+/// readings of a look when a core is taken away there is taken for a jump, which does no harm.
+const JUMP: i128 = 1_000_000;
 
 fn nanos(seconds: i64, nanos: i64) -> u64 {
     (seconds.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(nanos.max(0) as u64)

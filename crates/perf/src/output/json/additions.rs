@@ -46,6 +46,9 @@ pub(super) fn of_test(
     }
     if let Some(observed) = &ended.observed {
         entry(&mut out, "probe_cpu_seconds", number(observed.cost.secs_f64()));
+        if let Some(cost) = &observed.probe_cost {
+            entry(&mut out, "probe_cost", serde_json::to_value(cost).unwrap_or_default());
+        }
         entry(&mut out, "series", serde_json::to_value(&observed.series).unwrap_or_default());
     }
     entry(&mut out, "warnings", ended.warnings.clone());

@@ -13,8 +13,11 @@ pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
     let outcomes: String = ways.iter().map(|way| outcome(started, way, look)).collect();
     let far = ended.server_output.as_ref().map(|output| far_output(output, look));
     let far = far.unwrap_or_default();
+    let looking = ended.observed.as_ref().and_then(|observed| observed.probe_cost);
+    let looking = looking.map(|cost| look.labelled("probes", Style::Plain, &cost.to_string()));
+    let looking = looking.unwrap_or_default();
     if look.quiet {
-        return outcomes + &far;
+        return outcomes + &looking + &far;
     }
     let title = format!("{:.2} s", ended.duration.secs_f64());
     let mut out = format!("\n{}{outcomes}", look.labelled("summary", Style::Bold, &title));
@@ -27,6 +30,7 @@ pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
         out += &cpu("CPU there", there, look);
     }
     out += &congestion(started, ended, look);
+    out += &looking;
     for warning in &ended.warnings {
         out += &look.labelled("warning", Style::Attention, &plain(warning));
     }

@@ -79,6 +79,10 @@ struct Test {
     #[arg(long, value_name = "TIME", value_parser = values::seconds, conflicts_with = "no_probes")]
     #[arg(default_value = "500ms")]
     idle_probe: Span,
+    /// What does looking cost here? The probes of both ends are turned off and on within the test, and
+    /// the goodput with and without is compared; a minute or more tells small costs
+    #[arg(long, conflicts_with_all = ["no_probes", "udp"])]
+    probe_cost: bool,
 }
 
 #[derive(Debug, Args)]
@@ -293,6 +297,7 @@ impl Client {
             test: self.test()?,
             probes: !self.test.no_probes,
             idle_probe: if self.test.no_probes { Span::ZERO } else { self.test.idle_probe },
+            probe_cost: self.test.probe_cost,
         })
     }
 
@@ -425,6 +430,7 @@ Examples:
   weir perf client 10.0.0.2 -u -b 600mbit        # UDP: loss, order and jitter at a rate
   weir perf client 10.0.0.2 --bidir -C bbr -J    # both ways at once, as JSON
   weir perf client host -n 1GiB -Z -A 0,1        # one GiB without copying, both ends pinned
+  weir perf client host -t 120 --probe-cost      # what does it cost to look beside the streams?
 
 The far end is `weir perf server`, or `iperf3 -s` of version 3.12 or later; options are iperf3's.";
 

@@ -175,6 +175,7 @@ mod tests {
                 series: series.collect(),
                 warnings: Vec::new(),
                 cost: Span::ZERO,
+                probe_cost: None,
             }),
             warnings: Vec::new(),
         }

@@ -1,0 +1,179 @@
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+use std::fmt;
+
+/// What looking cost, as far as it can be told.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct ProbeCost {
+    /// Of turns with looks and without.
+    pub pairs: usize,
+    /// The far end took its looks in the same turns; else only this end's are in the figure.
+    pub both_ends: bool,
+    /// `None` of too few pairs.
+    #[serde(flatten)]
+    pub cost: Option<Cost>,
+}
+
+/// In percent of the goodput without looks, with the interval in which it is with 95 % confidence.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Cost {
+    pub percent: f64,
+    pub low_percent: f64,
+    pub high_percent: f64,
+}
+
+/// One turn that was measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Turn {
+    pub(super) number: u64,
+    pub(super) looks: bool,
+    pub(super) rate: f64,
+}
+
+impl ProbeCost {
+    /// By the blocks of which all turns were measured.
+    pub(super) fn of(turns: &[Turn], both_ends: bool) -> Self {
+        let same_block = |a: &Turn, b: &Turn| a.number / super::BLOCK == b.number / super::BLOCK;
+        let ratios: Vec<f64> = turns.chunk_by(same_block).filter_map(log_ratio).collect();
+        Self { pairs: ratios.len() * PAIRS, both_ends, cost: Cost::of(ratios) }
+    }
+}
+
+impl Cost {
+    /// The trimmed mean of the blocks, with the interval of Tukey and McLaughlin (1963): a fifth of them at
+    /// either end has no say in it, so that no pause of the machine has, and with noise that is normal
+    /// it is hardly wider than that of the mean.
+    fn of(mut ratios: Vec<f64>) -> Option<Self> {
+        let count = ratios.len();
+        if count < LEAST_BLOCKS {
+            return None;
+        }
+        ratios.sort_by(f64::total_cmp);
+        let cut = (count as f64 * TRIMMED) as usize;
+        let kept = &ratios[cut..count - cut];
+        let mean = kept.iter().sum::<f64>() / kept.len() as f64;
+        // Those cut off count as the nearest that is kept (Winsorized variance).
+        let (least, most) = (*kept.first()?, *kept.last()?);
+        let winsorized = || ratios.iter().map(|ratio| ratio.clamp(least, most));
+        let middle = winsorized().sum::<f64>() / count as f64;
+        let squares: f64 = winsorized().map(|ratio| (ratio - middle).powi(2)).sum();
+        let deviation = (squares / (count - 1) as f64).sqrt();
+        let share = kept.len() as f64 / count as f64;
+        let student = StudentsT::new(0.0, 1.0, (kept.len() - 1) as f64).ok()?;
+        let half = student.inverse_cdf(0.975) * deviation / (share * (count as f64).sqrt());
+        let percent = |log: f64| -log.exp_m1() * 100.0;
+        let cost = Self {
+            percent: percent(mean),
+            low_percent: percent(mean + half),
+            high_percent: percent(mean - half),
+        };
+        [cost.percent, cost.low_percent, cost.high_percent]
+            .iter()
+            .all(|percent| percent.is_finite())
+            .then_some(cost)
+    }
+}
+
+/// `looking costs 0.30 % of goodput (95 % interval 0.10 to 0.50 %, 240 pairs)`
+impl fmt::Display for ProbeCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = self.pairs;
+        match self.cost {
+            Some(Cost { percent, low_percent, high_percent }) => write!(
+                f,
+                "looking costs {percent:.2} % of goodput (95 % interval {low_percent:.2} to \
+                 {high_percent:.2} %, {pairs} pairs)"
+            )?,
+            None => write!(
+                f,
+                "what looking costs cannot be told by {pairs} pairs: measure longer (--time)"
+            )?,
+        }
+        if !self.both_ends {
+            write!(f, "; this end's looks alone, as the far end takes none or none in turns")?;
+        }
+        Ok(())
+    }
+}
+
+/// Of a whole block: of its goodput with looks to that without.
+fn log_ratio(block: &[Turn]) -> Option<f64> {
+    let sum = |looks| {
+        let rates = block.iter().filter(|turn| turn.looks == looks).map(|turn| turn.rate);
+        rates.sum::<f64>()
+    };
+    let ratio = (sum(true) / sum(false)).ln();
+    (block.len() as u64 == super::BLOCK && ratio.is_finite()).then_some(ratio)
+}
+
+/// In a block.
+const PAIRS: usize = 2;
+/// With fewer the interval says nothing.
+const LEAST_BLOCKS: usize = 5;
+const TRIMMED: f64 = 0.2;
+
+#[cfg(test)]
+mod tests {
+    use super::super::Turns;
+    use super::*;
+    use rand::{RngExt, SeedableRng};
+    use units::Span;
+
+    /// Blocks of a machine that drifts, is noisy, and stands still now and then.
+    fn measured(seed: u64, blocks: u64, cost: f64) -> ProbeCost {
+        let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+        let turns = Turns { seed: seed as u32, length: Span::from_millis(237) };
+        let mut drift = 0.0;
+        let all: Vec<Turn> = (0..blocks * super::super::BLOCK)
+            .map(|number| {
+                drift += random.random_range(-0.01..0.01);
+                let noise: f64 = (0..4).map(|_| random.random_range(-0.02..0.02)).sum();
+                let pause = if random.random_bool(0.02) { -1.0 } else { 0.0 };
+                let looks = turns.are_on(number);
+                let looking = if looks { f64::ln(1.0 - cost) } else { 0.0 };
+                Turn { number, looks, rate: 6e9 * f64::exp(drift + noise + pause + looking) }
+            })
+            .collect();
+        ProbeCost::of(&all, true)
+    }
+
+    /// How often the interval holds `cost`, of 400 times.
+    fn hits(blocks: u64, cost: f64) -> usize {
+        let told = (0..400).map(|seed| measured(seed, blocks, cost).cost.unwrap());
+        told.filter(|told| told.low_percent <= cost * 100.0 && cost * 100.0 <= told.high_percent)
+            .count()
+    }
+
+    #[test]
+    fn the_interval_holds_the_true_cost_as_often_as_it_says() {
+        for (blocks, cost) in [(120, 0.005), (120, 0.0), (20, 0.02), (8, 0.0)] {
+            let hits = hits(blocks, cost);
+            assert!((365..=395).contains(&hits), "{hits} of 400 at {blocks} blocks");
+        }
+    }
+
+    #[test]
+    fn an_effect_is_told_from_none() {
+        let seen = |cost: f64| {
+            let told = (0..100).map(|seed| measured(seed, 500, cost).cost.unwrap());
+            told.filter(|told| told.low_percent > 0.0).count()
+        };
+        assert!(seen(0.01) >= 99 && seen(0.0) <= 7, "{} and {}", seen(0.01), seen(0.0));
+    }
+
+    #[test]
+    fn blocks_with_a_gap_are_left_out_and_few_tell_nothing() {
+        let turn = |number| Turn { number, looks: number % 2 == 0, rate: 1.0 };
+        let cost = ProbeCost::of(&[0, 1, 3, 4, 5, 6, 7, 8].map(turn), false);
+        assert_eq!((cost.pairs, cost.cost), (2, None));
+        assert!(cost.to_string().contains("measure longer"), "{cost}");
+        assert!(cost.to_string().contains("this end's looks alone"), "{cost}");
+        assert_eq!(serde_json::to_value(cost).unwrap()["pairs"], 2);
+        let silent = Turn { rate: 0.0, ..turn(0) };
+        assert_eq!(ProbeCost::of(&[silent; 4], true).pairs, 0);
+        let known = measured(3, 60, 0.003);
+        assert!(known.to_string().ends_with("120 pairs)"), "{known}");
+        let document = serde_json::to_value(known).unwrap();
+        assert!(document["high_percent"].as_f64() > document["percent"].as_f64());
+    }
+}
