@@ -3,9 +3,7 @@
 use std::env;
 
 fn main() {
-    for file in ["core/contract.h", "core/tcpa.h", "core/native.c"] {
-        println!("cargo::rerun-if-changed={file}");
-    }
+    println!("cargo::rerun-if-changed=core");
     let mut build = cc::Build::new();
     // What C leaves undefined ends the program where it happens, in every test and fuzz run. It needs no
     // library, so that whoever links this need not know.

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Beside others who fill the queue.
+ */
+#ifndef WEIR_CC_TCPA_CONTEND_H
+#define WEIR_CC_TCPA_CONTEND_H
+
+#include "tcpa_loss.h"
+
+/* The cube root of 10^6 to 2^54, by Newton as tcpa_root. */
+CC_INLINE u32 tcpa_cube_root(u64 of)
+{
+	u64 root = 1U << 18;
+	u32 step;
+
+	for (step = 0; step < 24; step++)
+		root = (2 * root + of / (root * root)) / 3;
+	return (u32)root;
+}
+
+CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
+{
+	if (!t->rival) {
+		t->patience = t->quiet_looks > 2 * TCPA_PATIENCE_MOST ? TCPA_PATIENCE :
+			(u8)cc_min(2U * t->patience, TCPA_PATIENCE_MOST);
+		t->verify = 0;
+		t->quiet_looks = 0;
+		t->rival_best = window;
+		t->rival_since_us = now_us;
+		t->ceiling = 0;
+		t->debt = 0;
+	}
+	t->rival = t->patience;
+}
+
+/* CUBIC's window so long after a loss, in bytes (RFC 9438, 4.2). */
+CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
+{
+	u64 best = t->rival_best / t->mss;
+	u64 passed = cc_min((now_us - t->rival_since_us + t->rtt) / 1000, 200000);
+	/* K in milliseconds: the cube root of 0.3 / 0.4 of the best window */
+	u64 k = tcpa_cube_root(cc_max(best, 1) * 750000000ULL);
+	u64 off = passed > k ? passed - k : k - passed;
+	u64 segments = off * off * off / 2500000000ULL;
+
+	return (passed > k ? best + segments : cc_less(best, segments)) * t->mss;
+}
+
+/* Beside others who fill the queue: as they do, but for loss that is the path's, and for loss that comes again
+ * and again however little is sent. */
+CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
+{
+	u32 floor = tcpa_floor(t);
+	u8 deaf = t->unanswered >= 3;
+	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
+	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;
+	u64 wanted;
+
+	t->rival_rounds++;
+	if (tcpa_owes(t, floor, tolerated, floor > 4 || deaf ? 2 : 0)) {
+		t->debt = 0;
+		if (t->verify)
+			return;
+		/* Sooner than after a loss that all answered. */
+		if (t->rival_rounds < cc_min(2 * (t->window / t->mss) / 5, 24))
+			t->unanswered = (u8)cc_min(t->unanswered + 1U, 8);
+		else
+			t->unanswered = (u8)cc_less(t->unanswered, 1);
+		t->rival_rounds = 0;
+		t->rival_best = t->window;
+		t->rival_since_us = ack->now_us;
+		t->window -= (u32)cc_scale(t->window, (u32)cc_max(cc_min(tcpa_round_share(t), 512), cut));
+		t->verify = 2;
+		return;
+	}
+	t->verify = (u8)cc_less(t->verify, 1);
+	if (t->starved)
+		return;
+	wanted = tcpa_cubic(t, ack->now_us);
+	/* As Reno would have it on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. */
+	t->window += (u32)cc_min(t->mss / 2, t->window / 8) + (deaf ? t->window / 16 : 0);
+	if (wanted > t->window)
+		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
+}
+
+#endif

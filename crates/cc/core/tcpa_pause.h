@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * All flows send less for a round trip at the same instants, and each sees what is there without them: the
+ * path's round trip and loss, or somebody else's queue.
+ */
+#ifndef WEIR_CC_TCPA_PAUSE_H
+#define WEIR_CC_TCPA_PAUSE_H
+
+#include "tcpa_contend.h"
+
+/* What came of a pause, by what was sent in it. */
+CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
+{
+	u32 seen = t->round_rtt;
+	u32 slack = (u32)cc_max(t->min_rtt / 8, TCPA_SLACK_US);
+
+	t->looking = 0;
+	if (!seen)
+		return;
+	if (tcpa_drained(t)) {
+		t->min_rtt_at_us = ack->now_us;
+	} else if (ack->now_us - t->min_rtt_at_us > TCPA_MIN_RTT_US) {
+		t->min_rtt = seen;
+		t->min_rtt_at_us = ack->now_us;
+	}
+	/* No path that is worth using loses more by itself. */
+	if (tcpa_round_share(t) <= 2 * TCPA_MOST_FLOOR)
+		tcpa_learn_floor(t, 4);
+	t->sure = !t->found_shorter;
+	t->found_shorter = 0;
+	t->depth += t->depth / 4;
+	t->room -= t->room / 32;
+	t->ceiling += t->ceiling / 16;
+	if (seen > t->min_rtt + slack) {
+		if (t->rival || (t->standing && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
+			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held_most));
+		t->standing = 1;
+		return;
+	}
+	t->standing = 0;
+	if (t->rival) {
+		t->rival--;
+		if (!t->rival) {
+			t->yielding = 0;
+			t->verify = 0;
+			t->debt = 0;
+			t->held_most = 0;
+			t->falls = 0;
+		}
+	} else {
+		/* It gives and gives: somebody takes what it gives. */
+		t->falls = t->window < t->held - t->held / 128 ? (u8)cc_min(t->falls + 1U, 250) : t->falls / 2;
+		t->held = t->window;
+		t->held_most -= t->held_most / 64;
+		t->held_most = (u32)cc_max(t->held_most, t->held);
+		if (t->falls >= 5 && t->window < t->held_most / 4 * 3)
+			tcpa_meet_rival(t, ack->now_us, t->held_most);
+		t->quiet_looks = (u8)cc_min(t->quiet_looks + 1U, 255);
+	}
+	t->base_rtt = seen <= t->min_rtt + t->min_rtt / 16 + 500 ? t->min_rtt : seen;
+}
+
+/* All pause at the same instants, so that each sees what is there without them. Longer round trips do it
+ * seldomer, at instants of the others. */
+CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
+{
+	u32 shift = 20;
+	u64 epoch;
+
+	if (t->sure && 24ULL * t->min_rtt > (1U << 20))
+		shift++;
+	if (t->sure && 24ULL * t->min_rtt > (1U << 21))
+		shift++;
+	if (t->rival && shift < 22)
+		shift++;
+	epoch = ack->now_us >> shift << shift;
+	if (t->mode == TCPA_PAUSE && ack->now_us >= t->pause_until)
+		t->mode = TCPA_STEADY;
+	if (epoch == t->epoch)
+		return;
+	t->epoch = epoch;
+	if (t->mode != TCPA_STEADY || t->restarting || t->looking)
+		return;
+	t->looking = 1;
+	t->pause_until = ack->now_us + cc_max(t->rtt, t->min_rtt) / 4 * 5;
+	t->mode = TCPA_PAUSE;
+	tcpa_begin_round(t, ack);
+}
+
+#endif

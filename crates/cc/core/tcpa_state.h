@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What tcpa keeps of a connection and of its path, and rounds: a round is a round trip counted by data.
+ * What a round's acknowledgements tell is about what was sent in the round before: `judged` is the mode of
+ * that time.
+ */
+#ifndef WEIR_CC_TCPA_STATE_H
+#define WEIR_CC_TCPA_STATE_H
+
+#include "contract.h"
+
+struct tcpa_params {
+	u32 init_cwnd; /* segments, paced over the first round trip */
+	u32 loss_init_cwnd; /* segments after a retransmission timeout */
+};
+
+enum tcpa_mode {
+	TCPA_STARTUP, /* as fast as may be, to find the rate */
+	TCPA_DRAIN, /* what start-up left in the queue */
+	TCPA_STEADY,
+	TCPA_PAUSE,
+};
+
+struct tcpa {
+	struct tcpa_params params;
+	u64 pacing; /* bytes a second */
+	u32 cwnd;
+	u32 mss;
+	u32 window; /* bytes that may be in the network, in STEADY */
+	u8 mode;
+	u8 judged;
+	u8 round_mode;
+
+	/* the round under way */
+	u64 round_end; /* `delivered` at which it is over */
+	u64 round_began_us;
+	u64 round_began_delivered;
+	u64 round_rate; /* the best sample */
+	u64 round_rtt_sum;
+	u32 round_rtts;
+	u32 round_lost;
+	u32 round_acked;
+	u32 round_rtt; /* the shortest; 0: none */
+	u32 round_rtt_max;
+	u32 round_inflight; /* the largest */
+	u32 round_allowed; /* what could have been in flight */
+	u16 round_bursts; /* acknowledgements that told of loss */
+	u8 round_app_limited;
+	u8 starved; /* what is now acknowledged was sent while something else than this kept it small */
+
+	/* the path */
+	u64 rate[2]; /* the best of this stretch of rounds and of the one before */
+	u64 average; /* of the last round */
+	u64 min_rtt_at_us;
+	u32 stretch_rounds;
+	u32 min_rtt; /* us */
+	u32 rtt; /* the shortest of the last round */
+	u32 base_rtt; /* what stands there without us: the shortest of the last pause */
+	u32 spread; /* us: how much round trips vary within a round */
+	u32 room; /* us: the largest queue that stood for a round; what overflows is as large */
+	u32 depth; /* us: the queue at the last overflow; 0: unknown */
+	u8 sure; /* a pause found no shorter round trip */
+	u8 found_shorter;
+
+	/* start-up */
+	u8 full_rounds;
+	u8 lossy_rounds;
+	u8 restarting;
+	/* the queue held */
+	u8 haste; /* rounds in a row that met no queue */
+	u8 yielding; /* rounds in a row that met too much */
+	u8 verify; /* rounds left, below the rate, to verify a loss */
+	u32 blamed; /* the share lost that made it back off, of 1024 */
+	u32 window_before;
+	u32 window_yielded_from;
+	u32 ceiling; /* no more than that where loss came without a queue; 0: none */
+	u64 full_rate; /* in start-up, the rate to be beaten */
+
+	/* loss */
+	u64 debt; /* bytes lost beyond what the path loses by itself; never below zero */
+	u64 floor_lost; /* bytes; both decay */
+	u64 floor_sent;
+
+	/* others */
+	u8 rival; /* pauses without a queue until it counts as alone again; 0: it does */
+	u8 patience; /* what `rival` starts from */
+	u8 standing; /* the last pause met a queue */
+	u8 looking; /* at a pause's outcome */
+	u8 quiet_looks; /* pauses since it counts as alone */
+	u8 falls; /* pauses in a row at which less was held than at the one before */
+	u8 unanswered; /* losses in a row that came although less was sent than at the one before */
+	u32 held; /* the window at the last pause */
+	u32 held_most; /* the largest of them; decays */
+	u32 rival_best; /* the window before the last loss among others */
+	u64 rival_since_us;
+	u32 rival_rounds; /* since that loss */
+	u64 epoch;
+	u64 pause_until;
+
+	/* a sudden slump */
+	u64 slump_since_us;
+	u64 slump_delivered;
+	u8 slumps;
+};
+
+#define TCPA_STRETCH 8U
+#define TCPA_STARTUP_GAIN 2955U /* 2 / ln 2 */
+#define TCPA_DRAIN_GAIN 512U
+#define TCPA_MIN_RTT_US 30000000U
+#define TCPA_LEAST_SEGMENTS 4U
+#define TCPA_SLACK_US 2000U
+#define TCPA_BRAKE_US 10000U
+/* Whoever comes to a full queue sees neither it nor an end of the losses: a tenth is believed. */
+#define TCPA_MOST_FLOOR 102U
+#define TCPA_TOLERATED 16U /* of 1024, beyond the floor */
+#define TCPA_FAIR_US 40000U
+#define TCPA_LEAST_CUT 128U /* of 1024 */
+#define TCPA_VERIFY_ROUNDS 5U
+#define TCPA_YIELD_ROUNDS 8U
+#define TCPA_PATIENCE 1U
+#define TCPA_PATIENCE_MOST 8U
+#define TCPA_RIVAL_CUT 307U /* of 1024: CUBIC's */
+#define TCPA_DEAF_CUT 64U
+#define TCPA_DEAF_TOLERATED 30U
+#define TCPA_MOST_WINDOW (1U << 30)
+
+CC_INLINE u64 tcpa_rate(const struct tcpa *t)
+{
+	return cc_max(t->rate[0], t->rate[1]);
+}
+
+/* The share that the path loses by itself, of 1024. */
+CC_INLINE u32 tcpa_floor(const struct tcpa *t)
+{
+	return (u32)cc_min(cc_div(t->floor_lost * CC_ONE, t->floor_sent), TCPA_MOST_FLOOR);
+}
+
+CC_INLINE u64 tcpa_bdp(const struct tcpa *t)
+{
+	return cc_bytes_in(tcpa_rate(t), t->min_rtt);
+}
+
+CC_INLINE void tcpa_pace(struct tcpa *t, u64 rate)
+{
+	t->pacing = cc_max(rate, 1000);
+}
+
+/* Bytes a second. */
+CC_INLINE u64 tcpa_per_rtt(const struct tcpa *t, u64 bytes)
+{
+	return cc_div(bytes * 1000000U, cc_max(t->rtt, cc_max(t->min_rtt, 1)));
+}
+
+CC_INLINE u32 tcpa_clamp_window(u64 window, u64 least)
+{
+	return (u32)cc_min(cc_max(window, least), TCPA_MOST_WINDOW);
+}
+
+CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
+{
+	u32 usable = t->mode == TCPA_STEADY ? t->window : t->cwnd;
+
+	t->starved = t->round_app_limited || t->round_inflight < t->round_allowed / 4 * 3;
+	t->round_allowed = (u32)cc_min(usable, cc_bytes_in(t->pacing, t->min_rtt));
+	t->round_bursts = 0;
+	t->round_end = ack->delivered;
+	t->round_began_us = ack->now_us;
+	t->round_began_delivered = ack->delivered;
+	t->round_rate = 0;
+	t->round_lost = 0;
+	t->round_acked = 0;
+	t->rtt = t->round_rtt ? t->round_rtt : t->rtt;
+	t->round_rtt = 0;
+	t->round_rtt_max = 0;
+	t->round_rtt_sum = 0;
+	t->round_rtts = 0;
+	t->round_inflight = 0;
+	t->round_app_limited = 0;
+	t->judged = t->round_mode;
+	t->round_mode = t->mode;
+}
+
+CC_INLINE u64 tcpa_round_sent(const struct tcpa *t)
+{
+	return (u64)t->round_lost + t->round_acked;
+}
+
+/* The share lost in a round, of 1024. */
+CC_INLINE u32 tcpa_round_share(const struct tcpa *t)
+{
+	return (u32)cc_div((u64)t->round_lost * CC_ONE, tcpa_round_sent(t));
+}
+
+/* A round whose fastest packet met a queue. */
+CC_INLINE u8 tcpa_queued(const struct tcpa *t)
+{
+	u32 slack = (u32)cc_max(t->min_rtt / 4, TCPA_SLACK_US);
+
+	return t->round_rtt > t->min_rtt + slack;
+}
+
+/* A round whose fastest packet met next to none. */
+CC_INLINE u8 tcpa_drained(const struct tcpa *t)
+{
+	return t->round_rtt && t->round_rtt <= t->min_rtt + t->min_rtt / 16 + 500;
+}
+
+#endif
