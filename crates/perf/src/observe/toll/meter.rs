@@ -1,6 +1,6 @@
 use super::statistic::{ProbeCost, Turn};
 use super::{Place, Weighing};
-use units::{Bytes, Span, Time};
+use units::{Bytes, Time};
 
 /// Goodput turn by turn, from readings that are the same whether looks are taken or not.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl Meter {
     pub(in crate::observe) fn end(&mut self, place: &Place, read: impl FnOnce() -> (Time, Bytes)) {
         let Some((since, had)) = self.begun.take() else { return };
         let (now, has) = read();
-        // Whoever comes too late has measured some of the next turn.
-        if now.since(place.ends()) > LATEST || self.measured.len() >= MOST {
+        // This end turns when it comes, and has measured one kind alone; the far end has long turned.
+        if now.since(place.ends()) > place.length() / LATE_PARTS || self.measured.len() >= MOST {
             return;
         }
         let seconds = now.since(since).secs_f64();
@@ -62,8 +62,8 @@ impl Meter {
     }
 }
 
-/// A timer slice of a core that is shared.
-const LATEST: Span = Span::from_millis(5);
+/// Of a turn: one part late is borne. On a core that a stream fills, a wake may take some milliseconds.
+const LATE_PARTS: u64 = 10;
 /// A day of them.
 const MOST: usize = 400_000;
 
@@ -71,6 +71,7 @@ const MOST: usize = 400_000;
 mod tests {
     use super::super::Turns;
     use super::*;
+    use units::Span;
 
     fn at(millis: u64) -> Time {
         Time::from_nanos(millis * 1_000_000)
