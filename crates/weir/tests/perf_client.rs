@@ -117,3 +117,27 @@ fn help_shows_examples_and_nothing_alone_shows_help() {
     assert_eq!(said.status.code(), Some(2));
     assert!(said.stderr.contains("client") && said.stderr.contains("server"), "{}", said.stderr);
 }
+
+#[test]
+fn what_looking_costs_is_told_with_its_interval() {
+    let Some(world) = World::new() else { return };
+    for (words, both_ends) in [(&["-1"][..], true), (&["-1", "--no-probes"], false)] {
+        let mut server = vec!["perf", "server"];
+        server.extend(words);
+        let server = world.start(&server);
+        await_some("the server", || server.said_so_far().0.contains("listening").then_some(()));
+        let ask = ["perf", "client", "127.0.0.1", "-t", "1.5", "--probe-cost", "-b", "200M", "-J"];
+        let said = world.weir(&ask);
+        assert!(said.status.success(), "{}", said.stderr);
+        // It gives back its port.
+        assert!(server.end().status.success());
+        let document: Value = serde_json::from_str(&said.stdout).unwrap();
+        let cost = &document["weir"]["probe_cost"];
+        assert_eq!(cost["both_ends"], both_ends, "{cost}");
+        // Two blocks of turns, if the machine leaves none out: too few for an interval.
+        assert!(cost["pairs"].as_u64().unwrap() <= 4, "{cost}");
+        assert_eq!(cost.get("percent"), None, "{cost}");
+    }
+    let said = world.weir(&["perf", "client", "127.0.0.1", "--probe-cost", "-u"]);
+    assert_eq!(said.status.code(), Some(2), "{}", said.stderr);
+}
