@@ -12,7 +12,9 @@
 CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 seen = t->round_rtt;
-	u32 slack = (u32)cc_max(t->min_rtt / 8, TCPA_SLACK_US);
+	/* What is acknowledged in pairs, and one packet of each of those who share: not a queue. */
+	u64 pair_us = cc_min(cc_div(2000000ULL * t->mss, tcpa_rate(t)), t->min_rtt);
+	u32 slack = (u32)cc_max(cc_max(t->min_rtt / 8, TCPA_SLACK_US), pair_us + pair_us / 4);
 
 	t->looking = 0;
 	if (!seen)
@@ -28,9 +30,9 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_learn_floor(t, 4);
 	t->sure = !t->found_shorter;
 	t->found_shorter = 0;
-	t->depth += t->depth / 4;
+	t->depth = (u32)cc_min(t->depth + t->depth / 4, 1U << 24);
 	t->room -= t->room / 32;
-	t->ceiling += t->ceiling / 16;
+	t->ceiling = (u32)cc_min(t->ceiling + t->ceiling / 16, TCPA_MOST_WINDOW);
 	if (seen > t->min_rtt + slack) {
 		if (t->rival || (t->standing && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held_most));
