@@ -1,0 +1,1 @@
+//! Which identity may reach which target.

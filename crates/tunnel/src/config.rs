@@ -1,0 +1,1 @@
+//! What a tunnel is told by its file.

@@ -1,0 +1,1 @@
+//! Keys, pins and certificates: who is at the other end.
