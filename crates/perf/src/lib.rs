@@ -9,6 +9,7 @@
 //! | [`client`], [`server`] | the two roles |
 //! | [`observe`] | what is read beside the streams: TCP_INFO, CPU, latency under load |
 //! | [`rounds`] | request/response tests after netperf, with confidence intervals |
+//! | [`download`] | files over http, timed |
 //! | [`plain`] | the least a program can do, to hold the others against |
 //! | [`event`] | what either role tells while it works; [`output`] writes it down |
 //!
@@ -17,6 +18,7 @@
 
 pub mod client;
 pub mod control;
+pub mod download;
 mod error;
 pub mod event;
 pub mod observe;

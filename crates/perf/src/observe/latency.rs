@@ -1,9 +1,12 @@
 //! Round trips of probes that travel beside the streams, first without load and then with it.
 //!
 //! The far end's echo is asked where it offered one, and ping: whichever answers, the echo first, is
-//! the probe from then on. A reply counts from when the kernel took it, not from when this thread got a
-//! core: on a loaded machine the difference is the larger part. Of what was sent, the time is taken
-//! right before the send, so that the own queue counts: it is part of the path.
+//! the probe from then on. A reply counts from when the kernel took it, not from when an ordinary thread gets
+//! a core: on a loaded machine the difference is the larger part. So the thread is a real-time one, which
+//! gets a core at once, and where that is not allowed it has the kernel stamp what comes. That is the worse
+//! choice: the kernel then stamps every packet of the machine, which at 50 Gbit/s costs about one percent of
+//! goodput. Of what was sent, the time is taken right before the send, so that the own queue counts: it is
+//! part of the path.
 
 mod asker;
 mod flow;
@@ -192,16 +195,17 @@ impl Shared {
     }
 }
 
-fn ask(shared: &Shared, mut askers: Vec<Asker>) {
+fn ask(shared: &Shared, askers: Vec<Asker>) {
+    let prompt = host::real_time().is_ok();
+    let mut askers = stamped_unless(prompt, askers);
     let mut random = rand::rng();
     let mut next = clock::now();
     let mut patient = false;
     let mut jumps = Jumps::none_yet();
-    let stamped = askers.iter().all(Asker::is_stamped);
     while !shared.stop.load(Ordering::Relaxed) {
         if shared.rests.load(Ordering::Relaxed) {
             match rest(shared, askers) {
-                Ok(rested) => askers = rested,
+                Ok(rested) => askers = stamped_unless(prompt, rested),
                 Err(error) => return tracing::warn!("the latency is asked no more: {error}"),
             }
             jumps = Jumps::none_yet();
@@ -215,10 +219,10 @@ fn ask(shared: &Shared, mut askers: Vec<Asker>) {
             // From now, not from when it was due: after a long wait for a core no burst follows.
             let pause = pace::pause(loaded, shared.load(), &mut random);
             next = now + pause;
-            let known = stamped && shared.flows().has_answer();
-            patient = loaded && known && pause <= LONGEST_LAG;
+            let stamped = askers.iter().all(Asker::is_stamped);
+            patient = loaded && stamped && shared.flows().has_answer() && pause <= LONGEST_LAG;
         }
-        // Under load each wake takes a core from a stream. An answer bears the time at which it came: it
+        // Under load each wake takes a core from a stream. An answer that bears the time at which it came
         // is read when the next probe leaves.
         let awaited = if patient { &askers[..0] } else { &askers[..] };
         wait(shared, awaited, Some(next.since(clock::now())));
@@ -230,6 +234,14 @@ fn ask(shared: &Shared, mut askers: Vec<Asker>) {
             return;
         }
     }
+}
+
+/// A prompt thread sees an answer when it comes, and needs no stamps.
+fn stamped_unless(prompt: bool, mut askers: Vec<Asker>) -> Vec<Asker> {
+    if !prompt {
+        askers.iter_mut().for_each(Asker::want_stamps);
+    }
+    askers
 }
 
 /// Until it is told to go on. Nothing of it is left meanwhile but a thread that sleeps.

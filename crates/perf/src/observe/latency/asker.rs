@@ -43,8 +43,8 @@ enum How {
 impl Asker {
     pub(super) fn echo(plan: &LatencyPlan, port: u16, token: Token) -> io::Result<Self> {
         let socket = Socket::new(domain(plan), Type::DGRAM, Some(Protocol::UDP))?;
-        let stamped = aim(&socket, plan, port)?;
-        Ok(Self { socket, plan: plan.clone(), token, how: How::Echo { port }, stamped })
+        aim(&socket, plan, port)?;
+        Ok(Self { socket, plan: plan.clone(), token, how: How::Echo { port }, stamped: false })
     }
 
     pub(super) fn ping(plan: &LatencyPlan) -> io::Result<Self> {
@@ -58,18 +58,23 @@ impl Asker {
             Ok(socket) => (socket, false),
             Err(_) => (open(Type::RAW)?, true),
         };
-        let stamped = aim(&socket, plan, 0)?;
+        aim(&socket, plan, 0)?;
         let (token, how) = (Token::random(), How::Ping { icmp, raw });
-        Ok(Self { socket, plan: plan.clone(), token, how, stamped })
+        Ok(Self { socket, plan: plan.clone(), token, how, stamped: false })
     }
 
-    /// The same with a new socket. While any socket wants stamps, the kernel stamps every packet of the
-    /// machine (`netstamp_needed_key`, net/core/dev.c), and it ends with the socket, not with the wish.
+    /// The same with a new socket. What wanting stamps costs ends with the socket, not with the wish.
     pub(super) fn reopened(asker: &Closed) -> io::Result<Self> {
         match asker.how {
             How::Echo { port } => Self::echo(&asker.plan, port, asker.token),
             How::Ping { .. } => Self::ping(&asker.plan),
         }
+    }
+
+    /// From now on answers bear the time at which they came, if the kernel gives it. While any socket wants
+    /// that, the kernel stamps every packet of the machine (`netstamp_needed_key`, net/core/dev.c).
+    pub(super) fn want_stamps(&mut self) {
+        self.stamped = stamped::ask_for_stamps(&self.socket);
     }
 
     pub(super) fn close(self) -> Closed {
@@ -135,8 +140,8 @@ impl AsFd for Asker {
     }
 }
 
-/// From where the streams come, to where they go, in their class. Tells whether what comes is stamped.
-fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<bool> {
+/// From where the streams come, to where they go, in their class.
+fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     if let Some(device) = &plan.bind_device {
         socket.bind_device(Some(device.as_bytes()))?;
@@ -151,9 +156,7 @@ fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<bool> {
             IpAddr::V6(_) => socket.set_tclass_v6(class)?,
         }
     }
-    let stamped = stamped::ask_for_stamps(socket);
-    socket.connect(&address(plan.peer, plan.scope, port))?;
-    Ok(stamped)
+    socket.connect(&address(plan.peer, plan.scope, port))
 }
 
 fn address(ip: IpAddr, scope: u32, port: u16) -> SockAddr {
