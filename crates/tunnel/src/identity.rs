@@ -1,1 +1,21 @@
-//! Keys, pins and certificates: who is at the other end.
+//! Who is at the other end: keys, pins and certificates. Both ends show one, always, in TLS 1.3.
+//!
+//! A peer is known by the hash of its public key (a [`Pin`]) or by a certificate of an authority. Either
+//! way its certificate must be valid today. Nothing is resumed: whoever is let in has just shown it all.
+
+mod certificate;
+mod error;
+mod keys;
+mod pin;
+mod tls;
+mod trust;
+
+#[cfg(test)]
+mod handshakes;
+
+pub use certificate::Certificate;
+pub use error::IdentityError;
+pub use keys::Identity;
+pub use pin::Pin;
+pub use tls::{ALPN, client_config, server_config};
+pub use trust::{PeerName, Proof, ServerTrust, TrustedPeer, authorities, peer_name};

@@ -1,0 +1,52 @@
+use super::certificate::date;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    #[error("cannot {doing} {path}: {source}")]
+    File { doing: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(
+        "{path} is there already: --force puts a new one in its place, and other ends must be told its new pin"
+    )]
+    Exists { path: PathBuf },
+    #[error("{path} holds no {what} in PEM form: {reason}")]
+    Pem { path: PathBuf, what: &'static str, reason: String },
+    #[error("anyone on this machine may read the key in {path}: chmod 600 {path}")]
+    OpenKey { path: PathBuf },
+    #[error("the key in {key} is not that of the certificate in {certificate}")]
+    Mismatch { certificate: PathBuf, key: PathBuf },
+    #[error("the certificate is valid only from {} on: is a clock wrong?", date(*.from))]
+    NotYetValid { from: Duration },
+    #[error(
+        "the certificate expired on {}: its owner needs a new one (weir tunnel keys --force)",
+        date(*.until)
+    )]
+    Expired { until: Duration },
+    #[error("the certificate cannot be read: {0}")]
+    Certificate(String),
+    #[error("its key ({0}) is none of those that are pinned here")]
+    UnknownKey(super::Pin),
+    #[error("no certificate of the authorities trusted here: {0}")]
+    Untrusted(String),
+    #[error("the authorities vouch for it, but none of its names ({0}) is a peer's here")]
+    UnknownName(String),
+    #[error("it showed no certificate")]
+    Nothing,
+    #[error("`{0}` is not a pin: it is written sha256/ and 43 letters of base64, or 64 of hex")]
+    Pin(String),
+    #[error("`{0}` cannot name a peer: 1 to 64 letters, digits, dots, dashes and underscores")]
+    PeerName(String),
+    #[error("`{0}` is not the name of a server's certificate")]
+    ServerName(String),
+    #[error("no key could be made: {0}")]
+    Making(#[from] rcgen::Error),
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+impl IdentityError {
+    pub(super) fn file(doing: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::File { doing, path: path.to_owned(), source }
+    }
+}

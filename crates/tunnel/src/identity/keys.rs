@@ -1,0 +1,218 @@
+use super::{Certificate, IdentityError, Pin};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use rcgen::{KeyUsagePurpose, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::sign::CertifiedKey;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// This end's own certificate and key.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    certified: Arc<CertifiedKey>,
+    certificate: Certificate,
+}
+
+impl Identity {
+    /// From PEM files; the certificate's may hold a chain. The key must be the certificate's and others'
+    /// eyes kept from it, and the certificate valid today.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
+        let text = read(certificate)?;
+        let chain = chain(certificate, &text)?;
+        let mode =
+            fs::metadata(key).map_err(|source| IdentityError::file("read", key, source))?.mode();
+        if mode & 0o007 != 0 {
+            return Err(IdentityError::OpenKey { path: key.to_owned() });
+        }
+        let secret =
+            PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| IdentityError::Pem {
+                path: key.to_owned(),
+                what: "private key",
+                reason: error.to_string(),
+            })?;
+        Self::of(chain, secret).map_err(|error| match error {
+            IdentityError::Tls(rustls::Error::InconsistentKeys(_)) => {
+                IdentityError::Mismatch { certificate: certificate.to_owned(), key: key.to_owned() }
+            }
+            other => other,
+        })
+    }
+
+    /// A key of its own (ECDSA on P-256) and a certificate that it signed itself, for `days` from today.
+    /// Returns it with the certificate and the key in PEM form.
+    pub fn generate(name: &str, days: u32) -> Result<(Self, Made), IdentityError> {
+        let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
+        parameters.distinguished_name = DistinguishedName::new();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let now = Duration::from_secs(UnixTime::now().as_secs());
+        let day = Duration::from_secs(24 * 3600);
+        // The other end's clock may be behind.
+        parameters.not_before = (std::time::UNIX_EPOCH + now.saturating_sub(day)).into();
+        parameters.not_after = (std::time::UNIX_EPOCH + now + day * days).into();
+        let certificate = parameters.self_signed(&pair)?;
+        let made = Made { certificate: certificate.pem(), key: pair.serialize_pem() };
+        let secret = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
+        Ok((Self::of(vec![certificate.der().clone()], secret)?, made))
+    }
+
+    pub fn pin(&self) -> Pin {
+        self.certificate.pin
+    }
+
+    pub fn certificate(&self) -> &Certificate {
+        &self.certificate
+    }
+
+    pub(super) fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+
+    /// Whether it is valid today or not.
+    #[cfg(test)]
+    pub(super) fn of_any_age(certificate: CertificateDer<'static>, key: Vec<u8>) -> Self {
+        let facts = Certificate::parse(&certificate).unwrap();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let key = PrivateKeyDer::Pkcs8(key.into());
+        let certified = CertifiedKey::from_der(vec![certificate], key, &provider).unwrap();
+        Self { certified: Arc::new(certified), certificate: facts }
+    }
+
+    fn of(
+        chain: Vec<CertificateDer<'static>>,
+        secret: PrivateKeyDer<'static>,
+    ) -> Result<Self, IdentityError> {
+        let certificate = Certificate::parse(chain.first().ok_or(IdentityError::Nothing)?)?;
+        certificate.check_time(UnixTime::now())?;
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let certified = Arc::new(CertifiedKey::from_der(chain, secret, &provider)?);
+        Ok(Self { certified, certificate })
+    }
+}
+
+/// A new certificate and its key, in PEM form.
+pub struct Made {
+    certificate: String,
+    key: String,
+}
+
+impl Made {
+    #[cfg(test)]
+    pub(super) fn of(certificate: String, key: String) -> Self {
+        Self { certificate, key }
+    }
+
+    /// Readable by their owner alone. Files that are there stay as they are, unless `force`.
+    pub fn write(&self, certificate: &Path, key: &Path, force: bool) -> Result<(), IdentityError> {
+        if !force && let Some(path) = [certificate, key].into_iter().find(|path| path.exists()) {
+            return Err(IdentityError::Exists { path: path.to_owned() });
+        }
+        write(key, &self.key, force)?;
+        write(certificate, &self.certificate, force)
+    }
+}
+
+impl std::fmt::Debug for Made {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Made").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+pub(super) fn chain(
+    path: &Path,
+    text: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let wrong =
+        |reason: String| IdentityError::Pem { path: path.to_owned(), what: "certificate", reason };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let chain = chain.map_err(|error| wrong(error.to_string()))?;
+    if chain.is_empty() {
+        return Err(wrong("nothing between BEGIN and END CERTIFICATE".to_owned()));
+    }
+    Ok(chain)
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+    fs::read(path).map_err(|source| IdentityError::file("read", path, source))
+}
+
+/// Under another name first, so that the file is whole whenever it is there.
+fn write(path: &Path, text: &str, force: bool) -> Result<(), IdentityError> {
+    let failed = |source| IdentityError::file("write", path, source);
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".new-{}", std::process::id()));
+    let beside = Path::new(&beside);
+    let mut file =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside).map_err(failed)?;
+    let placed = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| if force { fs::rename(beside, path) } else { fs::hard_link(beside, path) });
+    if !force || placed.is_err() {
+        let _ = fs::remove_file(beside);
+    }
+    match placed {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            Err(IdentityError::Exists { path: path.to_owned() })
+        }
+        placed => placed.map_err(failed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back_and_never_overwritten_unasked() {
+        let home = tempfile::tempdir().unwrap();
+        let (certificate, key) = (home.path().join("a.crt"), home.path().join("a.key"));
+        let (identity, made) = Identity::generate("laptop", 730).unwrap();
+        made.write(&certificate, &key, false).unwrap();
+        for path in [&certificate, &key] {
+            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
+        }
+        assert_eq!(Identity::load(&certificate, &key).unwrap().pin(), identity.pin());
+        assert_eq!(identity.certificate().names, ["laptop"]);
+
+        let (other, made) = Identity::generate("laptop", 730).unwrap();
+        let error = made.write(&certificate, &key, false).unwrap_err().to_string();
+        assert!(error.contains("--force"), "{error}");
+        assert_eq!(Identity::load(&certificate, &key).unwrap().pin(), identity.pin());
+        made.write(&certificate, &key, true).unwrap();
+        assert_eq!(Identity::load(&certificate, &key).unwrap().pin(), other.pin());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 2);
+        assert!(!format!("{made:?}{other:?}").contains("PRIVATE"));
+    }
+
+    #[test]
+    fn keys_that_cannot_serve_are_refused_with_advice() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |name: &str| home.path().join(name);
+        let make = |name: &str| {
+            let (_, made) = Identity::generate(name, 1).unwrap();
+            made.write(&path(&format!("{name}.crt")), &path(&format!("{name}.key")), false)
+                .unwrap();
+        };
+        make("a");
+        make("b");
+        let told = |certificate: &str, key: &str| {
+            Identity::load(&path(certificate), &path(key)).unwrap_err().to_string()
+        };
+        assert!(told("a.crt", "b.key").contains("is not that of the certificate"));
+        assert!(told("a.key", "a.key").contains("no certificate"));
+        assert!(told("a.crt", "a.crt").contains("no private key"));
+        assert!(told("a.crt", "c.key").contains("cannot read"));
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        fs::set_permissions(path("a.key"), open).unwrap();
+        assert!(told("a.crt", "a.key").contains("chmod 600"));
+    }
+}

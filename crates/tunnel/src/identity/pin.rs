@@ -1,0 +1,101 @@
+use super::IdentityError;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use std::fmt::{Display, Formatter};
+use std::str::FromStr;
+
+/// The SHA-256 of a public key as certificates hold it (SubjectPublicKeyInfo), as in RFC 7469 section 2.4:
+/// it stays the same when the certificate around the key is renewed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pin([u8; 32]);
+
+impl Pin {
+    pub fn of_public_key(subject_public_key_info: &[u8]) -> Self {
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, subject_public_key_info);
+        let mut hash = [0; 32];
+        hash.copy_from_slice(digest.as_ref());
+        Self(hash)
+    }
+
+    pub const fn from_bytes(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
+
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl Display for Pin {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sha256/{}", STANDARD_NO_PAD.encode(self.0))
+    }
+}
+
+impl std::fmt::Debug for Pin {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        Display::fmt(self, f)
+    }
+}
+
+/// Base64 with its padding or without, hex with colons or without, behind `sha256/`, `sha256:` (hysteria's,
+/// openssl's) or nothing.
+impl FromStr for Pin {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let wrong = || IdentityError::Pin(text.to_owned());
+        let prefix = text.get(..7).filter(|start| {
+            start.eq_ignore_ascii_case("sha256/") || start.eq_ignore_ascii_case("sha256:")
+        });
+        let rest = &text[prefix.map_or(0, str::len)..];
+        let digits: String = rest.chars().filter(|letter| *letter != ':').collect();
+        if digits.len() == 64 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            let mut hash = [0; 32];
+            for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
+                let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+                *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+            }
+            return Ok(Self(hash));
+        }
+        let bytes = STANDARD_NO_PAD.decode(rest.trim_end_matches('=')).map_err(|_| wrong())?;
+        bytes.try_into().map(Self).map_err(|_| wrong())
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Pin {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn is_read_as_it_is_printed(hash: [u8; 32]) {
+            let pin = Pin(hash);
+            prop_assert_eq!(pin.to_string().parse::<Pin>().unwrap(), pin);
+            prop_assert_eq!(format!("{pin}=").parse::<Pin>().unwrap(), pin);
+            prop_assert_eq!(pin.hex().parse::<Pin>().unwrap(), pin);
+            let colons: Vec<String> = hash.iter().map(|byte| format!("{byte:02X}")).collect();
+            prop_assert_eq!(format!("SHA256:{}", colons.join(":")).parse::<Pin>().unwrap(), pin);
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = text.parse::<Pin>();
+        }
+    }
+
+    #[test]
+    fn what_is_no_pin_is_refused() {
+        for text in ["", "sha256/", "sha256/AAAA", "sha1/AAAA", &"é".repeat(9), &"f".repeat(63)] {
+            assert!(text.parse::<Pin>().is_err(), "{text}");
+        }
+    }
+}
