@@ -1,11 +1,11 @@
 //! `tcpa` among the kernel's congestion controls.
 #![allow(unsafe_code)]
 
-use crate::AccelError;
 use crate::kernel::{Interface, interface};
 use crate::object::{Loaded, Spec, told};
 use crate::pins::{self, Pins};
-use libbpf_rs::{ErrorKind, Link};
+use crate::{AccelError, Tunables};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// The algorithm in the kernel; no socket knows of it before [`Algorithm::register`].
@@ -30,15 +30,33 @@ impl Algorithm {
 
     /// For another interface than the kernel's newest.
     pub fn load_for(interface: Interface) -> Result<Self, AccelError> {
-        let ops = match (interface.four_arguments, interface.links) {
-            (true, true) => OPS[0],
-            (true, false) => OPS[1],
-            (false, true) => OPS[2],
-            (false, false) => OPS[3],
-        };
+        Self::load_form(interface, ops_for(interface), NAME)
+    }
+
+    /// Under another name, beside one that is registered as `tcpa` and without a part of it: it begins
+    /// with these tunables and no memory of paths, and ends with this process at the latest.
+    pub fn load_beside(name: &str, tunables: &Tunables) -> Result<Self, AccelError> {
+        tunables.check()?;
+        let interface = interface()?;
+        if !interface.links {
+            return Err(AccelError::NotSupported {
+                feature: "algorithms that leave with whoever registered them (links for struct_ops)",
+                doing: "one under a name of its own",
+                advice: "it came with Linux 6.4",
+            });
+        }
+        let loaded = Self::load_form(interface, ops_for(interface), name)?;
+        let settings = loaded.loaded.map(pins::SETTINGS)?;
+        let first = 0_u32.to_ne_bytes();
+        told(WHAT, || settings.update(&first, &tunables.to_bytes(), MapFlags::ANY))?;
+        Ok(loaded)
+    }
+
+    fn load_form(interface: Interface, ops: &'static str, name: &str) -> Result<Self, AccelError> {
         let elf = include_bytes!(concat!(env!("OUT_DIR"), "/tcpa.bpf.o"));
         let mut spec = Spec::open(WHAT, elf)?;
         spec.create_only(ops, &OPS)?;
+        spec.rename(ops, NAME, name)?;
         Ok(Self { loaded: spec.load()?, ops, linked: interface.links })
     }
 
@@ -103,6 +121,15 @@ impl Registration {
 
     pub fn link(&self) -> &Link {
         &self.link
+    }
+}
+
+fn ops_for(interface: Interface) -> &'static str {
+    match (interface.four_arguments, interface.links) {
+        (true, true) => OPS[0],
+        (true, false) => OPS[1],
+        (false, true) => OPS[2],
+        (false, false) => OPS[3],
     }
 }
 

@@ -41,6 +41,27 @@ impl Spec {
         Ok(())
     }
 
+    /// What a struct_ops is called once it is registered.
+    pub(crate) fn rename(&mut self, ops: &str, from: &str, to: &str) -> Result<(), AccelError> {
+        let what = self.what;
+        let refuse = |problem: &str| AccelError::Usage(format!("`{to}`: {problem}"));
+        // TCP_CA_NAME_MAX of include/net/tcp.h, with its end; bpf_obj_name_cpy() of kernel/bpf/syscall.c.
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        if !(1..NAME_ROOM).contains(&to.len()) || !to.chars().all(allowed) {
+            return Err(refuse("an algorithm's name has 1 to 15 letters, digits, `_` and `.`"));
+        }
+        let found = self.open.maps_mut().find(|found| found.name() == ops);
+        let mut found = found.ok_or_else(|| lacks(what))?;
+        let value = found.initial_value_mut().ok_or_else(|| lacks(what))?;
+        let mut field = [0; NAME_ROOM];
+        field[..from.len()].copy_from_slice(from.as_bytes());
+        let at = value.windows(NAME_ROOM).position(|bytes| bytes == field);
+        let at = at.ok_or_else(|| lacks(what))?;
+        value[at..at + NAME_ROOM].fill(0);
+        value[at..at + to.len()].copy_from_slice(to.as_bytes());
+        Ok(())
+    }
+
     /// Another's map in the place of one of its own.
     pub(crate) fn reuse(&mut self, map: &str, pin: &Path) -> Result<(), AccelError> {
         let what = self.what;
@@ -108,4 +129,5 @@ pub(crate) fn told<T>(
     })
 }
 
+const NAME_ROOM: usize = 16;
 static SAID: Mutex<String> = Mutex::new(String::new());

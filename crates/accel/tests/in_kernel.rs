@@ -2,9 +2,9 @@
 //! socket is given it but those of the test.
 #![allow(clippy::unwrap_used)]
 
-use accel::AccelError;
 use accel::algorithm::{Algorithm, NAME};
 use accel::kernel::Interface;
+use accel::{AccelError, Tunables};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -83,6 +83,28 @@ fn sockets_choose_it_and_keep_it_when_it_is_replaced_and_gone() {
     assert_eq!(reader.join().unwrap(), 24 << 20);
     assert_eq!(newer_reader.join().unwrap(), 8 << 20);
     assert_eq!(other_reader.join().unwrap(), 0);
+}
+
+#[test]
+fn under_another_name_it_disturbs_nobody() {
+    let name = format!("other_{}", std::process::id());
+    let beside = match Algorithm::load_beside(&name, &Tunables::default()) {
+        Err(error @ (AccelError::NotPermitted { .. } | AccelError::NotSupported { .. })) => {
+            eprintln!("SKIPPED: {error}");
+            return;
+        }
+        beside => beside,
+    };
+    let registration = beside.unwrap().register().unwrap();
+    let (mut stream, reader) = pair();
+    probe::tcp::set_congestion_control(&stream, &name).unwrap();
+    carry(&mut stream, 8);
+    drop(registration);
+    assert!(!available().contains(&name));
+    drop(stream);
+    assert_eq!(reader.join().unwrap(), 8 << 20);
+    let refused = Algorithm::load_beside("longer-than-the-kernel-has-room", &Tunables::default());
+    assert!(refused.unwrap_err().to_string().contains("1 to 15 letters"));
 }
 
 /// As kernels before 6.4 take it.
