@@ -9,3 +9,6 @@
 pub mod access;
 pub mod config;
 pub mod identity;
+mod target;
+
+pub use target::{HostPort, Target, TargetError};
