@@ -1,1 +1,273 @@
-//! Which identity may reach which target.
+//! Which identity may reach what, and where it may have this end listen. What is not listed is refused.
+//!
+//! A name is looked up once. What it resolved to is checked, and that address is dialled: a name that
+//! answers differently the second time is not asked a second time. Some addresses mean this very machine
+//! or its keeper (loopback, link-local, a cloud's metadata, see [`special`]); a rule for a name or a wide
+//! prefix does not cover them, only one that lists them.
+
+mod resolve;
+mod rule;
+pub mod special;
+
+#[cfg(test)]
+mod properties;
+
+pub use resolve::{BoxFuture, Resolve, SystemResolver};
+pub use rule::{Ports, Reach, Rule, RuleError};
+
+use crate::identity::PeerName;
+use crate::target::Target;
+use special::Special;
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// The rights of every identity. Empty, it refuses everything.
+#[derive(Debug, Clone, Default)]
+pub struct Access {
+    rights: HashMap<PeerName, Rights>,
+}
+
+/// What one identity may do.
+#[derive(Debug, Clone, Default)]
+pub struct Rights {
+    /// What it may have dialled from here.
+    pub dial: Vec<Rule>,
+    /// Where it may have this end listen for it.
+    pub listen: Vec<Rule>,
+}
+
+/// Where to go, or to listen, and nowhere else: only this module makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted(Way);
+
+/// Addresses are tried in this order; there is at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    Tcp(Vec<SocketAddr>),
+    Udp(Vec<SocketAddr>),
+    Unix(PathBuf),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("{peer} is no peer here")]
+    UnknownPeer { peer: PeerName },
+    #[error("no rule of {peer} allows {target}")]
+    NotListed { peer: PeerName, target: Target },
+    #[error("{target} is {address}, {special}: a rule of {peer} must list that address itself")]
+    Special { peer: PeerName, target: Target, address: IpAddr, special: Special },
+    #[error("no rule of {peer} lets it listen on {target}")]
+    ListenNotListed { peer: PeerName, target: Target },
+    #[error("{target} cannot be listened on: an address is needed, not a name")]
+    ListenByName { target: Target },
+    #[error("the name in {target} cannot be looked up: {source}")]
+    Lookup { target: Target, source: io::Error },
+    #[error("the name in {target} has no address")]
+    NoAddress { target: Target },
+}
+
+impl Access {
+    pub fn new(rights: impl IntoIterator<Item = (PeerName, Rights)>) -> Self {
+        Self { rights: rights.into_iter().collect() }
+    }
+
+    pub fn rights(&self, peer: &PeerName) -> Option<&Rights> {
+        self.rights.get(peer)
+    }
+
+    /// May this identity reach that, and at which addresses? The resolver is asked once at most, and not
+    /// at all about what no rule could allow.
+    pub async fn admit(
+        &self,
+        peer: &PeerName,
+        target: &Target,
+        resolver: &dyn Resolve,
+    ) -> Result<Admitted, Refusal> {
+        let rights = self.of(peer)?;
+        if !rights.dial.iter().any(|rule| rule.may_cover(target)) {
+            return Err(Refusal::NotListed { peer: peer.clone(), target: target.clone() });
+        }
+        let resolved = resolved(target, resolver).await?;
+        self.admit_resolved(peer, target, &resolved)
+    }
+
+    /// Likewise, of a target whose name has been looked up. Nothing is asked or waited for.
+    pub fn admit_resolved(
+        &self,
+        peer: &PeerName,
+        target: &Target,
+        resolved: &[IpAddr],
+    ) -> Result<Admitted, Refusal> {
+        let rights = self.of(peer)?;
+        let not_listed = || Refusal::NotListed { peer: peer.clone(), target: target.clone() };
+        let (host, way): (_, fn(_) -> _) = match target {
+            Target::Tcp(host) => (host, Way::Tcp),
+            Target::Udp(host) => (host, Way::Udp),
+            Target::Unix(path) => {
+                let listed = rights.dial.iter().any(|rule| rule.covers_path(path));
+                return listed.then(|| Admitted(Way::Unix(path.clone()))).ok_or_else(not_listed);
+            }
+        };
+        if host.port() == 0 {
+            return Err(not_listed());
+        }
+        let mut refusal = None;
+        let mut admitted = Vec::new();
+        for address in resolved.iter().map(IpAddr::to_canonical) {
+            let verdict = rights.dial.iter().map(|rule| rule.covers(target, address)).max();
+            match verdict.unwrap_or_default() {
+                Reach::Covered => admitted.push(SocketAddr::new(address, host.port())),
+                Reach::NotExplicitly(special) => {
+                    refusal = Some(Refusal::Special {
+                        peer: peer.clone(),
+                        target: target.clone(),
+                        address,
+                        special,
+                    });
+                }
+                Reach::Elsewhere => {}
+            }
+        }
+        if admitted.is_empty() {
+            return Err(refusal.unwrap_or_else(not_listed));
+        }
+        Ok(Admitted(way(admitted)))
+    }
+
+    /// May this identity have this end listen there? Port 0, any that is free, takes a rule for all.
+    pub fn admit_listen(&self, peer: &PeerName, target: &Target) -> Result<Admitted, Refusal> {
+        let rights = self.of(peer)?;
+        let refused = || Refusal::ListenNotListed { peer: peer.clone(), target: target.clone() };
+        let (host, way): (_, fn(_) -> _) = match target {
+            Target::Tcp(host) => (host, Way::Tcp),
+            Target::Udp(host) => (host, Way::Udp),
+            Target::Unix(path) => {
+                let listed = rights.listen.iter().any(|rule| rule.covers_path(path));
+                return listed.then(|| Admitted(Way::Unix(path.clone()))).ok_or_else(refused);
+            }
+        };
+        let address: IpAddr =
+            host.host().parse().map_err(|_| Refusal::ListenByName { target: target.clone() })?;
+        let address = address.to_canonical();
+        match rights.listen.iter().map(|rule| rule.covers(target, address)).max() {
+            Some(Reach::Covered) => Ok(Admitted(way(vec![SocketAddr::new(address, host.port())]))),
+            _ => Err(refused()),
+        }
+    }
+
+    fn of(&self, peer: &PeerName) -> Result<&Rights, Refusal> {
+        self.rights.get(peer).ok_or_else(|| Refusal::UnknownPeer { peer: peer.clone() })
+    }
+}
+
+impl Admitted {
+    /// For what this end's own file names: a client's targets of reverse tunnels. The other end has no say.
+    pub async fn by_own_file(target: &Target, resolver: &dyn Resolve) -> Result<Self, Refusal> {
+        let addresses = resolved(target, resolver).await?;
+        let at =
+            |port: u16| addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
+        Ok(Self(match target {
+            Target::Tcp(host) => Way::Tcp(at(host.port())),
+            Target::Udp(host) => Way::Udp(at(host.port())),
+            Target::Unix(path) => Way::Unix(path.clone()),
+        }))
+    }
+
+    pub fn way(&self) -> &Way {
+        &self.0
+    }
+
+    pub fn addresses(&self) -> &[SocketAddr] {
+        match &self.0 {
+            Way::Tcp(addresses) | Way::Udp(addresses) => addresses,
+            Way::Unix(_) => &[],
+        }
+    }
+
+    pub fn path(&self) -> Option<&Path> {
+        match &self.0 {
+            Way::Unix(path) => Some(path),
+            _ => None,
+        }
+    }
+}
+
+impl Refusal {
+    /// One word, for figures.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::UnknownPeer { .. } => "unknown-peer",
+            Self::NotListed { .. } => "not-listed",
+            Self::Special { .. } => "special-address",
+            Self::ListenNotListed { .. } => "listen-not-listed",
+            Self::ListenByName { .. } => "listen-by-name",
+            Self::Lookup { .. } => "lookup-failed",
+            Self::NoAddress { .. } => "no-address",
+        }
+    }
+
+    pub const REASONS: [&str; 7] = [
+        "unknown-peer",
+        "not-listed",
+        "special-address",
+        "listen-not-listed",
+        "listen-by-name",
+        "lookup-failed",
+        "no-address",
+    ];
+}
+
+/// Nothing for a path.
+async fn resolved(target: &Target, resolver: &dyn Resolve) -> Result<Vec<IpAddr>, Refusal> {
+    let (Target::Tcp(host) | Target::Udp(host)) = target else { return Ok(Vec::new()) };
+    if let Ok(address) = host.host().parse::<IpAddr>() {
+        return Ok(vec![address.to_canonical()]);
+    }
+    let found = resolver.resolve(host.host()).await;
+    let found = found.map_err(|source| Refusal::Lookup { target: target.clone(), source })?;
+    if found.is_empty() {
+        return Err(Refusal::NoAddress { target: target.clone() });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_is_listed() {
+        let peer: PeerName = "a".parse().unwrap();
+        let target: Target = "tcp:a:1".parse().unwrap();
+        let refusal = Refusal::NotListed { peer, target };
+        assert!(Refusal::REASONS.contains(&refusal.reason()));
+    }
+
+    #[test]
+    fn listening_takes_an_address_that_is_listed() {
+        let rules = ["tcp:127.0.0.1:8000-8010", "udp:[::]:53", "tcp:10.0.0.0/8:*", "unix:/run/w/*"];
+        let listen = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let peer: PeerName = "a".parse().unwrap();
+        let access = Access::new([(peer.clone(), Rights { dial: Vec::new(), listen })]);
+        for (target, good) in [
+            ("tcp:127.0.0.1:8000", true),
+            ("tcp:127.0.0.1:8011", false),
+            ("udp:127.0.0.1:8000", false),
+            ("tcp:0.0.0.0:8000", false),
+            ("tcp:[::ffff:127.0.0.1]:8000", true),
+            ("udp:[::]:53", true),
+            ("udp:0.0.0.0:53", false),
+            ("tcp:10.1.2.3:0", true),
+            ("tcp:127.0.0.1:0", false),
+            ("tcp:localhost:8000", false),
+            ("unix:/run/w/a", true),
+            ("unix:/run/w/a/b", false),
+            ("unix:/run/w/..", false),
+        ] {
+            let verdict = access.admit_listen(&peer, &target.parse().unwrap());
+            assert_eq!(verdict.is_ok(), good, "{target} {verdict:?}");
+        }
+    }
+}
