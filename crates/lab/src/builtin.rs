@@ -11,13 +11,14 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 6] = [
+pub const BUILTIN: [Builtin; 7] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
     Builtin { name: "perf-overhead", text: include_str!("../../../labs/perf-overhead.toml") },
     Builtin { name: "cc-grid", text: include_str!("../../../labs/cc-grid.toml") },
     Builtin { name: "validate", text: include_str!("../../../labs/validate.toml") },
     Builtin { name: "kernel-cells", text: include_str!("../../../labs/kernel-cells.toml") },
+    Builtin { name: "tcpa", text: include_str!("../../../labs/tcpa.toml") },
 ];
 
 /// A built-in lab by its name, or a file by its path.

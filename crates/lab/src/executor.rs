@@ -77,6 +77,9 @@ impl Executor {
             (Self::Namespaces { .. }, WorkloadKind::Flows | WorkloadKind::Validate) => {
                 refuse(format!("this workload exists in virtual time alone: weir sim run {name}"))
             }
+            (Self::VirtualTime { .. }, WorkloadKind::Download) => refuse(format!(
+                "a web server cannot live in virtual time: weir lab run {name}"
+            )),
             (Self::VirtualTime { .. }, WorkloadKind::LinkAccuracy) => refuse(format!(
                 "the emulated link is judged by the machine's clock, and virtual time has none: \
                  weir lab run {name}"
@@ -123,6 +126,10 @@ impl Bench for Namespaces<'_> {
     }
 
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String> {
+        let downloads = self.lab.workload.get_ref().kind == WorkloadKind::Download;
+        if downloads && workload::web_server().is_none() {
+            return Some(workload::NO_WEB_SERVER.to_owned());
+        }
         let mut missing = missing_programs(system);
         // Labs that compare with it are of use without it too.
         let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
@@ -140,7 +147,18 @@ impl Bench for Namespaces<'_> {
     fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration {
         let emulated = self.lab.is_emulated();
         let around = if emulated { AROUND_A_TURN } else { AROUND_A_TURN_OF_CABLES };
-        ((plan.omit + plan.duration + around) * left.len() as u64).as_duration()
+        let lasting = |turn: &&Turn| {
+            let cell = plan.cells.get(turn.cell)?;
+            let system = self.lab.systems().find(|system| system.name() == cell.system)?;
+            let downloads = self.lab.workload.get_ref().kind == WorkloadKind::Download;
+            downloads.then(|| {
+                workload::download_lasting(self.lab, system, &cell.axes, plan.duration)
+            })
+        };
+        let of_one = |turn: &&Turn| {
+            plan.omit + lasting(turn).unwrap_or(plan.duration) + around
+        };
+        left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()
     }
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {

@@ -7,16 +7,8 @@ use emu::{EmulatorStatistics, TracePoint};
 use report::{Axes, Line, Series, Shape};
 use units::{Span, Time};
 
-/// Judges whether the emulation kept its promises, and records the queue the system built.
-pub(crate) fn account(
-    workload: &WorkloadSettings,
-    system: &str,
-    axes: &Axes,
-    window: &std::ops::Range<Time>,
-    started: Time,
-    seen: &EmulatorStatistics,
-    result: &mut Measurement,
-) {
+/// Judges whether the emulation kept its promises.
+pub(crate) fn account(seen: &EmulatorStatistics, result: &mut Measurement) {
     let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
     result.record("lateness_us.p50", "µs", Some(seen.lateness.quantile(0.5).micros_f64()));
     result.record("lateness_us.p99", "µs", Some(late.micros_f64()));
@@ -33,15 +25,22 @@ pub(crate) fn account(
             });
         }
     }
-    // From whoever sends: the queue in front of the bottleneck.
-    let WorkloadSettings { from, to, .. } = workload;
-    let way = seen.cables.iter().find_map(|cable| match &cable.name {
-        name if *name == format!("{from}-{to}") => Some(&cable.forward),
-        name if *name == format!("{to}-{from}") => Some(&cable.backward),
-        _ => None,
-    });
-    let Some(way) = way else { return };
-    let points = way.trace.as_ref().map_or(&[][..], emu::QueueTrace::points);
+}
+
+/// Records the queue in front of the bottleneck, from whoever sends.
+pub(crate) fn account_queue(
+    workload: &WorkloadSettings,
+    system: &str,
+    axes: &Axes,
+    window: &std::ops::Range<Time>,
+    started: Time,
+    seen: &EmulatorStatistics,
+    result: &mut Measurement,
+) {
+    let points = queue(seen, &workload.from, &workload.to);
+    if points.is_empty() {
+        return;
+    }
     let inside: Vec<f64> = points
         .iter()
         .filter(|point| window.contains(&(started + point.at)))
@@ -63,6 +62,16 @@ pub(crate) fn account(
             values: points.iter().map(|point| Some(kilobytes(point))).collect(),
         }],
     });
+}
+
+/// What waited in front of the link from one host to its neighbour, over time.
+pub(crate) fn queue<'a>(seen: &'a EmulatorStatistics, from: &str, to: &str) -> &'a [TracePoint] {
+    let way = seen.cables.iter().find_map(|cable| match &cable.name {
+        name if *name == format!("{from}-{to}") => Some(&cable.forward),
+        name if *name == format!("{to}-{from}") => Some(&cable.backward),
+        _ => None,
+    });
+    way.and_then(|way| way.trace.as_ref()).map_or(&[], emu::QueueTrace::points)
 }
 
 /// Why the emulation is not to be believed, if its lateness passed the bound.

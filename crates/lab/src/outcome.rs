@@ -43,6 +43,17 @@ pub struct Measurement {
     /// Flaws of earlier attempts at this turn, each of which was measured again.
     #[serde(default)]
     pub retried: Vec<Flaw>,
+    /// Where several places of an axis were measured at once: the figures of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+}
+
+/// One of several places that were measured at once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Member {
+    /// Its value on that axis.
+    pub name: String,
+    pub measurement: Measurement,
 }
 
 /// Why a measurement is not to be believed.

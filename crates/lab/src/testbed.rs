@@ -89,7 +89,8 @@ impl Testbed {
         }
         for host in hosts.values() {
             // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have none to spare.
-            let tcp = lab.workload.get_ref().kind == WorkloadKind::Bulk;
+            let kind = lab.workload.get_ref().kind;
+            let tcp = matches!(kind, WorkloadKind::Bulk | WorkloadKind::Download);
             if tcp && cpus.emulator.is_some() {
                 spare_the_emulator(host, &cpus.workload);
             }

@@ -42,6 +42,10 @@ impl LabFile {
             if self.workload.get_ref().kind != WorkloadKind::Validate {
                 let ends = self.workload_at(&axes)?;
                 self.check_judged(&links, &ends)?;
+                if self.workload.get_ref().kind == WorkloadKind::Download {
+                    self.download_at(&axes)?;
+                    continue;
+                }
                 let flows = self.flows_at(&axes)?;
                 let topology = self.topology_at(&axes)?;
                 self.check_flows_there(&flows, &topology)?;
@@ -49,6 +53,9 @@ impl LabFile {
         }
         for form in self.form.values() {
             for axes in plan::places(self, form) {
+                if self.workload.get_ref().kind == WorkloadKind::Download {
+                    continue;
+                }
                 let flows = self.flows_at(&axes)?;
                 if flows.arrivals.is_some() {
                     let (ends, links) = (self.workload_at(&axes)?, self.links_at(&axes)?);
@@ -325,13 +332,24 @@ impl LabFile {
                 format!("system `{name}`: `kind = \"model\"` and the workload `validate` belong together"),
             );
         }
-        if self.workload.get_ref().kind == WorkloadKind::Flows && system.kind != SystemKind::Tcp {
+        let of_tcp = match self.workload.get_ref().kind {
+            WorkloadKind::Flows => Some("flows"),
+            WorkloadKind::Download => Some("download"),
+            _ => None,
+        };
+        if let Some(kind) = of_tcp.filter(|_| system.kind != SystemKind::Tcp) {
             return self.refuse(
                 place,
                 format!(
-                    "system `{name}`: a workload `flows` has systems of `kind = \"tcp\"` alone"
+                    "system `{name}`: a workload `{kind}` has systems of `kind = \"tcp\"` alone"
                 ),
             );
+        }
+        if let Some(warm) = &system.warm
+            && of_tcp != Some("download")
+        {
+            let message = "`warm` is for workloads of `kind = \"download\"`";
+            return self.refuse(warm.span(), message);
         }
         if let Some(congestion) = &system.congestion {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
@@ -606,6 +624,17 @@ const LONGEST_OMISSION: Span = Span::from_secs(60);
 pub(crate) const METRICS: &[&str] = &[
     "goodput_mbit_s",
     "sender_mbit_s",
+    "kbyte_s",
+    "transfer_kbyte_s",
+    "ideal_kbyte_s",
+    "ideal_kbyte_s.client",
+    "ideal_kbyte_s.transfer",
+    "availability_percent",
+    "connect_ms.p50",
+    "connect_ms.max",
+    "downloads",
+    "limited_percent.client",
+    "limited_percent.buffer",
     "jain",
     "retransmit_percent",
     "rtt_us.p50",

@@ -7,6 +7,7 @@
 mod check;
 mod conditions;
 mod demand;
+mod download;
 mod flows;
 mod link;
 mod locate;
@@ -18,6 +19,7 @@ mod workload;
 
 pub(crate) use check::{CASE, COMMAND_WORDS, METRICS};
 pub use demand::{Arrivals, Cross, Demand};
+pub use download::{DownloadSettings, Way};
 pub(crate) use flows::MOST_ARRIVALS;
 pub use flows::{Beside, FlowsSettings};
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium};

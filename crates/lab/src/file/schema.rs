@@ -123,6 +123,8 @@ pub enum WorkloadKind {
     Bulk,
     /// The emulated link itself, judged by a flood, paced datagrams and time-stamped probes.
     LinkAccuracy,
+    /// Files over http, from a web server to clients at the ends of several links at once.
+    Download,
     /// Flows that share a link, in virtual time.
     Flows,
     /// The simulator's own model, held against theory and published figures.
@@ -136,7 +138,7 @@ pub struct WorkloadSpec {
     pub from: Option<Spanned<String>>,
     /// The host at the other end of a link; `via` names the way instead.
     pub to: Option<Spanned<String>>,
-    /// A link's name, or `loopback`.
+    /// A link's name, or `loopback`; for downloads several names with commas between.
     pub via: Option<Spanned<String>>,
     pub streams: Option<Spanned<NumberOrText>>,
     /// How many flows of the system under test.
@@ -145,7 +147,7 @@ pub struct WorkloadSpec {
     pub beside: Option<Spanned<String>>,
     /// The time from one flow's start to the next one's.
     pub stagger: Option<Spanned<String>>,
-    /// What each flow has to carry; without end if nothing is said.
+    /// What each flow has to carry, without end if nothing is said; of downloads the file's.
     pub size: Option<Spanned<String>>,
     /// How flows of the system under test come: `60%`, `20/s`, `every 50ms`.
     pub arrivals: Option<Spanned<String>>,
@@ -220,6 +222,8 @@ pub struct SystemSpec {
     pub client: Option<Spanned<String>>,
     /// Where the workload connects in the client's host instead of straight to the server.
     pub connect: Option<Spanned<String>>,
+    /// Each path has been used just before, and what the algorithm remembers of it is used.
+    pub warm: Option<Spanned<bool>>,
     /// Left out, and said so, where its programs are not installed.
     #[serde(default)]
     pub optional: bool,
@@ -371,6 +375,10 @@ impl LabFile {
 impl SystemSpec {
     pub fn name(&self) -> &str {
         self.name.get_ref()
+    }
+
+    pub fn is_warm(&self) -> bool {
+        self.warm.as_ref().is_some_and(|warm| *warm.get_ref())
     }
 
     pub fn traffic(&self) -> Traffic {

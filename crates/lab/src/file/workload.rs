@@ -26,6 +26,9 @@ impl LabFile {
         let from = filled(written)?;
         self.known_host(&from, written.span())?;
         let to = match (&spec.to, &spec.via) {
+            (None, Some(via)) if spec.kind == WorkloadKind::Download => {
+                self.ways_at(axes, &from, via)?.swap_remove(0).to
+            }
             (Some(to), None) => self.neighbour(&from, &filled(to)?, to)?,
             (None, Some(via)) => self.far_end(&from, &filled(via)?, via)?,
             (Some(_), Some(via)) => {
@@ -62,7 +65,7 @@ impl LabFile {
     }
 
     /// Where the way called `via` leads from `from`.
-    fn far_end(
+    pub(super) fn far_end(
         &self,
         from: &str,
         via: &str,
@@ -72,6 +75,9 @@ impl LabFile {
         if via == LOOPBACK {
             return match self.workload.get_ref().kind {
                 WorkloadKind::Bulk => Ok(from.to_owned()),
+                WorkloadKind::Download => wrong(format!(
+                    "what a download takes is a matter of its path, and `{LOOPBACK}` is none"
+                )),
                 WorkloadKind::Flows => {
                     wrong(format!("flows share an emulated link: `{LOOPBACK}` is none"))
                 }

@@ -34,7 +34,7 @@ pub(super) fn measure(
     judge_delay(turn, testbed, rate, link.delay, &mut result)?;
     let after = Watch::read(&roles)?;
     after.account(&before, turn.cpus, None, &mut result);
-    Ok(Windowed { window: before.taken()..after.taken(), result })
+    Ok(Windowed { window: before.taken()..after.taken(), result, ways: Vec::new() })
 }
 
 fn judge_stream(

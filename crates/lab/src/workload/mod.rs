@@ -1,13 +1,17 @@
 //! What is done over the network of a cell, and how it is measured.
 
 mod bulk;
+mod download;
 mod external;
 mod link_accuracy;
+mod loaded;
 mod started;
 mod stream;
 mod traffic;
 mod udp;
 
+pub(crate) use download::{NOT_INSTALLED as NO_WEB_SERVER, find_server as web_server};
+pub(crate) use download::lasting as download_lasting;
 pub(crate) use external::words as command_words;
 pub(crate) use external::{is_installed, missing_programs, open_quote};
 pub(crate) use stream::Stream;
@@ -17,8 +21,10 @@ use crate::file::{LabFile, SystemSpec, WorkloadKind, WorkloadSettings};
 use crate::outcome::Measurement;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::{Cancel, Failure, links};
+use emu::EmulatorStatistics;
+use loaded::OurAlgorithm;
 use report::{Axes, Form};
-use units::Span;
+use units::{Span, Time};
 
 /// Everything one turn needs to know.
 #[derive(Debug)]
@@ -40,8 +46,19 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Builds the cell's network, measures, and takes the network down.
+    /// Builds the cell's network, measures, and takes the network down; an algorithm of ours is in the
+    /// kernel meanwhile.
     pub(crate) fn measure(&self) -> Result<Measurement, Failure> {
+        let Some(ours) = OurAlgorithm::of(self.system)? else { return self.measure_here() };
+        let turn = Turn { system: &ours.system, ..*self };
+        let mut result = turn.measure_here()?;
+        // As the lab calls it, once it is read back under the name it had meanwhile.
+        let asked = self.system.congestion.as_ref().map(|name| name.get_ref().clone());
+        result.congestion_control = result.congestion_control.and(asked);
+        Ok(result)
+    }
+
+    fn measure_here(&self) -> Result<Measurement, Failure> {
         let cables =
             self.lab.links_at(self.axes).map_err(|error| Failure::Workload(error.to_string()))?;
         let WorkloadSettings { from, to, .. } = self.ends;
@@ -50,6 +67,7 @@ impl Turn<'_> {
         let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
         let measured = match (self.lab.workload.get_ref().kind, expected) {
             (WorkloadKind::Bulk, _) => bulk::measure(self, &testbed),
+            (WorkloadKind::Download, _) => download::measure(self, &testbed),
             (WorkloadKind::LinkAccuracy, Some(expected)) => {
                 link_accuracy::measure(self, &testbed, &expected)
             }
@@ -69,22 +87,38 @@ impl Turn<'_> {
             (_, Err(cause)) if died => Err(cause),
             (Err(failure), _) => Err(failure),
             (Ok(_), Err(cause)) => Err(cause),
-            (Ok(Windowed { window, mut result }), Ok(seen)) => {
-                if let Some(seen) = seen {
-                    let system = self.system.name();
-                    links::account(
-                        self.ends,
-                        system,
-                        self.axes,
-                        &window,
-                        started,
-                        &seen,
-                        &mut result,
-                    );
+            (Ok(measured), Ok(seen)) => {
+                if let Some(seen) = &seen {
+                    return Ok(self.with_links(measured, started, seen));
                 }
-                Ok(result)
+                Ok(measured.result)
             }
         }
+    }
+
+    /// What was measured, and what the emulated links tell of it.
+    fn with_links(
+        &self,
+        measured: Windowed,
+        started: Time,
+        seen: &EmulatorStatistics,
+    ) -> Measurement {
+        let Windowed { window, mut result, ways } = measured;
+        links::account(seen, &mut result);
+        let system = self.system.name();
+        match ways.is_empty() {
+            true => links::account_queue(
+                self.ends,
+                system,
+                self.axes,
+                &window,
+                started,
+                seen,
+                &mut result,
+            ),
+            false => download::account_queues(&ways, started, seen, &mut result),
+        }
+        result
     }
 
     /// One transfer over a network that stands, and goes on standing.
@@ -96,8 +130,10 @@ impl Turn<'_> {
 /// A result, and the stretch of time it speaks of.
 #[derive(Debug)]
 pub(crate) struct Windowed {
-    pub(crate) window: std::ops::Range<units::Time>,
+    pub(crate) window: std::ops::Range<Time>,
     pub(crate) result: Measurement,
+    /// Where several ways were used at once, each of them.
+    pub(crate) ways: Vec<download::WayUsed>,
 }
 
 /// Where the workload's server listens, whoever makes the traffic: iperf3's own.

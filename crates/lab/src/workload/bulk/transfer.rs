@@ -65,7 +65,7 @@ impl Transfer<'_> {
             .last()
             .and_then(|look| look.sockets.first())
             .and_then(|socket| socket.congestion_control.clone());
-        Ok(Windowed { window, result })
+        Ok(Windowed { window, result, ways: Vec::new() })
     }
 
     /// Waits for the first data on as many connections as were asked for, and for the right algorithm.

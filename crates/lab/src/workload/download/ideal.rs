@@ -1,0 +1,98 @@
+//! What is possible on a path, by arithmetic.
+
+use link::LinkConfig;
+use units::{Bytes, Rate, Span};
+
+/// A path as far as a download's time depends on it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Path {
+    pub(crate) rate: Rate,
+    pub(crate) round_trip: Span,
+    /// Mean share of frames lost on the way to the client.
+    pub(crate) loss: f64,
+}
+
+impl Path {
+    /// `None` where no rate says what is possible.
+    pub(super) fn of(there: &LinkConfig, back: &LinkConfig) -> Option<Self> {
+        let rate = there.rate.mean_rate()?;
+        let loss = there.loss.mean().fraction();
+        let usable = rate.bits_per_second() > 0 && loss < 1.0;
+        usable.then_some(Self { rate, round_trip: there.delay + back.delay, loss })
+    }
+
+    /// The least time from before the connection is opened to the last byte: a round trip for SYN and
+    /// SYN-ACK, another for the request and the first byte, and the file at what the path carries of it.
+    pub(super) fn ideal(&self, file: Bytes) -> Span {
+        self.round_trip * 2 + Span::from_secs_f64(file.count() as f64 / self.goodput())
+    }
+
+    /// The same to a client whose window is [`FIRST_WINDOW`] until it has taken in a round trip of data:
+    /// on a longer path each of the first two round trips of data brings no more than that.
+    pub(super) fn ideal_for_client(&self, file: Bytes) -> Span {
+        let window = FIRST_WINDOW.count() as f64;
+        let size = file.count() as f64;
+        if self.goodput() * self.round_trip.secs_f64() <= window || size <= 2.0 * window {
+            return self.ideal(file);
+        }
+        self.round_trip * 4 + Span::from_secs_f64((size - 2.0 * window) / self.goodput())
+    }
+
+    /// About what a download takes; Reno's and CUBIC's loss-bound rate after Mathis et al. 1997.
+    pub(super) fn expected(&self, file: Bytes, congestion: Option<&str>) -> Span {
+        let goodput = match congestion {
+            Some("cubic" | "reno") if self.loss > 0.0 => {
+                let bound = MATHIS * SEGMENT / (self.round_trip.secs_f64() * self.loss.sqrt());
+                self.goodput().min(bound)
+            }
+            _ => self.goodput(),
+        };
+        self.round_trip * 4 + Span::from_secs_f64(file.count() as f64 / goodput)
+    }
+
+    /// Bytes of a file a second.
+    fn goodput(&self) -> f64 {
+        self.rate.bits_per_second() as f64 / 8.0 * (1.0 - self.loss) * SEGMENT / FRAME
+    }
+}
+
+/// What Linux offers while `tcp_rmem`'s default is 131072 (net/ipv4/tcp_input.c, `tcp_init_buffer_space`
+/// and `tcp_adv_win_scale`): half of the buffer.
+pub(super) const FIRST_WINDOW: Bytes = Bytes::new(65_536);
+/// A segment with timestamps in an Ethernet frame without its checksum.
+const SEGMENT: f64 = 1448.0;
+const FRAME: f64 = 1514.0;
+const MATHIS: f64 = 1.22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(rate: &str, millis: u64, loss: f64) -> Path {
+        let rate = rate.parse().unwrap();
+        Path { rate, round_trip: Span::from_millis(millis), loss }
+    }
+
+    fn kbyte_s(file: Bytes, took: Span) -> u64 {
+        (file.count() as f64 / 1024.0 / took.secs_f64()).round() as u64
+    }
+
+    #[test]
+    fn round_trips_and_the_rate_make_the_ideal() {
+        let file = Bytes::new(640 * 1024);
+        let slow = path("12.5mbit", 35, 0.0);
+        assert_eq!(kbyte_s(file, slow.ideal(file)), 1258);
+        assert_eq!(kbyte_s(file, slow.ideal_for_client(file)), 1258);
+        let long = path("41.3mbit", 88, 0.0);
+        assert_eq!(kbyte_s(file, long.ideal(file)), 2073);
+        assert_eq!(kbyte_s(file, long.ideal_for_client(file)), 1397);
+        let lossy = path("60.1mbit", 39, 0.01);
+        assert_eq!(kbyte_s(file, lossy.ideal(file)), 3762);
+    }
+
+    #[test]
+    fn loss_bounds_cubic_alone() {
+        let (file, lossy) = (Bytes::new(8 << 20), path("60.1mbit", 39, 0.01));
+        assert!(lossy.expected(file, Some("cubic")) > lossy.expected(file, Some("bbr")) * 10);
+    }
+}
