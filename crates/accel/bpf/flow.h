@@ -6,6 +6,7 @@
 #include "tcpa.h"
 
 #define ACCEL_RULES 64
+#define CA_NAME 16 /* TCP_CA_NAME_MAX of include/net/tcp.h */
 
 /* What is kept of one connection. */
 struct flow {
@@ -19,6 +20,7 @@ struct flow {
 	u8 running; /* the state is that of a connection under way */
 	u8 in_recovery;
 	u8 unused[2];
+	char before[CA_NAME]; /* the algorithm that a rule's took the place of; empty: none did */
 };
 
 /* Those of the algorithm itself; the others are options of the socket. */

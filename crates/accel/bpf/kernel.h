@@ -86,6 +86,11 @@ struct rate_sample {
 	bool is_app_limited;
 };
 
+/* What an iterator is called with. */
+struct bpf_iter__tcp {
+	struct sock_common *sk_common;
+};
+
 enum tcp_ca_event {
 	CA_EVENT_TX_START,
 };

@@ -3,6 +3,7 @@
 use crate::algorithm::{Algorithm, NAME};
 use crate::cgroup;
 use crate::object::{Loaded, Spec, told};
+use crate::open::{Open, Reach, Turned};
 use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
 use crate::rules::{MOST_RULES, RULE_BYTES, Rule, Tunables};
@@ -23,24 +24,40 @@ pub enum Change {
     Changed,
 }
 
-/// From now on new connections are given the algorithm as the policy says. On failure everything is as it
-/// was.
-pub fn apply(policy: &Policy) -> Result<Change, AccelError> {
-    kernel::interface()?;
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Applied {
+    pub change: Change,
+    /// Nothing, where open connections were to be left alone.
+    pub turned: Turned,
+}
+
+/// What was removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// Whether there was anything.
+    pub there: bool,
+    pub turned: Turned,
+}
+
+/// From now on connections are given the algorithm as the policy says. On failure everything is as it was.
+pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
+    kernel::interface()?.check(reach)?;
     policy.check()?;
-    apply_in(&Pins::open()?, policy)
+    apply_in(&Pins::open()?, policy, reach)
 }
 
 /// Something else than what is in force.
 pub fn change(
+    reach: Reach,
     change: impl FnOnce(&mut Policy) -> Result<(), AccelError>,
-) -> Result<Change, AccelError> {
-    kernel::interface()?;
+) -> Result<Applied, AccelError> {
+    kernel::interface()?.check(reach)?;
     let pins = Pins::open()?;
     let mut policy = in_force(&pins)?;
     change(&mut policy)?;
     policy.check()?;
-    apply_in(&pins, &policy)
+    apply_in(&pins, &policy, reach)
 }
 
 /// This build's programs in the place of those installed, by the policy in force. Connections under way
@@ -74,11 +91,11 @@ pub fn update() -> Result<(), AccelError> {
 
 /// Tunables from `NAME=VALUE`: of the system, of a rule by its number, or of whoever chooses the algorithm
 /// itself.
-pub fn set(values: &[String], rule: Option<usize>) -> Result<Change, AccelError> {
+pub fn set(values: &[String], rule: Option<usize>) -> Result<Applied, AccelError> {
     if Pins::open()?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
     }
-    change(|policy| values.iter().try_for_each(|text| set_one(policy, text, rule)))
+    change(Reach::New, |policy| values.iter().try_for_each(|text| set_one(policy, text, rule)))
 }
 
 fn set_one(policy: &mut Policy, text: &str, rule: Option<usize>) -> Result<(), AccelError> {
@@ -108,15 +125,24 @@ fn set_one(policy: &mut Policy, text: &str, rule: Option<usize>) -> Result<(), A
     tunables.set(text)
 }
 
-/// New connections are the kernel's again; those that have the algorithm keep it until they end. Whether
-/// there was anything to remove.
-pub fn remove() -> Result<bool, AccelError> {
+/// New connections are the kernel's again. Open ones that have the algorithm keep it until they end, unless
+/// they are reached too.
+pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     let pins = Pins::open()?;
+    let open = match reach {
+        Reach::New => None,
+        Reach::OpenToo => {
+            kernel::interface()?.check(reach)?;
+            // What connections had before lies in a map that is about to go.
+            Some(Open::load_to_put_back(&pins)?)
+        }
+    };
     let mut journal = Journal::read()?;
     let there = pins.presence() != Presence::Nothing || journal != Journal::default();
     pins.remove()?;
+    let turned = open.map_or(Ok(Turned::default()), |open| open.put_back());
     journal.become_like(&System::default())?;
-    Ok(there)
+    Ok(Removed { there, turned: turned? })
 }
 
 /// What the kernel holds, not what a command meant.
@@ -138,7 +164,8 @@ pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     })
 }
 
-fn apply_in(pins: &Pins, policy: &Policy) -> Result<Change, AccelError> {
+fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
+    let before = in_force(pins)?;
     let change = match pins.presence() {
         Presence::Whole => Change::Changed,
         Presence::Nothing => Change::Installed,
@@ -148,15 +175,24 @@ fn apply_in(pins: &Pins, policy: &Policy) -> Result<Change, AccelError> {
         }
     };
     let mut journal = Journal::read()?;
-    let before = journal.system();
     journal.become_like(&policy.system)?;
     let done = match change {
         Change::Changed => write(pins, policy),
-        // What remains after a failure is a part, which the next command removes.
-        _ => install(pins, policy).inspect_err(|_| drop(pins.remove())),
+        _ => install(pins, policy),
     };
-    done.inspect_err(|_| drop(journal.become_like(&before)))?;
-    Ok(change)
+    let turned = done.and_then(|()| match reach {
+        Reach::New => Ok(Turned::default()),
+        Reach::OpenToo => Open::load(pins)?.adopt(),
+    });
+    let turned = turned.inspect_err(|_| {
+        // What remains after a failure here is a part, which the next command removes.
+        let _ = match change {
+            Change::Changed => write(pins, &before),
+            _ => pins.remove(),
+        };
+        let _ = journal.become_like(&before.system);
+    })?;
+    Ok(Applied { change, turned })
 }
 
 fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {

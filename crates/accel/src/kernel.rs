@@ -1,6 +1,7 @@
 //! What the running kernel can, found out before anything is changed.
 
 use crate::AccelError;
+use crate::open::Reach;
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use std::path::Path;
@@ -12,6 +13,8 @@ pub struct Interface {
     pub four_arguments: bool,
     /// It is a link, which can be pinned and given another implementation (Linux 6.4).
     pub links: bool,
+    /// Programs can go through the open connections and change them (Linux 5.15).
+    pub open_connections: bool,
 }
 
 /// Whether programs can be loaded here, and how the kernel calls them.
@@ -49,7 +52,21 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let links = btf
         .type_by_name::<Struct<'_>>("bpf_struct_ops")
         .is_some_and(|ops| ops.iter().any(|member| is(member.name, "update")));
-    Ok(Interface { four_arguments: arguments == 4, links })
+    let open_connections = btf.type_by_name::<Struct<'_>>("bpf_iter__tcp").is_some();
+    Ok(Interface { four_arguments: arguments == 4, links, open_connections })
+}
+
+impl Interface {
+    pub(crate) fn check(self, reach: Reach) -> Result<(), AccelError> {
+        if self.open_connections || reach == Reach::New {
+            return Ok(());
+        }
+        Err(AccelError::NotSupported {
+            feature: "iterator over TCP connections (iter/tcp)",
+            doing: "changing open connections",
+            advice: "check CONFIG_BPF_SYSCALL and CONFIG_PROC_FS; without --open new connections are served",
+        })
+    }
 }
 
 fn arguments_of(btf: &Btf<'_>, pointer: TypeId) -> Option<usize> {

@@ -8,6 +8,7 @@
 //! | [`rules`], [`cgroup`] | which connections get it, and how it works on them |
 //! | [`policy`], [`system`] | all of that in a file, with settings of the whole system |
 //! | [`pins`], [`installation`] | what stays when the command has ended; on, off, and in force |
+//! | [`open`], [`namespaces`] | connections that are open already, wherever they are |
 //! | [`status`] | what is installed, and how its connections fare |
 //! | [`memory`] | what ended connections knew of their paths |
 
@@ -17,7 +18,9 @@ mod error;
 pub mod installation;
 pub mod kernel;
 pub mod memory;
+pub mod namespaces;
 pub mod object;
+pub mod open;
 pub mod pins;
 pub mod policy;
 mod prefix;

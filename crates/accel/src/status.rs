@@ -2,12 +2,11 @@
 
 use crate::algorithm::NAME;
 use crate::installation::in_force;
+use crate::namespaces::{Inside, in_each};
 use crate::pins::{Pins, Presence};
 use crate::policy::Policy;
 use crate::{AccelError, kernel};
-use host::Namespace;
 use probe::tcp::{Filter, TcpInfo, TcpSocket};
-use std::fs;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
@@ -16,15 +15,15 @@ use units::{Bytes, Rate, Share, Span};
 pub struct Status {
     pub presence: Presence,
     pub policy: Policy,
-    /// In this network namespace and in every other that a process is in.
+    /// In this network namespace and in every other that is in use.
     pub flows: Vec<Flow>,
 }
 
 /// One connection that has the algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// A process in its network namespace, if that is not this one.
-    pub inside: Option<u32>,
+    /// Its network namespace, if that is not this one.
+    pub inside: Option<Inside>,
     pub local: SocketAddr,
     pub remote: SocketAddr,
     /// Delivered of late.
@@ -60,50 +59,26 @@ impl Status {
         let pins = Pins::open()?;
         let presence = pins.presence();
         let policy = in_force(&pins)?;
-        let mut flows = flows_here(None)?;
-        for pid in other_namespaces() {
-            // Whoever ended meanwhile has no connections any more.
-            let found = Namespace::named(&format!("pid:{pid}")).and_then(|namespace| {
-                namespace.run(|| Ok(flows_here(Some(pid)).unwrap_or_default()))
-            });
-            flows.extend(found.unwrap_or_default());
-        }
+        let flows = in_each(flows_here)?.into_iter().flatten().collect();
         Ok(Self { presence, policy, flows })
     }
 }
 
 /// Of the calling thread's namespace.
-fn flows_here(inside: Option<u32>) -> Result<Vec<Flow>, AccelError> {
+fn flows_here(inside: Option<&Inside>) -> Result<Vec<Flow>, AccelError> {
     let sockets = probe::tcp::sockets(&Filter::established())?;
     let ours = |socket: &&TcpSocket| socket.congestion_control.as_deref() == Some(NAME);
     Ok(sockets.iter().filter(ours).map(|socket| Flow::of(socket, inside)).collect())
 }
 
-/// One process of each network namespace but this.
-fn other_namespaces() -> Vec<u32> {
-    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
-    let mut seen: Vec<_> = namespace("thread-self").into_iter().collect();
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(name) = name.to_str() else { continue };
-        let (Ok(pid), Some(namespace)) = (name.parse(), namespace(name)) else { continue };
-        if !seen.contains(&namespace) {
-            seen.push(namespace);
-            found.push(pid);
-        }
-    }
-    found
-}
-
 impl Flow {
-    fn of(socket: &TcpSocket, inside: Option<u32>) -> Self {
+    fn of(socket: &TcpSocket, inside: Option<&Inside>) -> Self {
         let info = socket.info.unwrap_or_default();
         let retransmitted = info.total_retrans.zip(info.data_segs_out).and_then(|(again, all)| {
             (all > 0).then(|| Share::new(f64::from(again) / f64::from(all)).unwrap_or(Share::ONE))
         });
         Self {
-            inside,
+            inside: inside.cloned(),
             local: socket.local,
             remote: socket.remote,
             rate: info.delivery_rate.filter(|rate| rate.bits_per_second() > 0),

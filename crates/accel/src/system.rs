@@ -205,7 +205,7 @@ fn namespace() -> Result<u64, AccelError> {
     fs::metadata(path).map(|about| about.ino()).map_err(|e| AccelError::file("reading", path, e))
 }
 
-fn read_sysctl(name: &str) -> Option<String> {
+pub(crate) fn read_sysctl(name: &str) -> Option<String> {
     let text = fs::read_to_string(path_of(name)).ok()?;
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

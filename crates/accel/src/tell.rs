@@ -1,11 +1,12 @@
 //! What is told of a status: to people, and to machines.
 
+use crate::namespaces::Inside;
 use crate::pins::Presence;
 use crate::rules::{Rule, Tunables};
 use crate::status::{Flow, Status};
 use crate::system::System;
 use serde_json::{Value, json};
-use std::fmt::{Display, Write as _};
+use std::fmt::{self, Display, Write as _};
 use units::Span;
 
 impl Status {
@@ -49,8 +50,8 @@ impl Status {
                 known(flow.retransmitted.map(|share| format!("{:.2}%", share.percent()))),
                 flow.limit.name(),
             );
-            if let Some(pid) = flow.inside {
-                let _ = writeln!(text, "  in the network namespace of process {pid}");
+            if let Some(inside) = &flow.inside {
+                let _ = writeln!(text, "  in {inside}");
             }
         }
         text
@@ -156,7 +157,14 @@ impl System {
 impl Flow {
     fn to_json(&self) -> Value {
         json!({
-            "namespace_of_pid": self.inside,
+            "namespace_of_pid": match &self.inside {
+                Some(Inside::Process(pid)) => Some(pid),
+                _ => None,
+            },
+            "namespace": match &self.inside {
+                Some(Inside::Named(name)) => Some(name),
+                _ => None,
+            },
             "local": self.local.to_string(),
             "remote": self.remote.to_string(),
             "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
@@ -168,6 +176,15 @@ impl Flow {
             "acked_bytes": self.acked.map(|bytes| bytes.count()),
             "limited_by": self.limit.name(),
         })
+    }
+}
+
+impl Display for Inside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(pid) => write!(f, "the network namespace of process {pid}"),
+            Self::Named(name) => write!(f, "network namespace {name}"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@ use crate::exit::Ending;
 use crate::output::{note, print};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change};
+use accel::open::{Reach, Turned};
 use accel::system::System;
 use accel::{AccelError, Policy, Prefix, Rule, Status, Tunables, memory, rules};
 use clap::{Args, Subcommand, ValueEnum};
@@ -20,6 +21,8 @@ pub(crate) enum Verb {
         /// Only say what is wrong with it, if anything
         #[arg(long)]
         check: bool,
+        #[command(flatten)]
+        reach: OpenToo,
     },
     /// Change a tunable while it runs: of a rule, of the system, or of whoever chooses the algorithm itself
     #[command(after_help = SET_EXAMPLES)]
@@ -34,7 +37,11 @@ pub(crate) enum Verb {
     /// Put this build's algorithm in the place of the one installed; open connections go on undisturbed
     Update,
     /// Leave new connections to the kernel again; open ones go on undisturbed
-    Disable,
+    Disable {
+        /// Give open connections the algorithm they had before, too
+        #[arg(long)]
+        open: bool,
+    },
     /// Show the rules in force and how the connections fare that have the algorithm
     Status {
         /// One JSON document
@@ -68,6 +75,15 @@ pub(crate) struct Enable {
     /// Leave the limit of send buffers as it is; otherwise it is 16 MiB while the algorithm is on
     #[arg(long)]
     keep_wmem: bool,
+    #[command(flatten)]
+    reach: OpenToo,
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct OpenToo {
+    /// Open connections too, by all rules in force, as if they began now
+    #[arg(long)]
+    open: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -116,14 +132,15 @@ struct Values {
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Enable(arguments) => enable(arguments)?,
-        Verb::Policy { file, check } => {
+        Verb::Policy { file, check, reach } => {
             let policy = Policy::read(&file)?;
             if check {
                 note("nothing is wrong with it");
                 return Ok(Ending::Fine);
             }
-            installation::apply(&policy)?;
+            let applied = installation::apply(&policy, reach.reach())?;
             note(format_args!("{} is in force: {} rules", file.display(), policy.rules.len()));
+            tell(reach.reach(), applied.turned);
         }
         Verb::Set { values, rule } => {
             installation::set(&values, rule)?;
@@ -132,9 +149,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             installation::update()?;
             note("new connections get this build's algorithm");
         }
-        Verb::Disable => {
-            let there = installation::remove()?;
-            note(if there { "tcpa is off" } else { "tcpa was off already" });
+        Verb::Disable { open } => {
+            let reach = OpenToo { open }.reach();
+            let removed = installation::remove(reach)?;
+            note(if removed.there { "tcpa is off" } else { "tcpa was off already" });
+            tell(reach, removed.turned);
         }
         Verb::Memory { clear: true, .. } => {
             note(format_args!("{} paths forgotten", memory::clear()?));
@@ -175,7 +194,7 @@ fn unit(policy: &Path) -> anyhow::Result<String> {
 }
 
 fn enable(arguments: Enable) -> anyhow::Result<()> {
-    let Enable { algorithm: Algorithm::Tcpa, whose, tunables, keep_wmem } = arguments;
+    let Enable { algorithm: Algorithm::Tcpa, whose, tunables, keep_wmem, reach } = arguments;
     let to =
         whose.to.as_deref().map(str::parse::<Prefix>).transpose().map_err(AccelError::Usage)?;
     let rule = Rule {
@@ -185,18 +204,38 @@ fn enable(arguments: Enable) -> anyhow::Result<()> {
         tunables: Some(tunables.read()?),
     };
     let told = rule.whose();
-    let change = installation::change(|policy| {
+    let applied = installation::change(reach.reach(), |policy| {
         rules::insert(&mut policy.rules, rule);
         if !keep_wmem && policy.system.wmem.is_none() {
             policy.system.wmem = System::roomy().wmem;
         }
         Ok(())
     })?;
-    if change == Change::Repaired {
+    if applied.change == Change::Repaired {
         note("what a killed command had left was removed");
     }
     note(format_args!("tcpa is on ({told}); `weir accel disable` ends that"));
+    tell(reach.reach(), applied.turned);
     Ok(())
+}
+
+fn tell(reach: Reach, turned: Turned) {
+    if reach == Reach::New {
+        return;
+    }
+    let Turned { given, put_back, refused } = turned;
+    note(format_args!(
+        "open connections: {given} were given it, {put_back} have what they had before"
+    ));
+    if refused > 0 {
+        note(format_args!("the kernel left {refused} as they were"));
+    }
+}
+
+impl OpenToo {
+    fn reach(self) -> Reach {
+        if self.open { Reach::OpenToo } else { Reach::New }
+    }
 }
 
 impl Values {

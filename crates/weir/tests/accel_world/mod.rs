@@ -106,6 +106,11 @@ impl AccelWorld {
         self.command(program, words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
     }
 
+    pub fn start_with_input(&self, program: &str, words: &[&str]) -> Child {
+        let mut command = self.command(program, words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
     /// Inside, and in the control group.
     fn command(&self, program: &str, words: &[&str]) -> Command {
         let keeper = self.keeper.as_ref().unwrap().pid().to_string();

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which rule is a connection's: the first of the policy in force that fits. */
+#ifndef WEIR_ACCEL_MATCH_H
+#define WEIR_ACCEL_MATCH_H
+
+#include "maps.h"
+#include "rules.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * ACCEL_RULES);
+	__type(key, u32);
+	__type(value, struct rule);
+} rules SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct active);
+} active SEC(".maps");
+
+#define LEVELS 16
+
+struct connection {
+	u64 cgroups[LEVELS]; /* ids of its control group and of those above it */
+	u64 address[2]; /* the other end's */
+	u32 port; /* its own */
+	u32 first; /* rule of the policy in force */
+	u32 found; /* its rule; NONE if none fits */
+};
+
+#define NONE 0xffffffffU
+
+static __always_inline bool within_prefix(const struct connection *connection, const struct rule *rule)
+{
+	return !((connection->address[0] ^ rule->address[0]) & rule->mask[0]) &&
+	       !((connection->address[1] ^ rule->address[1]) & rule->mask[1]);
+}
+
+static __always_inline bool within_cgroup(const struct connection *connection, u64 cgroup)
+{
+	for (u32 level = 0; level < LEVELS; level++)
+		if (connection->cgroups[level] == cgroup)
+			return true;
+	return false;
+}
+
+static __always_inline bool fits(const struct connection *connection, const struct rule *rule)
+{
+	return (!rule->port || rule->port == connection->port) &&
+	       within_prefix(connection, rule) &&
+	       (!rule->cgroup || within_cgroup(connection, rule->cgroup));
+}
+
+/* A cgroup's ancestors are listed by level, itself last (cgroup_is_descendant() of linux/cgroup.h). */
+static __always_inline void list_cgroups(struct connection *connection, struct tcp_sock *tp)
+{
+	struct cgroup *cgroup = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
+	struct cgroup *ancestor;
+	u32 deepest;
+	u64 list;
+
+	if (!cgroup)
+		return;
+	deepest = BPF_CORE_READ(cgroup, level);
+	list = (u64)cgroup + bpf_core_field_offset(struct cgroup, ancestors);
+	for (u32 level = 0; level < LEVELS && level <= deepest; level++) {
+		ancestor = NULL;
+		bpf_probe_read_kernel(&ancestor, sizeof(ancestor), (void *)(list + 8 * level));
+		connection->cgroups[level] = BPF_CORE_READ(ancestor, kn, id);
+	}
+}
+
+static long try_rule(u64 index, struct connection *connection)
+{
+	u32 key = connection->first + index;
+	const struct rule *rule = bpf_map_lookup_elem(&rules, &key);
+
+	if (!rule)
+		return 1;
+	if (!fits(connection, rule))
+		return 0;
+	connection->found = key;
+	return 1;
+}
+
+/* NULL: no rule fits, and `found` is NONE. */
+static __always_inline const struct rule *rule_of(struct connection *connection)
+{
+	const struct active *now;
+	u32 zero = 0;
+	u64 both;
+
+	connection->found = NONE;
+	now = bpf_map_lookup_elem(&active, &zero);
+	if (!now)
+		return NULL;
+	/* Both at once: they become another policy's in one store. */
+	both = *(volatile const u64 *)now;
+	connection->first = (both & 1) * ACCEL_RULES;
+	bpf_loop(cc_min(both >> 32, ACCEL_RULES), try_rule, connection, 0);
+	return bpf_map_lookup_elem(&rules, &connection->found);
+}
+
+#endif

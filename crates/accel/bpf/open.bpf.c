@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Connections that are open already, those of one network namespace at a time. The kernel holds each one's lock
+ * meanwhile, and may show one of them twice.
+ */
+#include "kernel.h"
+#include <bpf/bpf_endian.h>
+#include "give.h"
+#include "open.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct order);
+} order SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct turned);
+} turned SEC(".maps");
+
+/* include/net/tcp_states.h: those that may still send, and on the way out those that hand it on. */
+#define TCP_ESTABLISHED 1
+#define TCP_FIN_WAIT1 4
+#define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
+#define TCP_LISTEN 10
+#define TCP_CLOSING 11
+#define SENDING (1 << TCP_ESTABLISHED | 1 << TCP_FIN_WAIT1 | 1 << TCP_CLOSE_WAIT | 1 << TCP_LAST_ACK | 1 << TCP_CLOSING)
+
+static __always_inline void describe(struct connection *connection, const struct tcp_sock *tp)
+{
+	const struct sock_common *common = &tp->inet_conn.icsk_inet.sk.__sk_common;
+	u32 address[4] = {};
+
+	connection->port = common->skc_num;
+	if (common->skc_family == AF_INET) {
+		address[2] = bpf_htonl(0xffff);
+		address[3] = common->skc_daddr;
+	} else {
+		address[0] = common->skc_v6_daddr.in6_u.u6_addr32[0];
+		address[1] = common->skc_v6_daddr.in6_u.u6_addr32[1];
+		address[2] = common->skc_v6_daddr.in6_u.u6_addr32[2];
+		address[3] = common->skc_v6_daddr.in6_u.u6_addr32[3];
+	}
+	__builtin_memcpy(connection->address, address, sizeof(address));
+}
+
+static __always_inline bool is_tcpa(const char *name)
+{
+	return name[0] == 't' && name[1] == 'c' && name[2] == 'p' && name[3] == 'a' && !name[4];
+}
+
+static __always_inline bool has_tcpa(struct tcp_sock *tp)
+{
+	char name[CA_NAME] = {};
+
+	return !bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name)) && is_tcpa(name);
+}
+
+/* One of ours, in one of these states. */
+static __always_inline struct tcp_sock *ours(struct bpf_iter__tcp *ctx, const struct order *order,
+					     struct connection *connection, u32 states)
+{
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
+
+	if (!common || common->skc_state > TCP_CLOSING || !(states & 1 << common->skc_state))
+		return NULL;
+	tp = bpf_skc_to_tcp_sock(common);
+	if (!tp)
+		return NULL;
+	describe(connection, tp);
+	list_cgroups(connection, tp);
+	return within_cgroup(connection, order->scope) ? tp : NULL;
+}
+
+static __always_inline bool choose(struct tcp_sock *tp, const char *name)
+{
+	char copy[CA_NAME];
+
+	__builtin_memcpy(copy, name, sizeof(copy));
+	return copy[0] && !is_tcpa(copy) && !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
+}
+
+/* Its storage goes with its algorithm. */
+static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flow, const struct order *order,
+				     struct turned *turned)
+{
+	if ((flow && choose(tp, flow->before)) || choose(tp, order->otherwise))
+		turned->put_back++;
+	else
+		turned->refused++;
+}
+
+/* As if they began now; who chose the algorithm itself keeps it. */
+SEC("iter/tcp")
+int adopt(struct bpf_iter__tcp *ctx)
+{
+	struct connection connection = {};
+	const struct order *now;
+	const struct rule *rule;
+	struct turned *count;
+	struct tcp_sock *tp;
+	struct flow *flow;
+	u32 zero = 0;
+	bool has;
+
+	now = bpf_map_lookup_elem(&order, &zero);
+	count = bpf_map_lookup_elem(&turned, &zero);
+	if (!now || !count)
+		return 0;
+	tp = ours(ctx, now, &connection, SENDING);
+	if (!tp)
+		return 0;
+	rule = rule_of(&connection);
+	flow = bpf_sk_storage_get(&flows, tp, NULL, 0);
+	has = has_tcpa(tp);
+	if (rule && rule->accelerate) {
+		/* Without storage of ours it has the algorithm of an earlier installation. */
+		if (has && flow)
+			return 0;
+		if (give(tp, tp, rule, 1 + connection.found))
+			count->given++;
+		else
+			count->refused++;
+	} else if (has && flow && flow->rule) {
+		put_back(tp, flow, now, count);
+	}
+	return 0;
+}
+
+/* All that have it, and whoever would hand it on to those that begin. */
+SEC("iter/tcp")
+int abandon(struct bpf_iter__tcp *ctx)
+{
+	struct connection connection = {};
+	const struct order *now;
+	struct turned *count;
+	struct tcp_sock *tp;
+	u32 zero = 0;
+
+	now = bpf_map_lookup_elem(&order, &zero);
+	count = bpf_map_lookup_elem(&turned, &zero);
+	if (!now || !count)
+		return 0;
+	tp = ours(ctx, now, &connection, SENDING | 1 << TCP_LISTEN);
+	if (tp && has_tcpa(tp))
+		put_back(tp, bpf_sk_storage_get(&flows, tp, NULL, 0), now, count);
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,67 @@
+//! Network namespaces: connections are listed in each by itself.
+
+use crate::AccelError;
+use host::Namespace;
+use std::collections::HashSet;
+use std::fs;
+use std::path::PathBuf;
+
+/// By what one that is not this one is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inside {
+    /// A process in it, or a thread.
+    Process(u32),
+    /// One of `ip netns` that no process is in.
+    Named(String),
+}
+
+/// In this one, and then in every other that a process, a thread or a name of `ip netns` holds. One that ends
+/// meanwhile has no connections any more.
+pub(crate) fn in_each<T: Send>(
+    work: impl Fn(Option<&Inside>) -> Result<T, AccelError> + Sync,
+) -> Result<Vec<T>, AccelError> {
+    let mut done = vec![work(None)?];
+    for (inside, path) in others() {
+        let outcome = Namespace::named(&path.display().to_string())
+            .and_then(|namespace| namespace.run(|| Ok(work(Some(&inside)))));
+        if let Ok(outcome) = outcome {
+            done.push(outcome?);
+        }
+    }
+    Ok(done)
+}
+
+fn others() -> Vec<(Inside, PathBuf)> {
+    let mut seen: HashSet<_> =
+        number(&PathBuf::from("/proc/thread-self/ns/net")).into_iter().collect();
+    let mut found = Vec::new();
+    let mut consider = |path: PathBuf, inside: Inside| {
+        if number(&path).is_some_and(|number| seen.insert(number)) {
+            found.push((inside, path));
+        }
+    };
+    for process in names("/proc").iter().filter_map(|name| name.parse::<u32>().ok()) {
+        for thread in names(&format!("/proc/{process}/task")) {
+            let path = format!("/proc/{process}/task/{thread}/ns/net");
+            consider(path.into(), Inside::Process(process));
+        }
+    }
+    for name in names(NAMED) {
+        consider(PathBuf::from(NAMED).join(&name), Inside::Named(name));
+    }
+    found
+}
+
+/// Of the file that stands for it; one namespace is one file, by however many paths.
+fn number(path: &PathBuf) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
+}
+
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Where `ip netns` keeps them.
+const NAMED: &str = "/run/netns";

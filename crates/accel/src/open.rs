@@ -1,0 +1,143 @@
+//! Connections that are open already: given the algorithm, or what they had before, by an iterator over the
+//! kernel's sockets (bpf/open.bpf.c).
+
+use crate::AccelError;
+use crate::algorithm::NAME;
+use crate::cgroup;
+use crate::namespaces::in_each;
+use crate::object::{Loaded, Spec, told};
+use crate::pins::{self, Pins};
+use crate::system::read_sysctl;
+use libbpf_rs::{Iter, MapCore, MapFlags};
+use std::fs;
+use std::io::Read as _;
+use std::ops::Add;
+use std::os::unix::fs::MetadataExt as _;
+
+/// Which connections a change is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those that begin from now on; open ones go on with what they have.
+    New,
+    /// Open ones too, as if they began now.
+    OpenToo,
+}
+
+/// What became of open connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Turned {
+    pub given: u64,
+    /// To the algorithm they had before, or their namespace's usual one where that is not known.
+    pub put_back: u64,
+    /// The kernel did not change their algorithm.
+    pub refused: u64,
+}
+
+/// The programs, ready to run.
+#[derive(Debug)]
+pub(crate) struct Open {
+    loaded: Loaded,
+    scope: u64,
+}
+
+impl Open {
+    /// With the policy in force.
+    pub(crate) fn load(pins: &Pins) -> Result<Self, AccelError> {
+        Self::load_with(Some(pins))
+    }
+
+    /// For putting back alone: whatever is installed, and of whichever version.
+    pub(crate) fn load_to_put_back(pins: &Pins) -> Result<Self, AccelError> {
+        Self::load_with(Some(pins)).or_else(|_| Self::load_with(None))
+    }
+
+    fn load_with(pins: Option<&Pins>) -> Result<Self, AccelError> {
+        let mount = cgroup::mount()?;
+        let about =
+            fs::metadata(&mount).map_err(|source| AccelError::file("reading", &mount, source))?;
+        let elf = include_bytes!(concat!(env!("OUT_DIR"), "/open.bpf.o"));
+        let mut spec = Spec::open(WHAT, elf)?;
+        for name in [pins::FLOWS, pins::RULES, pins::ACTIVE] {
+            if let Some(pins) = pins {
+                spec.reuse(name, &pins.at(name))?;
+            }
+        }
+        Ok(Self { loaded: spec.load()?, scope: about.ino() })
+    }
+
+    /// Treats them as the policy would if they began now.
+    pub(crate) fn adopt(&self) -> Result<Turned, AccelError> {
+        self.run("adopt")
+    }
+
+    /// Nobody has the algorithm any more.
+    pub(crate) fn put_back(&self) -> Result<Turned, AccelError> {
+        self.run("abandon")
+    }
+
+    fn run(&self, program: &str) -> Result<Turned, AccelError> {
+        let each = in_each(|_| self.run_here(program))?;
+        Ok(each.into_iter().fold(Turned::default(), Add::add))
+    }
+
+    /// In the calling thread's namespace.
+    fn run_here(&self, program: &str) -> Result<Turned, AccelError> {
+        let first = 0_u32.to_ne_bytes();
+        let (order, turned) = (self.loaded.map("order")?, self.loaded.map("turned")?);
+        told(WHAT, || order.update(&first, &self.order(), MapFlags::ANY))?;
+        told(WHAT, || turned.update(&first, &[0; TURNED_BYTES], MapFlags::ANY))?;
+        let program = self.loaded.program(program)?;
+        let link = told(WHAT, || program.attach())?;
+        let mut connections = told(WHAT, || Iter::new(&link))?;
+        // They are shown while this is read; nothing is written.
+        let mut nothing = [0; 64];
+        loop {
+            match connections.read(&mut nothing) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+                Err(source) => return Err(AccelError::OpenConnections { source }),
+            }
+        }
+        let bytes = told(WHAT, || turned.lookup(&first, MapFlags::ANY))?;
+        bytes.and_then(|bytes| Turned::from_bytes(&bytes)).ok_or(AccelError::OtherVersion)
+    }
+
+    /// `struct order` of bpf/open.h.
+    fn order(&self) -> [u8; ORDER_BYTES] {
+        let usual = read_sysctl("net.ipv4.tcp_congestion_control");
+        let usual = usual.filter(|name| name != NAME && name.len() < 16);
+        let usual = usual.unwrap_or_else(|| EVERYWHERE.to_owned());
+        let mut bytes = [0; ORDER_BYTES];
+        bytes[..8].copy_from_slice(&self.scope.to_ne_bytes());
+        bytes[8..8 + usual.len()].copy_from_slice(usual.as_bytes());
+        bytes
+    }
+}
+
+impl Turned {
+    /// `struct turned` of bpf/open.h.
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        Some(Self { given: number(0)?, put_back: number(8)?, refused: number(16)? })
+    }
+}
+
+impl Add for Turned {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            given: self.given + other.given,
+            put_back: self.put_back + other.put_back,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
+const WHAT: &str = "the program for open connections";
+/// The one no kernel lacks.
+const EVERYWHERE: &str = "reno";
+const ORDER_BYTES: usize = 24;
+const TURNED_BYTES: usize = 24;
