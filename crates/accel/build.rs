@@ -66,7 +66,7 @@ fn parity(out: &Path) {
         .warnings(true)
         .cargo_metadata(false)
         .compile("weir_accel_parity");
-    for entry in ["init", "on_ack", "on_timeout", "on_idle"] {
+    for entry in ["init", "on_ack", "on_timeout", "on_idle", "note"] {
         println!("cargo::rustc-link-arg-tests=-Wl,--wrap=weir_tcpa_{entry}");
     }
     println!("cargo::rustc-link-arg-tests={}/libweir_accel_parity.a", out.display());

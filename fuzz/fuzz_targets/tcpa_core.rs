@@ -16,6 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
         handshake_rtt: words.span(),
         now: Time::from_nanos(now),
         seed: words.number(),
+        memory: None,
     });
     let mut delivered = 0_u64;
     while let Some(kind) = words.byte() {

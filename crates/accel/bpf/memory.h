@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What earlier connections knew of the path to a place. It is believed by half (careful resume): a first
- * window of half the remembered bandwidth-delay product, and only where the handshake took about as long as
- * it should; the first round trip's acknowledgements then decide.
+ * What earlier connections knew of the path to a place. How far it is believed, the core decides
+ * (tcpa_resume.h).
  */
 #ifndef WEIR_ACCEL_MEMORY_H
 #define WEIR_ACCEL_MEMORY_H
@@ -11,8 +10,6 @@
 #include <bpf/bpf_endian.h>
 
 #define AF_INET 2
-#define MEMORY_LEAST 100000U /* bytes delivered before an estimate is worth keeping */
-#define MEMORY_MOST_SEGMENTS 1000U
 
 static __always_inline void place_of(const struct sock *sk, struct place *place)
 {
@@ -40,36 +37,36 @@ static __always_inline void place_of(const struct sock *sk, struct place *place)
 
 static __always_inline void remember(const struct sock *sk, const struct flow *flow)
 {
+	struct cc_memory noted = {};
 	struct memory memory = {};
 	struct place place;
 
-	memory.rate = tcpa_rate(&flow->tcpa);
-	memory.min_rtt_us = flow->tcpa.min_rtt;
-	if (!memory.rate || !memory.min_rtt_us || flow->delivered < MEMORY_LEAST)
+	if (!tcpa_note(&flow->tcpa, &noted))
 		return;
+	memory.rate = noted.rate;
+	memory.min_rtt_us = noted.min_rtt_us;
 	memory.at_ns = bpf_ktime_get_ns();
 	place_of(sk, &place);
 	bpf_map_update_elem(&paths, &place, &memory, BPF_ANY);
 }
 
-/* Segments; 0: nothing that would help. */
-static __always_inline u32 remembered_window(const struct sock *sk, u32 age_s, u32 rtt_us, u32 mss)
+/* Nothing that is older than `age_s`. */
+static __always_inline void recall(const struct sock *sk, u32 age_s, struct cc_memory *recalled)
 {
 	const struct memory *memory;
 	struct place place;
-	u64 segments;
+	u64 age;
 
-	if (!age_s || !rtt_us)
-		return 0;
 	place_of(sk, &place);
 	memory = bpf_map_lookup_elem(&paths, &place);
-	if (!memory || bpf_ktime_get_ns() - memory->at_ns > age_s * 1000000000ULL)
-		return 0;
-	/* Another path than the one that is remembered. */
-	if (rtt_us > 2ULL * memory->min_rtt_us || rtt_us < memory->min_rtt_us / 2)
-		return 0;
-	segments = cc_div(cc_bytes_in(memory->rate, memory->min_rtt_us) / 2, mss);
-	return cc_min(segments, MEMORY_MOST_SEGMENTS);
+	if (!memory)
+		return;
+	age = cc_less(bpf_ktime_get_ns(), memory->at_ns) / 1000000000U;
+	if (age >= age_s)
+		return;
+	recalled->rate = memory->rate;
+	recalled->min_rtt_us = memory->min_rtt_us;
+	recalled->age_s = age;
 }
 
 #endif

@@ -11,6 +11,7 @@ enum parity_call {
 	PARITY_ACK,
 	PARITY_TIMEOUT,
 	PARITY_IDLE,
+	PARITY_NOTE,
 	PARITY_CALLS,
 };
 
@@ -29,6 +30,7 @@ struct parity_step {
 	/* In and out. */
 	struct tcpa state;
 	struct cc_out out;
+	struct cc_memory noted;
 };
 
 CC_INLINE void parity_take(struct parity_step *step)
@@ -46,6 +48,9 @@ CC_INLINE void parity_take(struct parity_step *step)
 		break;
 	case PARITY_IDLE:
 		tcpa_on_idle(&step->state, step->told.idle_us);
+		break;
+	case PARITY_NOTE:
+		tcpa_note(&step->state, &step->noted);
 		break;
 	default:
 		break;

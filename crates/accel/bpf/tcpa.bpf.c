@@ -39,10 +39,10 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 	params.loss_init_cwnd = 1;
 	if (tunables) {
 		/* A connection under way goes on from the window it has. */
-		if (!tp->data_segs_out)
-			params.init_cwnd = cc_max(tunables->init_cwnd,
-						  remembered_window(sk, tunables->memory_age_s,
-								    path.handshake_rtt_us, path.mss));
+		if (!tp->data_segs_out) {
+			params.init_cwnd = tunables->init_cwnd;
+			recall(sk, tunables->memory_age_s, &path.memory);
+		}
 		params.loss_init_cwnd = tunables->loss_init_cwnd;
 	}
 	__builtin_memset(&flow->tcpa, 0, sizeof(flow->tcpa));

@@ -34,6 +34,13 @@ struct cc_ack {
 	u8 unused[2];
 };
 
+/* What an earlier connection found out about a path. */
+struct cc_memory {
+	u64 rate; /* bytes a second; 0: nothing is remembered */
+	u32 min_rtt_us;
+	u32 age_s;
+};
+
 /* Before the first packet. */
 struct cc_path {
 	u64 now_us;
@@ -41,6 +48,7 @@ struct cc_path {
 	u32 handshake_rtt_us; /* 0: unknown */
 	u32 seed;
 	u32 unused;
+	struct cc_memory memory;
 };
 
 struct cc_out {

@@ -30,6 +30,11 @@ void weir_tcpa_on_idle(struct tcpa *t, u64 now_us, struct cc_out *out)
 	tcpa_decide(t, out);
 }
 
+u32 weir_tcpa_note(const struct tcpa *t, struct cc_memory *memory)
+{
+	return tcpa_note(t, memory);
+}
+
 void weir_tcpa_decide(const struct tcpa *t, struct cc_out *out)
 {
 	tcpa_decide(t, out);

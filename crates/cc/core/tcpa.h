@@ -37,6 +37,8 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 	t->base_rtt = t->min_rtt;
 	t->rtt = t->min_rtt;
 	t->mode = TCPA_STEADY;
+	t->resuming = TCPA_AFRESH;
+	t->known = t->starved ? 0 : rate;
 }
 
 CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const struct cc_path *path)
@@ -50,6 +52,7 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 	t->min_rtt_at_us = path->now_us;
 	t->round_began_us = path->now_us;
 	t->patience = TCPA_PATIENCE;
+	tcpa_recall(t, path);
 	/* The first window leaves evenly within the first round trip. */
 	tcpa_pace(t, cc_div((u64)t->cwnd * 1000000U, rtt));
 }
@@ -61,11 +64,13 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 	t->room = (u32)cc_max(t->room, cc_less(t->round_rtt, t->min_rtt));
 	switch (t->judged) {
 	case TCPA_STARTUP:
-		tcpa_judge_startup(t);
+		tcpa_judge_startup(t, ack);
 		break;
 	case TCPA_STEADY:
-		if (t->mode == TCPA_STEADY && !t->looking)
+		if (t->mode == TCPA_STEADY && !t->looking) {
 			tcpa_judge_steady(t, ack);
+			tcpa_learn_rate(t);
+		}
 		break;
 	case TCPA_PAUSE:
 		tcpa_judge_pause(t, ack);
@@ -149,6 +154,8 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 
 	switch (t->mode) {
 	case TCPA_STARTUP:
+		if (t->resuming)
+			return;
 		/* What the path loses by itself has to be sent as well. */
 		rate += cc_scale(rate, tcpa_floor(t));
 		rate = cc_max(cc_scale(rate, TCPA_STARTUP_GAIN), t->pacing);
@@ -176,6 +183,8 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 
 	switch (t->mode) {
 	case TCPA_STARTUP:
+		if (t->resuming)
+			return;
 		/* A queue grows already: no more until the round is over. */
 		if (ack->rtt_us > t->min_rtt + cc_max(t->min_rtt / 2, TCPA_BRAKE_US))
 			return;
@@ -217,6 +226,8 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_settle(t);
 	if (round)
 		tcpa_begin_round(t, ack);
+	else if (t->resuming)
+		tcpa_watch_resumed(t, ack);
 	tcpa_schedule(t, ack);
 	tcpa_set_pace(t);
 	tcpa_set_window(t, ack);
@@ -230,6 +241,11 @@ CC_INLINE void tcpa_on_timeout(struct tcpa *t)
 {
 	t->cwnd = tcpa_clamp_window((u64)t->params.loss_init_cwnd * t->mss, t->mss);
 	t->full_rounds = 0;
+	/* What led here is not worth believing. */
+	if (t->resuming) {
+		t->resuming = TCPA_AFRESH;
+		t->known = 0;
+	}
 }
 
 /* Something is sent again after silence: at the model's rate, and rounds begin anew. */

@@ -2,14 +2,18 @@
 #ifndef WEIR_CC_TCPA_STARTUP_H
 #define WEIR_CC_TCPA_STARTUP_H
 
-#include "tcpa_loss.h"
+#include "tcpa_resume.h"
 
 /* Start-up is over when three rounds brought less than a quarter more, when a queue says so sooner, or when
  * far too much is lost. */
-CC_INLINE void tcpa_judge_startup(struct tcpa *t)
+CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 share = tcpa_round_share(t);
 
+	if (t->resuming) {
+		tcpa_judge_resumed(t, ack);
+		return;
+	}
 	if (t->mode != TCPA_STARTUP || !t->round_rate)
 		return;
 	if (share > 2 * TCPA_MOST_FLOOR) {

@@ -21,6 +21,13 @@ enum tcpa_mode {
 	TCPA_PAUSE,
 };
 
+/* How far a remembered rate is believed (tcpa_resume.h). */
+enum tcpa_resuming {
+	TCPA_AFRESH, /* nothing is remembered, or no longer of use */
+	TCPA_AWAITING, /* of what is sent at this part of it nothing was acknowledged yet */
+	TCPA_HEARING, /* acknowledgements tell of it */
+};
+
 struct tcpa {
 	struct tcpa_params params;
 	u64 pacing; /* bytes a second */
@@ -30,6 +37,7 @@ struct tcpa {
 	u8 mode;
 	u8 judged;
 	u8 round_mode;
+	u8 resuming; /* enum tcpa_resuming */
 
 	/* the round under way */
 	u64 round_end; /* `delivered` at which it is over */
@@ -51,6 +59,7 @@ struct tcpa {
 	/* the path */
 	u64 rate[2]; /* the best of this stretch of rounds and of the one before */
 	u64 average; /* of the last round */
+	u64 known; /* while resuming the rate remembered, from then on the rate found; 0: none */
 	u64 min_rtt_at_us;
 	u32 stretch_rounds;
 	u32 min_rtt; /* us */

@@ -64,6 +64,16 @@ pub struct Path {
     pub now: Time,
     /// For what an algorithm draws by chance, such as the moment of a probe.
     pub seed: u64,
+    /// What an earlier connection left; algorithms without a use for it pass it over.
+    pub memory: Option<Memory>,
+}
+
+/// What a connection found out about a path, for the next one on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    pub rate: Rate,
+    pub min_rtt: Span,
+    pub age: Span,
 }
 
 /// Who shrinks the window while a loss is repaired.
@@ -113,6 +123,12 @@ pub trait CongestionControl: Debug + Send {
     fn pacing_rate(&self) -> Option<Rate>;
 
     fn reduction(&self) -> Reduction;
+
+    /// What should be remembered of the path when the connection ends; none where it told nothing, and
+    /// what was remembered before stays.
+    fn note(&self) -> Option<Memory> {
+        None
+    }
 
     /// Packets are to carry ECN-capable marks.
     fn wants_ecn(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The bridge to the C cores: the structs of `core/contract.h`, and their functions.
 #![allow(unsafe_code)]
 
-use crate::{Ack, Path};
+use crate::{Ack, Memory, Path};
 use units::{Bytes, Rate, Span};
 
 /// `struct cc_ack`
@@ -30,6 +30,17 @@ pub(crate) struct CorePath {
     pub(crate) handshake_rtt_us: u32,
     pub(crate) seed: u32,
     pub(crate) unused: u32,
+    pub(crate) memory: CoreMemory,
+}
+
+/// `struct cc_memory`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct CoreMemory {
+    /// Bytes a second.
+    pub(crate) rate: u64,
+    pub(crate) min_rtt_us: u32,
+    pub(crate) age_s: u32,
 }
 
 /// `struct cc_out`
@@ -93,6 +104,16 @@ impl TcpaCore {
     }
 }
 
+impl TcpaCore {
+    /// What it would remember of the path now.
+    pub(crate) fn note(&self) -> Option<CoreMemory> {
+        let mut memory = CoreMemory::default();
+        // SAFETY: as in `on_ack`; the core reads the state alone.
+        let noted = unsafe { weir_tcpa_note(self, &mut memory) };
+        (noted != 0).then_some(memory)
+    }
+}
+
 impl std::fmt::Debug for TcpaCore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TcpaCore").finish_non_exhaustive()
@@ -125,6 +146,28 @@ impl From<&Path> for CorePath {
             handshake_rtt_us: path.handshake_rtt.map_or(0, micros),
             seed: path.seed as u32,
             unused: 0,
+            memory: path.memory.as_ref().map(CoreMemory::from).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<&Memory> for CoreMemory {
+    fn from(memory: &Memory) -> Self {
+        let seconds = memory.age.nanos() / 1_000_000_000;
+        Self {
+            rate: memory.rate.bits_per_second() / 8,
+            min_rtt_us: micros(memory.min_rtt),
+            age_s: u32::try_from(seconds).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl From<CoreMemory> for Memory {
+    fn from(memory: CoreMemory) -> Self {
+        Self {
+            rate: Rate::from_bits_per_second(memory.rate.saturating_mul(8)),
+            min_rtt: Span::from_micros(memory.min_rtt_us.into()),
+            age: Span::from_secs(memory.age_s.into()),
         }
     }
 }
@@ -157,6 +200,7 @@ unsafe extern "C" {
     fn weir_tcpa_on_ack(core: *mut TcpaCore, ack: *const CoreAck, out: *mut CoreOut);
     fn weir_tcpa_on_timeout(core: *mut TcpaCore, out: *mut CoreOut);
     fn weir_tcpa_on_idle(core: *mut TcpaCore, now_us: u64, out: *mut CoreOut);
+    fn weir_tcpa_note(core: *const TcpaCore, memory: *mut CoreMemory) -> u32;
     fn weir_tcpa_decide(core: *const TcpaCore, out: *mut CoreOut);
 }
 

@@ -1,5 +1,5 @@
 use crate::core::{CoreAck, CoreOut, CorePath, TcpaCore, TcpaParams};
-use crate::{Ack, CongestionControl, Loss, Path, Reduction};
+use crate::{Ack, CongestionControl, Loss, Memory, Path, Reduction};
 use units::{Bytes, Rate, Span, Time};
 
 /// The algorithm of `core/tcpa.h`, as the kernel runs it.
@@ -9,9 +9,30 @@ pub struct Tcpa {
     out: CoreOut,
 }
 
+/// The tunables of the core, in segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpaSettings {
+    /// The first window where nothing is remembered of the path. It is paced over the first round trip.
+    pub init_cwnd: u32,
+    /// The window after a retransmission timeout.
+    pub loss_init_cwnd: u32,
+}
+
+impl Default for TcpaSettings {
+    /// On a path of 2 Mbit/s the first window waits 300 ms at most.
+    fn default() -> Self {
+        Self { init_cwnd: 48, loss_init_cwnd: 10 }
+    }
+}
+
 impl Tcpa {
     pub fn new(path: &Path) -> Self {
-        let params = TcpaParams { init_cwnd: INIT_CWND, loss_init_cwnd: LOSS_INIT_CWND };
+        Self::with(path, TcpaSettings::default())
+    }
+
+    pub fn with(path: &Path, settings: TcpaSettings) -> Self {
+        let TcpaSettings { init_cwnd, loss_init_cwnd } = settings;
+        let params = TcpaParams { init_cwnd, loss_init_cwnd };
         let (core, out) = TcpaCore::start(&params, &CorePath::from(path));
         Self { core, out }
     }
@@ -56,11 +77,11 @@ impl CongestionControl for Tcpa {
         Reduction::Own
     }
 
+    fn note(&self) -> Option<Memory> {
+        self.core.note().map(Memory::from)
+    }
+
     fn in_slow_start(&self) -> bool {
         false
     }
 }
-
-/// Paced over the first round trip; on a path of 2 Mbit/s they wait 300 ms at most.
-const INIT_CWND: u32 = 48;
-const LOSS_INIT_CWND: u32 = 10;

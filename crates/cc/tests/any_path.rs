@@ -126,6 +126,7 @@ proptest! {
                 handshake_rtt: handshake.map(Span::from_micros),
                 now: Time::from_nanos(1_000_000_000),
                 seed,
+                memory: None,
             };
             let mut connection = Connection {
                 algorithm: algorithm.start(&path),

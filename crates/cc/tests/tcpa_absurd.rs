@@ -27,6 +27,7 @@ proptest! {
             handshake_rtt: (handshake > 0).then(|| Span::from_nanos(handshake)),
             now: Time::ZERO,
             seed: 7,
+            memory: None,
         });
         for ([now, rtt, acked, lost, inflight, delivered, prior, interval], app_limited) in acks {
             tcpa.on_ack(&Ack {

@@ -12,6 +12,7 @@ fn path() -> Path {
         handshake_rtt: Some(Span::from_millis(100)),
         now: Time::ZERO,
         seed: 1,
+        memory: None,
     }
 }
 

@@ -44,6 +44,8 @@ pub struct TcpConfig {
     /// Begin anew from the initial window after an idle timeout (RFC 5681, 4.1).
     pub slow_start_after_idle: bool,
     pub tail_loss_probe: bool,
+    /// What an earlier connection left of the path, for algorithms that have a use for it.
+    pub memory: Option<cc::Memory>,
 }
 
 /// How a connection begins.
@@ -138,6 +140,7 @@ impl Default for TcpConfig {
             offload: true,
             slow_start_after_idle: true,
             tail_loss_probe: true,
+            memory: None,
         }
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct Record {
     pub(crate) counts: Counts,
     min_rtt: Option<Span>,
     smoothed_rtt: Option<Span>,
+    noted: Option<cc::Memory>,
     pub(crate) datagrams: Option<Box<Source>>,
     trace: Option<Box<Trace<FlowPoint>>>,
 }
@@ -52,6 +53,7 @@ impl Record {
         self.counts = connection.sender.counts();
         self.min_rtt = connection.sender.min_rtt();
         self.smoothed_rtt = connection.sender.smoothed_rtt();
+        self.noted = connection.sender.note();
     }
 
     pub(crate) fn measure_from(&mut self, connection: Option<&Connection>) {
@@ -95,6 +97,7 @@ impl Record {
             probes: counts.probes,
             min_rtt: self.min_rtt,
             smoothed_rtt: self.smoothed_rtt,
+            noted: self.noted,
             trace: self.trace.map(|trace| *trace),
         }
     }

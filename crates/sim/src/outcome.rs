@@ -87,6 +87,8 @@ pub struct FlowOutcome {
     pub probes: u32,
     pub min_rtt: Option<Span>,
     pub smoothed_rtt: Option<Span>,
+    /// What its algorithm would have the next connection know of the path.
+    pub noted: Option<cc::Memory>,
     pub trace: Option<Trace<FlowPoint>>,
 }
 

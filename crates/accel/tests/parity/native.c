@@ -11,6 +11,7 @@
 void __real_weir_tcpa_init(struct tcpa *t, const struct tcpa_params *params, const struct cc_path *path);
 void __real_weir_tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack, struct cc_out *out);
 void __real_weir_tcpa_on_timeout(struct tcpa *t, struct cc_out *out);
+u32 __real_weir_tcpa_note(const struct tcpa *t, struct cc_memory *memory);
 void __real_weir_tcpa_on_idle(struct tcpa *t, u64 now_us, struct cc_out *out);
 
 /* Of the test: takes a step before it is taken. */
@@ -53,6 +54,10 @@ void weir_parity_take(struct parity_step *step)
 		break;
 	case PARITY_IDLE:
 		__real_weir_tcpa_on_idle(&step->state, step->told.idle_us, &step->out);
+		break;
+	case PARITY_NOTE:
+		__real_weir_tcpa_note(&step->state, &step->noted);
+		tcpa_decide(&step->state, &step->out);
 		break;
 	default:
 		tcpa_decide(&step->state, &step->out);
@@ -105,4 +110,15 @@ void __wrap_weir_tcpa_on_idle(struct tcpa *t, u64 now_us, struct cc_out *out)
 	memcpy(&step.state, t, sizeof(step.state));
 	weir_parity_record(&step);
 	__real_weir_tcpa_on_idle(t, now_us, out);
+}
+
+u32 __wrap_weir_tcpa_note(const struct tcpa *t, struct cc_memory *memory)
+{
+	struct parity_step step;
+
+	memset(&step, 0, sizeof(step));
+	step.call = PARITY_NOTE;
+	memcpy(&step.state, t, sizeof(step.state));
+	weir_parity_record(&step);
+	return __real_weir_tcpa_note(t, memory);
 }

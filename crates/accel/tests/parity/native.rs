@@ -44,7 +44,7 @@ impl Step {
         (self.0[0] & u64::from(u32::MAX)) as u32
     }
 
-    /// The state and the decision.
+    /// The state, the decision and what is noted.
     pub(crate) fn result(&self) -> &[u8] {
         &self.bytes()[result_from()..]
     }
@@ -79,6 +79,7 @@ pub(crate) enum Call {
     Ack,
     Timeout,
     Idle,
+    Note,
 }
 
 /// The calls that connections on this thread make of the core during `work`.

@@ -4,7 +4,7 @@ use crate::native::{Call, Step, recorded};
 use link::LinkConfig;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use sim::{Demand, Dumbbell, FlowSpec, World, WorldConfig};
+use sim::{Demand, Dumbbell, FlowSpec, TcpConfig, World, WorldConfig};
 use std::sync::Arc;
 use units::{Bytes, Span, Time};
 
@@ -53,6 +53,7 @@ pub(crate) fn senseless(count: usize) -> Vec<Step> {
             0 => Call::Init,
             1 => Call::Timeout,
             2 => Call::Idle,
+            3 => Call::Note,
             _ => Call::Ack,
         };
         let mut step = match &before {
@@ -102,11 +103,14 @@ struct Trouble {
     other: Option<cc::Algorithm>,
     flows: usize,
     demand: Demand,
+    /// What earlier connections found, of what the path carries.
+    remembered: Option<u64>,
 }
 
 impl Trouble {
     fn run(&self, seed: u64) {
-        let access = LinkConfig { delay: self.delay.parse().unwrap(), ..LinkConfig::default() };
+        let delay: Span = self.delay.parse().unwrap();
+        let access = LinkConfig { delay, ..LinkConfig::default() };
         let bottleneck = LinkConfig {
             rate: self.rate.parse().unwrap(),
             queue: self.queue.parse().unwrap(),
@@ -116,10 +120,17 @@ impl Trouble {
         };
         let count = self.flows + usize::from(self.other.is_some());
         let shape = Dumbbell::new(&vec![access; count], &bottleneck, &LinkConfig::default());
+        let (rate, round_trip) = (bottleneck.rate.mean_rate().unwrap(), delay * 4);
+        let memory = self.remembered.map(|times| cc::Memory {
+            rate: units::Rate::from_bits_per_second(rate.bits_per_second() * times),
+            min_rtt: round_trip,
+            age: Span::ZERO,
+        });
+        let hosts = Arc::new(TcpConfig { memory, ..TcpConfig::default() });
         let algorithms = std::iter::repeat_n(cc::Algorithm::Tcpa, self.flows).chain(self.other);
         let flows = algorithms.enumerate().map(|(i, algorithm)| {
             let (from, to) = (shape.senders[i], shape.receivers[i]);
-            FlowSpec::tcp(from, to, algorithm, self.demand, Arc::default())
+            FlowSpec::tcp(from, to, algorithm, self.demand, Arc::clone(&hosts))
                 .starting(Time::ZERO + Span::from_millis(300 * i as u64))
         });
         let config =
@@ -137,9 +148,10 @@ const PLAIN: Trouble = Trouble {
     other: None,
     flows: 1,
     demand: Demand::Bulk,
+    remembered: None,
 };
 
-const WORLDS: [Trouble; 9] = [
+const WORLDS: [Trouble; 12] = [
     PLAIN,
     Trouble { loss: "1%", ..PLAIN },
     Trouble { loss: "gilbert:p=1%,r=20%,h=0%,k=100%", delay: "50ms", ..PLAIN },
@@ -153,5 +165,9 @@ const WORLDS: [Trouble; 9] = [
         demand: Demand::Pieces { size: Bytes::new(60_000), every: Span::from_millis(1500) },
         ..PLAIN
     },
+    // Careful resume, with a memory that holds and with those that do not.
+    Trouble { remembered: Some(1), delay: "50ms", ..PLAIN },
+    Trouble { remembered: Some(10), queue: "droptail:1MB", ..PLAIN },
+    Trouble { remembered: Some(3), loss: "2%", delay: "50ms", ..PLAIN },
     Trouble { queue: "codel", demand: Demand::Size(Bytes::new(3_000_000)), flows: 3, ..PLAIN },
 ];

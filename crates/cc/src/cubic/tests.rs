@@ -9,6 +9,7 @@ fn path(rtt: Span) -> Path {
         handshake_rtt: Some(rtt),
         now: Time::ZERO,
         seed: 1,
+        memory: None,
     }
 }
 

@@ -48,6 +48,7 @@ impl Pipe {
             handshake_rtt: Some(rtt),
             now,
             seed: 7,
+            memory: None,
         };
         Self {
             algorithm: algorithm.start(&path),

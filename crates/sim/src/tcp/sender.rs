@@ -243,6 +243,11 @@ impl Sender {
         self.rtt.min()
     }
 
+    /// What the algorithm would have the next connection know.
+    pub(crate) fn note(&self) -> Option<cc::Memory> {
+        self.algorithm.as_ref()?.note()
+    }
+
     pub(crate) fn inflight(&self) -> u64 {
         self.board.pipe()
     }
@@ -332,6 +337,7 @@ impl Sender {
             handshake_rtt: handshake,
             now,
             seed: self.identity.seed,
+            memory: self.config.memory,
         };
         self.algorithm = Some(self.identity.algorithm.start(&path));
         self.last_sent = now;

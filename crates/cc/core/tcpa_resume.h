@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Careful resume (draft-ietf-tsvwg-careful-resume): what an earlier connection found out about the path.
+ *
+ * Where the handshake took about as long as is remembered, a part of the remembered rate is used at once,
+ * and all of it only when acknowledgements show that this part came through without a queue. Where they
+ * show one, or loss, nothing is sent until what is too much has left (the draft's safe retreat).
+ */
+#ifndef WEIR_CC_TCPA_RESUME_H
+#define WEIR_CC_TCPA_RESUME_H
+
+#include "tcpa_loss.h"
+
+/* A part of what is remembered, in 1/1024. On a path ten times slower than it was, three bandwidth-delay
+ * products are on their way before the first answer: two wait, and start-up leaves more than one there anyway. */
+#define TCPA_RESUME_SHARE 307U
+/* From one part to the next, in 1/1024. */
+#define TCPA_RESUME_STEP 2048U
+/* Beyond what is remembered, to see whether it has become more. */
+#define TCPA_RESUME_GAIN 1280U
+/* The older it is, the less of it is used. */
+#define TCPA_RESUME_FRESH_S 600U
+/* What tells a rate of acknowledgements. */
+#define TCPA_RESUME_SEGMENTS 8U
+
+/* Another path, or a queue where there was none. */
+CC_INLINE u8 tcpa_is_that_path(const struct cc_path *path)
+{
+	u64 rtt = path->handshake_rtt_us;
+	u64 remembered = path->memory.min_rtt_us;
+
+	return path->memory.rate && rtt && remembered && rtt * 2 >= remembered &&
+	       rtt <= remembered + remembered / 2 + TCPA_SLACK_US;
+}
+
+/* The first window, from what is remembered. It is no larger than without a memory where all that the path
+ * holds is less. */
+CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
+{
+	u64 product, part;
+	u32 share;
+
+	if (!tcpa_is_that_path(path))
+		return;
+	t->known = cc_min(path->memory.rate, 1ULL << 40);
+	product = cc_bytes_in(t->known, cc_min(path->handshake_rtt_us, path->memory.min_rtt_us));
+	share = TCPA_RESUME_SHARE * TCPA_RESUME_FRESH_S / (u32)cc_max(path->memory.age_s, TCPA_RESUME_FRESH_S);
+	part = cc_scale(product, share);
+	product = cc_scale(product, TCPA_RESUME_GAIN) + (u64)TCPA_LEAST_SEGMENTS * t->mss;
+	t->cwnd = tcpa_clamp_window(cc_max(part, cc_min(product, t->cwnd)), t->mss);
+	t->resuming = TCPA_AWAITING;
+	/* As the pauses found then. */
+	t->sure = path->handshake_rtt_us <= path->memory.min_rtt_us + path->memory.min_rtt_us / 16 + 500;
+}
+
+/* Less comes through: what is too much has to leave first. */
+CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
+{
+	t->resuming = TCPA_AFRESH;
+	t->known = 0;
+	t->rate[0] = rate;
+	t->rate[1] = 0;
+	t->average = rate;
+	t->full_rate = rate;
+	t->cwnd = tcpa_clamp_window(tcpa_bdp(t), (u64)TCPA_LEAST_SEGMENTS * t->mss);
+	t->mode = TCPA_DRAIN;
+}
+
+/* So much came through: more of it, but all of it not sooner than start-up would. */
+CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
+{
+	t->resuming = TCPA_AWAITING;
+	tcpa_pace(t, cc_min(cc_scale(rate, TCPA_RESUME_STEP), cc_scale(t->known, TCPA_RESUME_GAIN)));
+	t->cwnd = tcpa_clamp_window(cc_bytes_in(t->pacing, t->min_rtt), 0) + TCPA_LEAST_SEGMENTS * t->mss;
+}
+
+/* What was in flight, where the application or the receiver kept it small; a first window is always
+ * believed. */
+CC_INLINE u64 tcpa_used(const struct tcpa *t)
+{
+	u64 first = (u64)t->params.init_cwnd * t->mss;
+	u64 bytes = cc_max(t->round_inflight, cc_min(t->cwnd, first));
+
+	return cc_min(t->pacing, cc_div(bytes * 1000000U, t->min_rtt));
+}
+
+/* All that is remembered is on its way. */
+CC_INLINE u8 tcpa_is_all(const struct tcpa *t)
+{
+	return t->pacing >= cc_scale(t->known, TCPA_RESUME_GAIN);
+}
+
+/* A little more than the path carries was sent in this round. */
+CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
+{
+	u64 queue = cc_less(cc_div(t->round_rtt_sum, t->round_rtts), t->min_rtt);
+
+	return t->round_rate < t->pacing / 10 * 9 && queue > t->min_rtt / 16 + 500;
+}
+
+/* At what rate acknowledgements come tells sooner than samples that span a round trip. */
+CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
+{
+	u64 passed = cc_less(ack->now_us, t->slump_since_us);
+	u64 came = cc_less(ack->delivered, t->slump_delivered);
+	u64 rate = cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed);
+	u64 slack = cc_max(t->min_rtt / 4, TCPA_SLACK_US);
+	u8 slower = rate < t->pacing / 4 * 3;
+	u8 lossy = t->round_lost > 4ULL * t->mss && tcpa_round_share(t) > TCPA_MOST_FLOOR;
+	u8 queued;
+
+	/* What comes now was sent at a lower rate: even that was too much. */
+	if (t->resuming == TCPA_AWAITING)
+		slack *= 2;
+	queued = ack->rtt_us > t->min_rtt + slack;
+	if (passed < cc_max(t->min_rtt / 8, TCPA_SLACK_US) || came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
+		return;
+	/* Of less than was allowed, the rate tells nothing. */
+	if (slower && (queued || lossy) && t->round_inflight >= t->round_allowed / 4 * 3)
+		tcpa_retreat(t, rate);
+	else if (t->resuming == TCPA_HEARING && !slower && !queued && !tcpa_is_all(t)) {
+		tcpa_go_on(t, t->pacing);
+		tcpa_begin_round(t, ack);
+	}
+}
+
+/* A round is over, while resuming. */
+CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
+{
+	u64 rate;
+
+	if (t->resuming == TCPA_AWAITING) {
+		t->resuming = TCPA_HEARING;
+		t->slump_since_us = ack->now_us;
+		t->slump_delivered = ack->delivered;
+		return;
+	}
+	if (t->starved && !tcpa_queued(t)) {
+		if (!tcpa_is_all(t))
+			tcpa_go_on(t, tcpa_used(t));
+		return;
+	}
+	/* All of it fills the path. */
+	if (tcpa_is_all(t) && tcpa_is_full(t)) {
+		t->mode = TCPA_DRAIN;
+		return;
+	}
+	/* The path has become faster, or nothing could be told: as without a memory. */
+	t->resuming = TCPA_AFRESH;
+	t->full_rate = t->round_rate;
+	rate = cc_scale(tcpa_rate(t), TCPA_STARTUP_GAIN);
+	tcpa_pace(t, rate);
+	t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, cc_bytes_in(rate, t->min_rtt)),
+				    (u64)TCPA_LEAST_SEGMENTS * t->mss);
+}
+
+/* What will be remembered: what came through in rounds that were full. */
+CC_INLINE void tcpa_learn_rate(struct tcpa *t)
+{
+	if (t->starved)
+		return;
+	t->known = t->known ? t->known - t->known / 8 + t->average / 8 : t->average;
+}
+
+/* At the end of a connection; whether there is something to remember. One that never sent all it could
+ * leaves what was remembered before. */
+CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
+{
+	if (t->mode == TCPA_STARTUP || t->resuming || !t->known || !t->min_rtt)
+		return 0;
+	memory->rate = t->known;
+	memory->min_rtt_us = t->min_rtt;
+	memory->age_s = 0;
+	return 1;
+}
+
+#endif
