@@ -1,5 +1,6 @@
 use port::Frame;
 use units::Bytes;
+use wire::caqm::Info;
 
 /// A frame as the link model sees it.
 #[derive(Debug, Clone)]
@@ -25,5 +26,13 @@ impl link::Packet for Carried {
 
     fn corrupt(&mut self, random: u64) {
         self.0.corrupt(random);
+    }
+
+    fn caqm(&self, tpid: u16) -> Option<Info> {
+        self.0.caqm(tpid)
+    }
+
+    fn set_caqm(&mut self, tpid: u16, info: Info) {
+        self.0.set_caqm(tpid, info);
     }
 }

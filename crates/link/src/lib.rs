@@ -41,7 +41,7 @@ pub use loss::{GilbertElliott, Loss, LossTrace};
 pub use overhead::Overhead;
 pub use packet::Packet;
 pub use queue::{
-    CoDel, CoDelConfig, Discipline, DropTail, FqCoDel, FqCoDelConfig, HeadDrop, Limit, Pie,
+    Caqm, CaqmConfig, CoDel, CoDelConfig, Discipline, DropTail, FqCoDel, FqCoDelConfig, HeadDrop, Limit, Pie,
     PieConfig, Queue, QueueConfig, Queued, Red, RedConfig,
 };
 pub use random::{Stream, mix};

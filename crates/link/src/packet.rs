@@ -1,4 +1,5 @@
 use units::Bytes;
+use wire::caqm::Info;
 
 /// What a link must know of the packets it carries. They may be buffers, handles to buffers, or a
 /// simulator's records; a link clones one only to duplicate it.
@@ -18,4 +19,12 @@ pub trait Packet: Clone {
 
     /// Flips one bit, chosen by `random`.
     fn corrupt(&mut self, random: u64);
+
+    /// What its CAQM tag says, where tags bear this TPID; most packets have none.
+    fn caqm(&self, _tpid: u16) -> Option<Info> {
+        None
+    }
+
+    /// Writes over what [`Self::caqm`] reads; where there is nothing it does nothing.
+    fn set_caqm(&mut self, _tpid: u16, _info: Info) {}
 }

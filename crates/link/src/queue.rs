@@ -2,6 +2,7 @@
 //! a new one adds its variant to [`QueueConfig`] and to `Kind` here.
 
 mod backlog;
+mod caqm;
 mod codel;
 mod config;
 mod droptail;
@@ -11,6 +12,7 @@ mod limit;
 mod pie;
 mod red;
 
+pub use caqm::{Caqm, CaqmConfig};
 pub use codel::{CoDel, CoDelConfig};
 pub use config::QueueConfig;
 pub(crate) use config::limit_only;
@@ -81,6 +83,7 @@ enum Kind<P: Packet> {
     CoDel(CoDel<P>),
     FqCoDel(FqCoDel<P>),
     Pie(Pie<P>),
+    Caqm(Caqm<P>),
 }
 
 macro_rules! each {
@@ -92,6 +95,7 @@ macro_rules! each {
             Kind::CoDel($queue) => $do,
             Kind::FqCoDel($queue) => $do,
             Kind::Pie($queue) => $do,
+            Kind::Caqm($queue) => $do,
         }
     };
 }
@@ -164,6 +168,7 @@ impl<P: Packet> Kind<P> {
             QueueConfig::CoDel(c) => Self::CoDel(CoDel::new(c, pace, seed)),
             QueueConfig::FqCoDel(c) => Self::FqCoDel(FqCoDel::new(c, pace, seed)),
             QueueConfig::Pie(c) => Self::Pie(Pie::new(c, pace, seed)),
+            QueueConfig::Caqm(c) => Self::Caqm(Caqm::new(c, pace, seed)),
         }
     }
 
@@ -176,6 +181,7 @@ impl<P: Packet> Kind<P> {
             (Self::CoDel(queue), QueueConfig::CoDel(c)) => queue.retune(c, pace),
             (Self::FqCoDel(queue), QueueConfig::FqCoDel(c)) => queue.retune(c, pace),
             (Self::Pie(queue), QueueConfig::Pie(c)) => queue.retune(c, pace),
+            (Self::Caqm(queue), QueueConfig::Caqm(c)) => queue.retune(c, pace),
             _ => return false,
         }
         true

@@ -6,6 +6,7 @@ mod world;
 
 use link::{Link, LinkConfig, LinkStats};
 use units::{Share, Span};
+use wire::caqm::Info;
 use world::tcp::{Sender, transfer};
 use world::{TestPacket, at, drain, link};
 
@@ -380,6 +381,33 @@ fn fq_codel_drops_in_batches() {
     assert_eq!(queued(99, 0), 99, "frames without bytes still go");
 }
 
+/// How many of a thousand requests are approved where frames come at this share of the link's rate.
+fn approved(percent: u64) -> usize {
+    let mut link = link(&ten_mbit("caqm:15KB,limit=1000p"));
+    for number in 0..1000 {
+        let asks = Some(Info::request(16));
+        link.arrive(
+            at(number * 1_000_000 * 100 / percent),
+            TestPacket { asks, ..TestPacket::new(number, 1250) },
+        );
+    }
+    let delivered = drain(&mut link);
+    let refused =
+        delivered.iter().filter(|(_, packet)| packet.asks == Some(Info::request(16).refused()));
+    assert_eq!(refused.count() as u64, link.stats().marked.packets);
+    delivered.iter().filter(|(_, packet)| packet.asks == Some(Info::request(16))).count()
+}
+
+#[test]
+fn caqm_approves_what_the_port_can_carry() {
+    assert_eq!(approved(50), 1000);
+    let most = approved(99);
+    assert!(most > 950, "{most}");
+    // A queue that grows reaches the target, and from then on nothing is approved.
+    let few = approved(200);
+    assert!((10..60).contains(&few), "{few}");
+}
+
 #[test]
 fn a_discipline_changes_while_packets_wait() {
     let queues = [
@@ -389,6 +417,7 @@ fn a_discipline_changes_while_packets_wait() {
         "red:limit=100p,min=50p,max=90p",
         "codel:limit=100p",
         "headdrop:100p",
+        "caqm:9KB,limit=100p",
     ];
     let mut link = link(&ten_mbit(queues[0]));
     for number in 0..51 {

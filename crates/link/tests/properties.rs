@@ -168,6 +168,8 @@ fn config() -> impl Strategy<Value = LinkConfig> {
         Just("fq_codel:limit=30KB,target=1ms,interval=5ms,flows=3,ecn"),
         Just("pie:limit=100p,target=2ms,update=2ms,burst=5ms"),
         Just("pie:limit=90KB,target=2ms,update=2ms,burst=5ms,ecn"),
+        Just("caqm:20KB,limit=100p"),
+        Just("caqm:0B,limit=90KB,period=1ms,p=100%"),
     ];
     let loss = prop_oneof![
         Just("none"),

@@ -73,6 +73,7 @@ proptest! {
         same::<QueueConfig>(&format!("codel:limit={limit},target={target}ns,interval={interval}ns{ecn}"))?;
         same::<QueueConfig>(&format!("fq_codel:{limit},target={target}ns,interval={interval}ns,flows={flows},quantum={quantum}B{ecn}"))?;
         same::<QueueConfig>(&format!("pie:limit={limit},target={target}ns,update={interval}ns,burst={longer}ns{ecn}"))?;
+        same::<QueueConfig>(&format!("caqm:target={quantum}B,limit={limit},period={target}ns,beta={flows}B,tpid=0x88b5"))?;
     }
 
     #[test]
@@ -110,6 +111,10 @@ fn names_alone_are_whole_queues() {
             "fq_codel:limit=10240p,target=5ms,interval=100ms,flows=1024,quantum=1514B,ecn",
         ),
         ("pie", "pie:limit=1000p,target=15ms,update=15ms,burst=150ms"),
+        (
+            "caqm:143KB",
+            "caqm:target=143KB,limit=10000p,lambda=50%,p=10%,beta=512B,unit=8B,tpid=0x88a8",
+        ),
     ] {
         assert_eq!(text.parse::<QueueConfig>().unwrap().to_string(), printed);
     }

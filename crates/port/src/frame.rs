@@ -65,6 +65,16 @@ impl Frame {
         wire::ecn::mark(self.bytes_mut())
     }
 
+    /// What its CAQM tag says.
+    pub fn caqm(&self, tpid: u16) -> Option<wire::caqm::Info> {
+        wire::caqm::read(self.bytes(), tpid)
+    }
+
+    /// Writes over what [`Self::caqm`] reads; where there is no tag, nothing is done.
+    pub fn set_caqm(&mut self, tpid: u16, info: wire::caqm::Info) {
+        wire::caqm::write(self.bytes_mut(), tpid, info);
+    }
+
     /// Flips one bit behind the MAC header, chosen by `random`.
     pub fn corrupt(&mut self, random: u64) {
         wire::corrupt::flip_bit(self.bytes_mut(), random);

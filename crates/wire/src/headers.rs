@@ -3,7 +3,7 @@
 /// The offsets within one frame. Every offset is inside the frame or at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// VLAN tags in front of the network header, at most two.
+    /// VLAN tags in front of the network header, at most three: two, and that of CAQM.
     pub tags: u8,
     pub network: Network,
     pub network_offset: usize,
@@ -201,7 +201,7 @@ fn transport(protocol: u8, fragment: bool, packet: &[u8], offset: usize) -> Tran
     }
 }
 
-const MAX_TAGS: u8 = 2;
+const MAX_TAGS: u8 = 3;
 /// More than any real packet has; a longer chain is taken as an unknown transport.
 const MAX_EXTENSIONS: usize = 8;
 const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;

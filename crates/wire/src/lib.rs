@@ -8,8 +8,10 @@
 //! | [`virtio`] | `virtio_net_hdr`, in which Linux says what is left to do on a packet |
 //! | [`segment`] | what is left to do on a super-packet: cutting it into frames |
 //! | [`vlan`] | inserting and removing tags |
+//! | [`caqm`] | the tag of CAQM |
 //! | [`flow`], [`ecn`], [`corrupt`] | what queues and impairments ask of a frame |
 
+pub mod caqm;
 pub mod checksum;
 pub mod corrupt;
 pub mod ecn;

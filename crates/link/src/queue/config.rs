@@ -1,5 +1,7 @@
 use crate::LinkError;
-use crate::queue::{CoDelConfig, FqCoDelConfig, Limit, PieConfig, RedConfig, droptail, headdrop};
+use crate::queue::{
+    CaqmConfig, CoDelConfig, FqCoDelConfig, Limit, PieConfig, RedConfig, droptail, headdrop,
+};
 use crate::text::{Term, as_text, hint, name_and_terms, terms};
 
 /// Which packets wait, for how long, and which are dropped or marked.
@@ -15,6 +17,7 @@ use crate::text::{Term, as_text, hint, name_and_terms, terms};
 /// | `codel:limit=1000p,target=5ms,interval=100ms`, flag `ecn` | [`CoDelConfig`] |
 /// | `fq_codel:limit=10240p,target=5ms,interval=100ms,flows=1024,quantum=1514B`, flag `ecn` | [`FqCoDelConfig`] |
 /// | `pie:limit=1000p,target=15ms,update=15ms,burst=150ms`, flag `ecn` | [`PieConfig`] |
+/// | `caqm:143KB`, `caqm:target=143KB,limit=10000p,period=120us,lambda=50%,p=10%,beta=512B` | [`CaqmConfig`] |
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum QueueConfig {
     DropTail(Limit),
@@ -23,6 +26,7 @@ pub enum QueueConfig {
     CoDel(CoDelConfig),
     FqCoDel(FqCoDelConfig),
     Pie(PieConfig),
+    Caqm(CaqmConfig),
 }
 
 impl QueueConfig {
@@ -33,6 +37,7 @@ impl QueueConfig {
             Self::CoDel(config) => config.validate(),
             Self::FqCoDel(config) => config.validate(),
             Self::Pie(config) => config.validate(),
+            Self::Caqm(config) => config.validate(),
         }
     }
 
@@ -43,6 +48,7 @@ impl QueueConfig {
             Self::CoDel(config) => config.limit,
             Self::FqCoDel(config) => config.limit,
             Self::Pie(config) => config.limit,
+            Self::Caqm(config) => config.limit,
         }
     }
 }
@@ -64,6 +70,7 @@ impl std::str::FromStr for QueueConfig {
             "codel" => Self::CoDel(CoDelConfig::parse(rest)?),
             "fq_codel" => Self::FqCoDel(FqCoDelConfig::parse(rest)?),
             "pie" => Self::Pie(PieConfig::parse(rest)?),
+            "caqm" => Self::Caqm(CaqmConfig::parse(rest)?),
             other => {
                 return Err(LinkError::UnknownForm {
                     what: "queue",
@@ -87,6 +94,7 @@ impl std::fmt::Display for QueueConfig {
             Self::CoDel(config) => f.pad(&format!("codel:{config}")),
             Self::FqCoDel(config) => f.pad(&format!("fq_codel:{config}")),
             Self::Pie(config) => f.pad(&format!("pie:{config}")),
+            Self::Caqm(config) => f.pad(&format!("caqm:{config}")),
         }
     }
 }
@@ -116,5 +124,5 @@ pub(crate) fn limit_only(
     Ok(limit)
 }
 
-const NAMES: [&str; 6] = ["droptail", "headdrop", "red", "codel", "fq_codel", "pie"];
-const KNOWN: &str = "`droptail:256KiB`, `droptail:100p`, `headdrop:256KiB`, `red:limit=256KiB,min=20KB,max=60KB,p=10%,ecn`, `codel:limit=1000p,target=5ms,interval=100ms,ecn`, `fq_codel:limit=10240p,ecn` or `pie:limit=1000p,target=15ms,ecn`";
+const NAMES: [&str; 7] = ["droptail", "headdrop", "red", "codel", "fq_codel", "pie", "caqm"];
+const KNOWN: &str = "`droptail:256KiB`, `droptail:100p`, `headdrop:256KiB`, `red:limit=256KiB,min=20KB,max=60KB,p=10%,ecn`, `codel:limit=1000p,target=5ms,interval=100ms,ecn`, `fq_codel:limit=10240p,ecn`, `pie:limit=1000p,target=15ms,ecn` or `caqm:143KB`";

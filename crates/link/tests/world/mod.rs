@@ -5,6 +5,7 @@ pub mod tcp;
 
 use link::{Link, LinkConfig, Packet};
 use units::{Bytes, Time};
+use wire::caqm::Info;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestPacket {
@@ -14,11 +15,12 @@ pub struct TestPacket {
     pub ecn: bool,
     pub marked: bool,
     pub corrupted: Option<u64>,
+    pub asks: Option<Info>,
 }
 
 impl TestPacket {
     pub fn new(number: u64, size: u64) -> Self {
-        Self { number, size, flow: 0, ecn: false, marked: false, corrupted: None }
+        Self { number, size, flow: 0, ecn: false, marked: false, corrupted: None, asks: None }
     }
 }
 
@@ -41,6 +43,14 @@ impl Packet for TestPacket {
 
     fn corrupt(&mut self, random: u64) {
         self.corrupted = Some(random);
+    }
+
+    fn caqm(&self, _tpid: u16) -> Option<Info> {
+        self.asks
+    }
+
+    fn set_caqm(&mut self, _tpid: u16, info: Info) {
+        self.asks = Some(info);
     }
 }
 

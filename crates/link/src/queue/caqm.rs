@@ -1,0 +1,245 @@
+mod credit;
+
+use crate::queue::backlog::Backlog;
+use crate::queue::{Discipline, Limit, Queued, droptail};
+use crate::text::{Term, terms};
+use crate::{LinkError, LinkStats, Packet};
+use credit::{Credit, Law, Verdict};
+use units::{Bytes, Rate, Share, Span, Time};
+
+/// A port with Confined Active Queue Management: of the window increases that data packets ask for in their
+/// tags it approves what it can carry, and takes windows back while more waits than the target. Packets
+/// without a tag pass like in [`DropTail`](crate::DropTail).
+#[derive(Debug)]
+pub struct Caqm<P> {
+    config: CaqmConfig,
+    backlog: Backlog<P>,
+    /// A link without a rate has nothing to ration.
+    credit: Option<Credit>,
+    seed: u64,
+}
+
+/// Written `caqm:143KB`, the target alone, or
+/// `caqm:target=143KB,limit=10000p,period=120us,lambda=50%,p=10%,beta=512B,unit=8B,tpid=0x88a8`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CaqmConfig {
+    pub limit: Limit,
+    /// What may wait: bursts need somewhere to stand.
+    pub target: Bytes,
+    /// Between two reckonings; `None` is the time in which the link sends ten frames of 1500 bytes.
+    pub period: Option<Span>,
+    /// How much of what could be approved is, in a period.
+    pub lambda: Share,
+    /// How often a request is refused that could only be approved in part.
+    pub chance: Share,
+    /// By how much a refusal makes a window smaller.
+    pub beta: Bytes,
+    /// Of a hint in a data packet.
+    pub unit: Bytes,
+    /// What marks a tag; see [`wire::caqm::TPID`].
+    pub tpid: u16,
+}
+
+impl CaqmConfig {
+    pub fn validate(&self) -> Result<(), LinkError> {
+        self.limit.validate("caqm's limit")?;
+        let wrong = |what: &str| Err(LinkError::invalid("caqm", what.to_owned()));
+        if self.period == Some(Span::ZERO) {
+            return wrong("needs a period above 0, or none: then it follows the rate");
+        }
+        if self.unit == Bytes::ZERO || self.unit.count() > MOST_UNIT {
+            return wrong("has a unit outside of 1B to 64KiB: the usual one is 8B");
+        }
+        if self.beta == Bytes::ZERO || self.beta.count() > MOST_UNIT {
+            return wrong("has a beta outside of 1B to 64KiB: the usual one is 512B");
+        }
+        if self.target.count() > MOST_TARGET {
+            return wrong("has a target above 1 TiB");
+        }
+        if self.lambda.is_zero() {
+            return wrong("with a lambda of 0% approves nothing ever: the usual one is 50%");
+        }
+        if matches!(self.tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x8100 | 0x86dd) {
+            return Err(LinkError::invalid(
+                "caqm",
+                format!("cannot have the tpid {:#06x}, which says something else", self.tpid),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, LinkError> {
+        let mut config = Self::default();
+        for term in terms(text) {
+            match term {
+                Term::Pair("target", value) => config.target = value.parse()?,
+                Term::Pair("limit", value) => config.limit = value.parse()?,
+                Term::Pair("period", value) => config.period = Some(value.parse()?),
+                Term::Pair("lambda", value) => config.lambda = value.parse()?,
+                Term::Pair("p", value) => config.chance = value.parse()?,
+                Term::Pair("beta", value) => config.beta = value.parse()?,
+                Term::Pair("unit", value) => config.unit = value.parse()?,
+                Term::Pair("tpid", value) => config.tpid = tpid(value)?,
+                Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit()) => {
+                    config.target = word.parse()?;
+                }
+                other => return Err(other.unknown("caqm", &SETTINGS)),
+            }
+        }
+        Ok(config)
+    }
+
+    fn law(&self, rate: Rate) -> Law {
+        let period = self.period.unwrap_or_else(|| rate.time_for(USUAL_PERIOD));
+        Law {
+            rate,
+            period: period.max(SHORTEST_PERIOD),
+            target: self.target,
+            lambda: self.lambda,
+            chance: self.chance,
+            beta: self.beta,
+            unit: self.unit,
+        }
+    }
+}
+
+impl Default for CaqmConfig {
+    fn default() -> Self {
+        Self {
+            limit: droptail::DEFAULT,
+            target: Bytes::new(15_000),
+            period: None,
+            lambda: Share::new(0.5).unwrap_or(Share::ONE),
+            chance: Share::new(0.1).unwrap_or(Share::ZERO),
+            beta: Bytes::new(512),
+            unit: Bytes::new(8),
+            tpid: wire::caqm::TPID,
+        }
+    }
+}
+
+impl std::fmt::Display for CaqmConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { limit, target, period, lambda, chance, beta, unit, tpid } = self;
+        write!(f, "target={target},limit={limit}")?;
+        if let Some(period) = period {
+            write!(f, ",period={period}")?;
+        }
+        write!(f, ",lambda={lambda},p={chance},beta={beta},unit={unit},tpid={tpid:#06x}")
+    }
+}
+
+impl<P: Packet> Discipline<P> for Caqm<P> {
+    type Config = CaqmConfig;
+
+    fn new(config: &CaqmConfig, pace: Option<Rate>, seed: u64) -> Self {
+        let credit = pace.map(|rate| Credit::new(config.law(rate), seed));
+        Self { config: *config, backlog: Backlog::new(), credit, seed }
+    }
+
+    fn retune(&mut self, config: &CaqmConfig, pace: Option<Rate>) {
+        self.config = *config;
+        self.credit = pace.map(|rate| {
+            let law = config.law(rate);
+            let mut credit = self.credit.take().unwrap_or_else(|| Credit::new(law, self.seed));
+            credit.retune(law);
+            credit
+        });
+    }
+
+    fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats) {
+        if let Some(credit) = &mut self.credit {
+            credit.advance(now, self.backlog.bytes());
+        }
+        self.admit(item, stats);
+    }
+
+    fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
+        if self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), item.size) {
+            self.backlog.push(item);
+        } else {
+            stats.dropped.overflow.add(item.size);
+        }
+    }
+
+    fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
+        if let Some(credit) = &mut self.credit {
+            credit.advance(now, self.backlog.bytes());
+        }
+        let mut item = self.backlog.pop_head()?;
+        let Some(credit) = &mut self.credit else { return Some(item) };
+        credit.send(item.size);
+        let tpid = self.config.tpid;
+        if let Some(asked) = item.packet.caqm(tpid).filter(|info| info.is_request()) {
+            match credit.judge(asked) {
+                Verdict::Passed => {}
+                Verdict::Trimmed(info) => item.packet.set_caqm(tpid, info),
+                Verdict::Refused(info) => {
+                    item.packet.set_caqm(tpid, info);
+                    stats.marked.add(item.size);
+                }
+            }
+        }
+        Some(item)
+    }
+
+    fn packets(&self) -> usize {
+        self.backlog.packets()
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.backlog.bytes()
+    }
+
+    fn take_all(&mut self) -> Vec<Queued<P>> {
+        self.backlog.take_all()
+    }
+}
+
+/// As it is usually written, in hexadecimal.
+fn tpid(text: &str) -> Result<u16, LinkError> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let number = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+    number.ok_or_else(|| {
+        LinkError::invalid("caqm", format!("has the tpid `{text}`: write it like 0x88a8"))
+    })
+}
+
+/// Ten frames: microseconds at 1 Gbit/s, nanoseconds at 100 Gbit/s.
+const USUAL_PERIOD: Bytes = Bytes::new(15_000);
+/// An emulated link of a rate beyond reason would reckon without end.
+const SHORTEST_PERIOD: Span = Span::from_nanos(10);
+const MOST_UNIT: u64 = 65_536;
+const MOST_TARGET: u64 = 1 << 40;
+const SETTINGS: [&str; 8] =
+    ["target=", "limit=", "period=", "lambda=", "p=", "beta=", "unit=", "tpid="];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_written_as_it_is_read() {
+        let parse = |text: &str| {
+            CaqmConfig::parse(text).and_then(|config| config.validate().map(|()| config))
+        };
+        let short = parse("143KB").unwrap();
+        assert_eq!(short, CaqmConfig { target: Bytes::new(143_000), ..CaqmConfig::default() });
+        let long = "target=0B,limit=64p,period=4us,lambda=25%,p=5%,beta=1024B,unit=16B,tpid=0x88b5";
+        let config = parse(long).unwrap();
+        assert_eq!(parse(&config.to_string()).unwrap(), config);
+        assert_eq!((config.tpid, config.target), (0x88b5, Bytes::ZERO));
+        for (wrong, says) in [
+            ("tpid=0x0800", "says something else"),
+            ("tpid=88a8", "write it like 0x88a8"),
+            ("period=0s", "above 0"),
+            ("lambda=0%", "approves nothing"),
+            ("unit=0B", "the usual one is 8B"),
+            ("beta=1MB", "the usual one is 512B"),
+            ("taget=3KB", "did you mean `target`"),
+        ] {
+            let error = parse(wrong).unwrap_err().to_string();
+            assert!(error.contains(says), "{wrong}: {error}");
+        }
+    }
+}

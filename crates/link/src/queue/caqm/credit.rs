@@ -1,0 +1,235 @@
+use crate::random::Stream;
+use units::{Bytes, Rate, Share, Span, Time};
+use wire::caqm::{Info, Meaning};
+
+/// What a port may still approve in this period, in bytes: CAQM's credit counter.
+#[derive(Debug)]
+pub(super) struct Credit {
+    law: Law,
+    random: Stream,
+    /// When the period began; the first begins with the first packet.
+    began: Option<Time>,
+    /// CC: what may be approved. Below zero the port wants less to come.
+    left: i64,
+    /// Departed in this period.
+    sent: i64,
+    /// Approved in this period, less what was refused upstream.
+    granted: i64,
+    /// DC: what this port has refused at random, and may approve to others instead.
+    dealt: i64,
+}
+
+/// The settings, as the counter needs them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Law {
+    pub(super) rate: Rate,
+    pub(super) period: Span,
+    pub(super) target: Bytes,
+    pub(super) lambda: Share,
+    pub(super) chance: Share,
+    pub(super) beta: Bytes,
+    pub(super) unit: Bytes,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It leaves as it came.
+    Passed,
+    Trimmed(Info),
+    Refused(Info),
+}
+
+impl Credit {
+    pub(super) fn new(law: Law, seed: u64) -> Self {
+        Self {
+            law,
+            random: Stream::new(seed, "caqm"),
+            began: None,
+            left: 0,
+            sent: 0,
+            granted: 0,
+            dealt: 0,
+        }
+    }
+
+    pub(super) fn retune(&mut self, law: Law) {
+        self.law = law;
+    }
+
+    /// To be called before anything that happens at `now`: until then `queued` was waiting.
+    pub(super) fn advance(&mut self, now: Time, queued: Bytes) {
+        let Some(began) = self.began else {
+            self.began = Some(now);
+            return self.begin(queued);
+        };
+        let periods = now.since(began).nanos() / self.law.period.nanos().max(1);
+        if periods == 0 {
+            return;
+        }
+        // Of several at once only the last counts, and before that nothing was sent and nothing granted.
+        if periods > 1 {
+            (self.sent, self.granted) = (0, 0);
+        }
+        self.began = Some(began + self.law.period * periods);
+        self.begin(queued);
+    }
+
+    /// A frame departs.
+    pub(super) fn send(&mut self, size: Bytes) {
+        self.sent = self.sent.saturating_add(signed(size));
+    }
+
+    /// A data packet asks. In the order of the cases of CAQM's port.
+    pub(super) fn judge(&mut self, asked: Info) -> Verdict {
+        let beta = signed(self.law.beta);
+        let hint = match asked.meaning() {
+            Meaning::More(units) => i64::from(units) * signed(self.law.unit),
+            Meaning::Nothing => 0,
+            Meaning::Fewer(_) => {
+                self.left = self.left.saturating_add(beta);
+                self.granted = self.granted.saturating_sub(beta);
+                return Verdict::Passed;
+            }
+        };
+        if self.left < 0 {
+            self.left += beta;
+            return Verdict::Refused(asked.refused());
+        }
+        if self.left >= hint {
+            self.left -= hint;
+            self.granted += hint;
+            return Verdict::Passed;
+        }
+        if self.random.happens(self.law.chance) {
+            self.dealt += beta;
+            return Verdict::Refused(asked.refused());
+        }
+        if self.dealt >= hint {
+            self.dealt -= hint;
+            return Verdict::Passed;
+        }
+        Verdict::Trimmed(asked.without_hint())
+    }
+
+    fn begin(&mut self, queued: Bytes) {
+        let law = &self.law;
+        let could = law.rate.bytes_in(law.period);
+        let room = signed(could) - self.sent + signed(law.target) - signed(queued) - self.granted;
+        self.left = (room as f64 * law.lambda.fraction()) as i64;
+        (self.sent, self.granted, self.dealt) = (0, 0, 0);
+    }
+}
+
+/// No counter comes near the end of its range.
+fn signed(bytes: Bytes) -> i64 {
+    i64::try_from(bytes.count()).unwrap_or(i64::MAX).min(1 << 50)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn law(target: u64) -> Law {
+        Law {
+            rate: Rate::from_mbit(1000),
+            period: Span::from_micros(100),
+            target: Bytes::new(target),
+            lambda: Share::new(0.5).unwrap(),
+            chance: Share::ZERO,
+            beta: Bytes::new(512),
+            unit: Bytes::new(8),
+        }
+    }
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(micros * 1000)
+    }
+
+    #[test]
+    fn an_idle_port_approves_half_of_what_it_could_send_and_hold() {
+        let mut credit = Credit::new(law(2700), 1);
+        credit.advance(at(5), Bytes::ZERO);
+        assert_eq!(credit.left, (12_500 + 2700) / 2);
+        let asks = Info::request(250);
+        assert_eq!(credit.judge(asks), Verdict::Passed);
+        assert_eq!((credit.left, credit.granted), (5600, 2000));
+        assert_eq!([(); 2].map(|()| credit.judge(asks)), [Verdict::Passed; 2]);
+        assert_eq!(credit.judge(asks), Verdict::Trimmed(asks.without_hint()));
+        // What was granted, and what was not sent, counts in the next period.
+        credit.send(Bytes::new(12_500));
+        credit.advance(at(104), Bytes::new(1000));
+        assert_eq!(credit.left, 1600 - 2000 + 2000);
+        credit.advance(at(105), Bytes::new(1000));
+        assert_eq!(credit.left, (2700 - 1000 - 6000) / 2);
+        assert_eq!(credit.judge(asks), Verdict::Refused(asks.refused()));
+        assert_eq!(credit.left, -1638);
+        // Long after, nothing of that is left.
+        credit.advance(at(100_000), Bytes::new(0));
+        assert_eq!(credit.left, 7600);
+    }
+
+    #[test]
+    fn what_was_refused_upstream_is_free_for_others() {
+        let mut credit = Credit::new(law(0), 1);
+        credit.advance(at(0), Bytes::new(12_500));
+        assert_eq!(credit.left, 0);
+        assert_eq!(credit.judge(Info::request(1).refused()), Verdict::Passed);
+        assert_eq!((credit.left, credit.granted), (512, -512));
+        assert_eq!(credit.judge(Info::request(64)), Verdict::Passed);
+    }
+
+    #[test]
+    fn what_is_refused_at_random_is_dealt_to_others() {
+        let always = Law { chance: Share::ONE, ..law(0) };
+        let mut credit = Credit::new(always, 1);
+        credit.advance(at(0), Bytes::new(12_500));
+        let asks = Info::request(64);
+        assert_eq!(credit.judge(asks), Verdict::Refused(asks.refused()));
+        credit.retune(law(0));
+        assert_eq!(credit.judge(asks), Verdict::Passed);
+        assert_eq!(credit.judge(asks), Verdict::Trimmed(asks.without_hint()));
+    }
+
+    proptest! {
+        /// In no period is more approved than the formula allows, and β for each refusal.
+        #[test]
+        fn credit_is_never_exceeded(
+            events in proptest::collection::vec((0_u64..60, 0_u64..400_000, 0_u16..0x2000), 1..300),
+            target in 0_u64..300_000,
+            chance in 0.0..1.0,
+            seed: u64,
+        ) {
+            let law = Law { chance: Share::new(chance).unwrap(), ..law(target) };
+            let mut credit = Credit::new(law, seed);
+            let (mut now, mut began, mut allowed, mut approved) = (0, None, 0, 0);
+            for (pause, queued, bits) in events {
+                now += pause;
+                credit.advance(at(now), Bytes::new(queued));
+                if credit.began != began {
+                    began = credit.began;
+                    prop_assert!((credit.sent, credit.granted, credit.dealt) == (0, 0, 0));
+                    (allowed, approved) = (credit.left.max(0), 0);
+                }
+                let asked = Info::from_bits(bits);
+                let hint = match asked.meaning() {
+                    Meaning::More(units) => i64::from(units) * 8,
+                    _ => 0,
+                };
+                let refused = matches!(asked.meaning(), Meaning::Fewer(_));
+                match credit.judge(asked) {
+                    Verdict::Passed if refused => allowed += 512,
+                    Verdict::Passed => approved += hint,
+                    Verdict::Refused(told) => {
+                        prop_assert!(matches!(told.meaning(), Meaning::Fewer(_)));
+                        allowed += 512;
+                    }
+                    Verdict::Trimmed(told) => prop_assert_eq!(told.meaning(), Meaning::Nothing),
+                }
+                prop_assert!(approved <= allowed, "{} of {}", approved, allowed);
+                credit.send(Bytes::new(1500));
+            }
+        }
+    }
+}

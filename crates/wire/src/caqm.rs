@@ -1,0 +1,240 @@
+//! The tag of CAQM (Confined Active Queue Management): four bytes behind the MAC addresses, or behind at most two
+//! VLAN tags, that ask on a data packet for a change of the window and answer on an acknowledgement.
+//!
+//! ```text
+//! | TPID (16) | kind (3) | last hop | - | request | C | I | hint (8) | EtherType of what follows
+//! ```
+//!
+//! The TPID is a setting of the network. Where it is 0x88a8, the default, the offloads of a stock kernel carry
+//! the tag, and service tags of 802.1ad cannot be told from it: a network that has those sets another.
+
+use crate::headers::{MAC_HEADER, TAG, is_tag, word};
+use std::fmt;
+
+/// What a tag says: its 16 bits behind the TPID.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Info(u16);
+
+/// What the two bits C and I make of the hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// So many units more.
+    More(u8),
+    /// A request that was refused, or an answer of so many units fewer.
+    Fewer(u8),
+    Nothing,
+}
+
+impl Info {
+    pub fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// A data packet that asks for `hint` units.
+    pub fn request(hint: u8) -> Self {
+        Self(REQUEST | VALID | u16::from(hint))
+    }
+
+    /// An acknowledgement that tells so many units, not more than a hint holds.
+    pub fn answer(units: i16) -> Self {
+        let hint = units.unsigned_abs().min(255);
+        match units {
+            0 => Self(0),
+            1.. => Self(VALID | hint),
+            _ => Self(CONGESTION | hint),
+        }
+    }
+
+    /// Other kinds are not CAQM's: leave the packet alone.
+    pub fn is_caqm(self) -> bool {
+        self.0 & KIND == 0
+    }
+
+    pub fn is_request(self) -> bool {
+        self.0 & REQUEST != 0
+    }
+
+    pub fn meaning(self) -> Meaning {
+        let hint = self.0 as u8;
+        match (self.0 & CONGESTION != 0, self.0 & VALID != 0) {
+            (false, true) => Meaning::More(hint),
+            (true, false) => Meaning::Fewer(hint),
+            _ => Meaning::Nothing,
+        }
+    }
+
+    /// Refused: there is congestion.
+    pub fn refused(self) -> Self {
+        Self(self.0 & !VALID | CONGESTION)
+    }
+
+    /// Neither approved nor refused.
+    pub fn without_hint(self) -> Self {
+        Self(self.0 & !VALID)
+    }
+}
+
+impl fmt::Debug for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Info({self})")
+    }
+}
+
+/// As a capture shows it: `request +255`, `answer -3`, `kind 2`.
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_caqm() {
+            return write!(f, "kind {}", self.0 >> KIND.trailing_zeros());
+        }
+        f.write_str(if self.is_request() { "request" } else { "answer" })?;
+        match self.meaning() {
+            Meaning::More(hint) => write!(f, " +{hint}"),
+            Meaning::Fewer(_) if self.is_request() => f.write_str(" refused"),
+            Meaning::Fewer(hint) => write!(f, " -{hint}"),
+            Meaning::Nothing => f.write_str(" 0"),
+        }?;
+        if self.0 & LAST_HOP != 0 { f.write_str(", last hop") } else { Ok(()) }
+    }
+}
+
+/// What the tag of a frame says, if it has one: the first with this TPID, whole, with something behind it,
+/// and of CAQM's kind.
+#[inline]
+pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
+    let bits = word(frame, find(frame, tpid)?)?;
+    Some(Info(bits)).filter(|info| info.is_caqm())
+}
+
+/// Writes over what [`read`] reads. False, and nothing done, where there is no tag.
+#[inline]
+pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
+    if read(frame, tpid).is_none() {
+        return false;
+    }
+    let place = find(frame, tpid).and_then(|at| frame.get_mut(at..at + 2));
+    place.is_some_and(|place| {
+        place.copy_from_slice(&info.0.to_be_bytes());
+        true
+    })
+}
+
+/// Where the 16 bits stand.
+#[inline]
+fn find(frame: &[u8], tpid: u16) -> Option<usize> {
+    let mut at = MAC_HEADER - 2;
+    for _ in 0..=MOST_VLANS {
+        let ether_type = word(frame, at)?;
+        if ether_type == tpid {
+            // The EtherType of what it encapsulates is part of a whole tag.
+            return word(frame, at + TAG).map(|_| at + 2);
+        }
+        if !is_tag(ether_type) {
+            return None;
+        }
+        at += TAG;
+    }
+    None
+}
+
+/// The service tag's (IEEE 802.1ad).
+pub const TPID: u16 = 0x88a8;
+
+const KIND: u16 = 0xe000;
+const LAST_HOP: u16 = 1 << 12;
+const REQUEST: u16 = 1 << 10;
+const CONGESTION: u16 = 1 << 9;
+const VALID: u16 = 1 << 8;
+const MOST_VLANS: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Addresses, then these words.
+    fn frame(words: &[u16]) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        frame.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+        frame
+    }
+
+    #[test]
+    fn bits_are_where_the_format_has_them() {
+        assert_eq!(Info::request(8).bits(), 0x0508);
+        assert_eq!(Info::request(8).refused().bits(), 0x0608);
+        assert_eq!(Info::request(8).without_hint().bits(), 0x0408);
+        assert_eq!(Info::answer(3).bits(), 0x0103);
+        assert_eq!(Info::answer(-3).bits(), 0x0203);
+        assert_eq!(Info::answer(0).bits(), 0);
+        assert_eq!(Info::answer(-300).meaning(), Meaning::Fewer(255));
+        assert_eq!(Info::from_bits(0x0701).meaning(), Meaning::Nothing);
+        assert!(!Info::from_bits(0x2508).is_caqm());
+        let shown = |bits| Info::from_bits(bits).to_string();
+        assert_eq!(shown(0x0508), "request +8");
+        assert_eq!(shown(0x0608), "request refused");
+        assert_eq!(shown(0x1203), "answer -3, last hop");
+        assert_eq!(shown(0x4000), "kind 2");
+    }
+
+    #[test]
+    fn behind_at_most_two_vlans() {
+        let request = Info::request(7);
+        for vlans in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
+            let whole = [vlans, &[TPID, request.bits(), 0x0800, 0x4500]].concat();
+            let mut bytes = frame(&whole);
+            assert_eq!(read(&bytes, TPID), Some(request), "{vlans:x?}");
+            assert!(write(&mut bytes, TPID, request.refused()));
+            assert_eq!(read(&bytes, TPID), Some(request.refused()));
+            assert!(read(&bytes, 0x88b5).is_none() && !write(&mut bytes, 0x88b5, request));
+        }
+        let three = [0x8100, 1, 0x9100, 2, 0x8100, 3, TPID, request.bits(), 0x0800];
+        assert_eq!(read(&frame(&three), TPID), None);
+        let twice = [TPID, request.bits(), TPID, 0x0101, 0x0800];
+        assert_eq!(read(&frame(&twice), TPID), Some(request));
+        let of_another_kind = [TPID, 0x2000 | request.bits(), 0x0800];
+        assert_eq!(read(&frame(&of_another_kind), TPID), None);
+    }
+
+    #[test]
+    fn cut_anywhere_it_is_whole_or_nothing() {
+        let whole = frame(&[0x8100, 5, TPID, 0x0508, 0x0800]);
+        for length in 0..=whole.len() {
+            let mut cut = whole[..length].to_vec();
+            assert_eq!(read(&cut, TPID).is_some(), length == whole.len(), "{length}");
+            assert_eq!(write(&mut cut, TPID, Info::from_bits(0)), length == whole.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_but_the_tag_is_written(
+            mut bytes in proptest::collection::vec(prop_oneof![Just(0x81), Just(0), Just(0x88), Just(0xa8), any::<u8>()], 0..40),
+            bits: u16,
+        ) {
+            let before = bytes.clone();
+            let info = Info::from_bits(bits);
+            let had = read(&bytes, TPID);
+            prop_assert_eq!(write(&mut bytes, TPID, info), had.is_some());
+            let changed = before.iter().zip(&bytes).filter(|(a, b)| a != b).count();
+            prop_assert!(changed <= 2);
+            if had.is_some() && info.is_caqm() {
+                prop_assert_eq!(read(&bytes, TPID), Some(info));
+            }
+        }
+
+        #[test]
+        fn an_answer_tells_what_it_was_given(units in -255_i16..=255) {
+            let told = match Info::answer(units).meaning() {
+                Meaning::More(hint) => i16::from(hint),
+                Meaning::Fewer(hint) => -i16::from(hint),
+                Meaning::Nothing => 0,
+            };
+            prop_assert_eq!(told, units);
+            prop_assert!(Info::answer(units).is_caqm() && !Info::answer(units).is_request());
+        }
+    }
+}
