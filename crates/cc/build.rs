@@ -15,6 +15,7 @@ fn main() {
     }
     build
         .file("core/native.c")
+        .file("core/caqm_native.c")
         .std("c11")
         .warnings(true)
         .extra_warnings(true)

@@ -11,6 +11,7 @@
 mod algorithm;
 mod bbr;
 mod bbr3;
+pub mod caqm;
 mod contract;
 mod core;
 mod cubic;

@@ -1,0 +1,207 @@
+//! CAQM's hosts: the sender and the receiver of `core/caqm.h`, as the kernel runs them.
+#![allow(unsafe_code)]
+
+use units::{Bytes, Span, Time};
+use wire::caqm::{Info, Meaning};
+
+/// One for all hosts and ports of a network. What lies outside of the core's bounds is moved into them.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CaqmSettings {
+    /// What is asked for in a round trip, in eighths of [`Self::mtu_unit`].
+    pub alpha: u32,
+    /// Bytes that a refusal takes.
+    pub beta: u32,
+    /// Segments.
+    pub min_cwnd: u32,
+    /// Segments.
+    pub max_cwnd: u32,
+    /// Bytes of answers that move the window by one segment.
+    pub mtu_unit: u32,
+    /// Bytes of a hint on data.
+    pub data_unit: u32,
+    /// Bytes of a hint on an acknowledgement.
+    pub ack_unit: u32,
+    /// Microseconds: the round trip for which alpha is meant.
+    pub rtt_standard_us: u32,
+}
+
+/// Asks for every increase of its window.
+#[repr(C)]
+#[derive(Debug, Clone)]
+pub struct CaqmSender {
+    settings: CaqmSettings,
+    round_began_us: u64,
+    refused_us: u64,
+    share: u64,
+    cwnd: u32,
+    rtt_us: u32,
+    gained: u32,
+    taken: u32,
+    asked: u32,
+    asked_before: u32,
+    start: u32,
+    unused: u32,
+}
+
+/// Sums up what the ports left of the requests, and tells it with its acknowledgements.
+#[derive(Debug, Clone)]
+pub struct CaqmReceiver {
+    settings: CaqmSettings,
+    owed: Owed,
+}
+
+/// `struct caqm_receiver`
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Owed {
+    more: u32,
+    fewer: u32,
+}
+
+impl Default for CaqmSettings {
+    fn default() -> Self {
+        Self {
+            alpha: 8,
+            beta: 512,
+            min_cwnd: 1,
+            max_cwnd: 1 << 20,
+            mtu_unit: 1024,
+            data_unit: 8,
+            ack_unit: 64,
+            rtt_standard_us: 200,
+        }
+    }
+}
+
+impl CaqmSender {
+    /// With a first window of so many segments.
+    pub fn new(settings: &CaqmSettings, window: u32, rtt: Option<Span>, now: Time) -> Self {
+        let mut sender = Self {
+            settings: *settings,
+            round_began_us: 0,
+            refused_us: 0,
+            share: 0,
+            cwnd: 0,
+            rtt_us: 0,
+            gained: 0,
+            taken: 0,
+            asked: 0,
+            asked_before: 0,
+            start: 0,
+            unused: 0,
+        };
+        let rtt = rtt.map_or(0, micros);
+        // SAFETY: takes nothing and reads nothing.
+        let sizes = unsafe { weir_caqm_sizes() };
+        let here = size_of::<Self>() << 16 | size_of::<Owed>();
+        assert_eq!(sizes, here as u64, "struct caqm_sender is not laid out as here");
+        // SAFETY: both point to live values of the layout that C has (checked above), and are not kept.
+        unsafe { weir_caqm_init(&mut sender, settings, window, rtt, stamp(now)) };
+        sender
+    }
+
+    /// An acknowledgement has come, with a round trip newly measured or none.
+    pub fn measured(&mut self, rtt: Option<Span>, now: Time) {
+        // SAFETY: `self` was initialised by `new`; nothing is kept.
+        unsafe { weir_caqm_measured(self, rtt.map_or(0, micros), stamp(now)) };
+    }
+
+    /// The tag of each of so many segments that are sent together.
+    pub fn request(&mut self, segments: u32) -> Info {
+        // SAFETY: as in `measured`.
+        let hint = unsafe { weir_caqm_request(self, segments) };
+        Info::request(u8::try_from(hint).unwrap_or(u8::MAX))
+    }
+
+    /// The tag of an acknowledgement. `limited`: the window bounds what is in flight.
+    pub fn answer(&mut self, told: Info, limited: bool, now: Time) {
+        let (more, fewer) = match told.meaning() {
+            Meaning::More(units) => (units, 0),
+            Meaning::Fewer(units) => (0, units),
+            Meaning::Nothing => (0, 0),
+        };
+        // SAFETY: as in `measured`.
+        unsafe { weir_caqm_answer(self, more.into(), fewer.into(), limited.into(), stamp(now)) };
+    }
+
+    pub fn on_timeout(&mut self, now: Time) {
+        // SAFETY: as in `measured`.
+        unsafe { weir_caqm_on_timeout(self, stamp(now)) };
+    }
+
+    /// In segments.
+    pub fn window(&self) -> u32 {
+        self.cwnd
+    }
+
+    /// The window doubles each round trip, where all that is asked for is approved.
+    pub fn in_start(&self) -> bool {
+        self.start != 0
+    }
+}
+
+impl CaqmReceiver {
+    pub fn new(settings: &CaqmSettings) -> Self {
+        Self { settings: *settings, owed: Owed::default() }
+    }
+
+    /// Data has come in so many segments, each with this tag.
+    pub fn data(&mut self, asked: Info, segments: u32) {
+        let (more, refused) = match asked.meaning() {
+            Meaning::More(units) => (units, false),
+            Meaning::Fewer(_) => (0, true),
+            Meaning::Nothing => return,
+        };
+        // SAFETY: all pointers are to live values of the layout that C has, and none is kept.
+        unsafe {
+            weir_caqm_owe(&mut self.owed, &self.settings, more.into(), refused.into(), segments);
+        }
+    }
+
+    /// The tag of the acknowledgement that leaves now.
+    pub fn answer(&mut self) -> Info {
+        let mut fewer = 0;
+        // SAFETY: as in `data`.
+        let units = unsafe { weir_caqm_tell(&mut self.owed, &self.settings, &mut fewer) };
+        let units = i16::try_from(units).unwrap_or(255);
+        Info::answer(if fewer != 0 { -units } else { units })
+    }
+
+    /// What is to be told yet: more, and fewer.
+    pub fn owed(&self) -> (Bytes, Bytes) {
+        (Bytes::new(self.owed.more.into()), Bytes::new(self.owed.fewer.into()))
+    }
+}
+
+fn stamp(now: Time) -> u64 {
+    now.nanos() / 1000
+}
+
+/// What was measured is never zero: that means none.
+fn micros(span: Span) -> u32 {
+    u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX).max(1)
+}
+
+unsafe extern "C" {
+    fn weir_caqm_sizes() -> u64;
+    fn weir_caqm_init(
+        sender: *mut CaqmSender,
+        settings: *const CaqmSettings,
+        window: u32,
+        rtt_us: u32,
+        now_us: u64,
+    );
+    fn weir_caqm_measured(sender: *mut CaqmSender, rtt_us: u32, now_us: u64);
+    fn weir_caqm_request(sender: *mut CaqmSender, segments: u32) -> u32;
+    fn weir_caqm_answer(sender: *mut CaqmSender, more: u32, fewer: u32, limited: u32, now_us: u64);
+    fn weir_caqm_on_timeout(sender: *mut CaqmSender, now_us: u64);
+    fn weir_caqm_owe(
+        receiver: *mut Owed,
+        settings: *const CaqmSettings,
+        more: u32,
+        refused: u32,
+        segments: u32,
+    );
+    fn weir_caqm_tell(receiver: *mut Owed, settings: *const CaqmSettings, fewer: *mut u32) -> u32;
+}

@@ -1,0 +1,179 @@
+//! CAQM's hosts keep their books: no byte of a hint is lost or made up.
+
+use cc::caqm::{CaqmReceiver, CaqmSender, CaqmSettings};
+use proptest::prelude::*;
+use units::{Span, Time};
+use wire::caqm::{Info, Meaning};
+
+fn at(micros: u64) -> Time {
+    Time::from_nanos(micros * 1000)
+}
+
+fn sender(window: u32) -> CaqmSender {
+    CaqmSender::new(&CaqmSettings::default(), window, Some(Span::from_micros(200)), at(0))
+}
+
+fn hint(info: Info) -> i64 {
+    match info.meaning() {
+        Meaning::More(units) => i64::from(units),
+        Meaning::Fewer(units) => -i64::from(units),
+        Meaning::Nothing => 0,
+    }
+}
+
+#[test]
+fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
+    let settings = CaqmSettings::default();
+    let mut sender = sender(10);
+    let mut receiver = CaqmReceiver::new(&settings);
+    let mut now = 0;
+    let round = |sender: &mut CaqmSender, receiver: &mut CaqmReceiver, now: &mut u64| {
+        for _ in 0..sender.window() {
+            receiver.data(sender.request(1), 1);
+        }
+        *now += 200;
+        sender.measured(Some(Span::from_micros(200)), at(*now));
+        while hint(Info::answer(1)) * 64 <= receiver.owed().0.count() as i64 {
+            sender.answer(receiver.answer(), true, at(*now));
+        }
+        sender.window()
+    };
+    assert_eq!(round(&mut sender, &mut receiver, &mut now), 20);
+    assert_eq!(round(&mut sender, &mut receiver, &mut now), 40);
+    sender.answer(Info::answer(0), true, at(now));
+    assert!(!sender.in_start());
+    let begun = sender.window();
+    for _ in 0..9 {
+        round(&mut sender, &mut receiver, &mut now);
+    }
+    // One unit a round trip.
+    assert!((8..=10).contains(&(sender.window() - begun)), "{}", sender.window() - begun);
+    // Ten round trips without a refusal.
+    round(&mut sender, &mut receiver, &mut now);
+    assert!(sender.in_start());
+}
+
+#[test]
+fn a_refusal_takes_what_was_gained_first() {
+    let mut sender = sender(10);
+    assert_eq!(hint(sender.request(1)), 128);
+    sender.answer(Info::answer(8), true, at(1)); // 512 of the 1024 bytes that move the window
+    sender.answer(Info::answer(-8), true, at(2));
+    assert_eq!(sender.window(), 10);
+    sender.answer(Info::answer(-8), true, at(2));
+    sender.answer(Info::answer(-8), true, at(2));
+    assert_eq!(sender.window(), 9);
+    for _ in 0..1000 {
+        sender.answer(Info::answer(-255), true, at(3));
+    }
+    assert_eq!(sender.window(), 1);
+    sender.on_timeout(at(4));
+    assert_eq!(sender.window(), 1);
+}
+
+#[test]
+fn what_was_not_asked_for_is_not_believed() {
+    let mut sender = sender(10);
+    let asked = hint(sender.request(4)) * 4 * 8;
+    assert_eq!(asked, 4096);
+    for _ in 0..1000 {
+        sender.answer(Info::answer(255), true, at(1));
+    }
+    assert_eq!(sender.window(), 14);
+    // An application that does not fill the window does not gain one.
+    sender.request(4);
+    sender.answer(Info::answer(64), false, at(1));
+    assert_eq!(sender.window(), 14);
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    /// Segments that were merged, and what the ports left of their hint.
+    Data(u32, Left),
+    Ack,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Left {
+    All,
+    Nothing,
+    Refused,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let left = prop_oneof![Just(Left::All), Just(Left::Nothing), Just(Left::Refused)];
+    let event = prop_oneof![
+        3 => (1_u32..50, left).prop_map(|(segments, left)| Event::Data(segments, left)),
+        1 => Just(Event::Ack),
+    ];
+    proptest::collection::vec(event, 1..400)
+}
+
+proptest! {
+    /// What was told and what is owed is what came, to the byte.
+    #[test]
+    fn the_receiver_loses_nothing(events in events()) {
+        let settings = CaqmSettings::default();
+        let (mut sender, mut receiver) = (sender(20), CaqmReceiver::new(&settings));
+        let (mut came, mut told) = (0, 0);
+        for event in events {
+            match event {
+                Event::Data(segments, left) => {
+                    let asked = sender.request(segments);
+                    let info = match left {
+                        Left::All => asked,
+                        Left::Nothing => asked.without_hint(),
+                        Left::Refused => asked.refused(),
+                    };
+                    receiver.data(info, segments);
+                    came += i64::from(segments) * match left {
+                        Left::All => hint(asked) * 8,
+                        Left::Nothing => 0,
+                        Left::Refused => -512,
+                    };
+                }
+                Event::Ack => {
+                    let answer = receiver.answer();
+                    prop_assert!(!answer.is_request() && answer.is_caqm());
+                    told += hint(answer) * 64;
+                }
+            }
+            let (more, fewer) = receiver.owed();
+            prop_assert!(more.count() == 0 || fewer.count() == 0);
+            prop_assert_eq!(told + more.count() as i64 - fewer.count() as i64, came);
+        }
+    }
+
+    /// Whatever comes, forged, lost, doubled or out of order: the window stays within its bounds and does not
+    /// grow beyond what was asked for.
+    #[test]
+    fn the_window_is_bounded(
+        answers in proptest::collection::vec((any::<u16>(), 0_u64..500, 0_u32..70, any::<bool>()), 1..400),
+        window in 0_u32..100,
+        most in 1_u32..5000,
+        settings in proptest::array::uniform7(any::<u32>()),
+        absurd: bool,
+    ) {
+        let usual = CaqmSettings { max_cwnd: most, ..CaqmSettings::default() };
+        let [alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us] = settings;
+        let settings = match absurd {
+            true => CaqmSettings { alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us, ..usual },
+            false => usual,
+        };
+        let mut sender = CaqmSender::new(&settings, window, None, at(0));
+        let least = min_cwnd.clamp(1, 1024);
+        let bounds = if absurd { least..=most.max(least) } else { 1..=most };
+        let begun = u64::from(sender.window());
+        let (mut now, mut asked) = (0, 0);
+        for (bits, pause, segments, limited) in answers {
+            now += pause;
+            sender.measured((pause % 3 == 0).then(|| Span::from_micros(pause * 17)), at(now));
+            asked += hint(sender.request(segments)) as u64 * u64::from(segments.max(1)) * 8;
+            sender.answer(Info::from_bits(bits), limited, at(now));
+            prop_assert!(bounds.contains(&sender.window()), "{} of {:?}", sender.window(), bounds);
+            if !absurd {
+                prop_assert!(u64::from(sender.window()) <= begun + asked / 1024);
+            }
+        }
+    }
+}
