@@ -191,7 +191,7 @@ fn measured(turn: &workload::Turn<'_>) -> Option<Verdict> {
         match turn.measure() {
             Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
                 measurement.retried = retried;
-                return Some(Verdict::Measured(measurement));
+                return Some(Verdict::Measured(Box::new(measurement)));
             }
             Ok(measurement) => {
                 attempts += 1;

@@ -16,7 +16,7 @@ pub struct Outcome {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    Measured(Measurement),
+    Measured(Box<Measurement>),
     Failed(String),
 }
 

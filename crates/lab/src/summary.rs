@@ -1,5 +1,8 @@
 //! From finished turns to `results.json`: medians and intervals per cell, ratios between systems.
 
+mod goals;
+mod members;
+
 use crate::file::{CompareSpec, HeatSpec, LabFile, WorkloadKind};
 use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::overall;
@@ -22,6 +25,8 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         system: view.system.as_ref().map(|system| system.get_ref().clone()),
         against: view.against.iter().map(|system| system.get_ref().clone()).collect(),
         heat: lab.heat.iter().flat_map(|spec| heats(lab, spec)).collect(),
+        beside: view.beside.iter().map(|metric| metric.get_ref().clone()).collect(),
+        at: view.at.iter().map(named_values).collect(),
     });
     results.reference = lab.reference.iter().map(reference).collect();
     let mut flaws = Vec::new();
@@ -31,15 +36,21 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
         flaws.extend(flaw);
         results.cells.push(cell);
     }
+    let members = members::outcomes(lab, outcomes);
+    for cell in members::cells(&members) {
+        let turns: Vec<&Outcome> = members.iter().filter(|outcome| is_of(&cell, outcome)).collect();
+        results.cells.push(summarised(&cell, &turns, lab.seed).0);
+    }
     results.invalid_reasons = gathered(flaws.iter(), |count, flaw| {
         let cells = if count == 1 { "1 cell".to_owned() } else { format!("{count} cells") };
         format!("{} in {cells}, for example {}", flaw.what, flaw.detail)
     });
     let retried = outcomes.iter().filter_map(figures).flat_map(|measured| &measured.retried);
-    results.notes = gathered(retried, |count, flaw| {
+    results.notes.clone_from(&lab.notes);
+    results.notes.extend(gathered(retried, |count, flaw| {
         let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
         format!("measured again {times}: {}, for example {}", flaw.what, flaw.detail)
-    });
+    }));
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons(lab, plan, outcomes);
     results.method = method(lab, plan);
@@ -96,7 +107,8 @@ pub(crate) fn algorithms(outcomes: &[Outcome]) -> IndexMap<String, String> {
 pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Series>) {
     let mut samples = Samples::new(lab.name());
     let mut series = Vec::new();
-    for outcome in outcomes {
+    let members = members::outcomes(lab, outcomes);
+    for outcome in outcomes.iter().chain(&members) {
         let Verdict::Measured(measured) = &outcome.verdict else { continue };
         for (metric, value) in &measured.metrics {
             samples.rows.push(Sample {
@@ -273,7 +285,10 @@ fn compared_by(
                 .filter_map(|block| Some((value(&cell.system, block)?, value(baseline, block)?)))
                 .collect();
             let judged = compared(metric, cell, baseline, &pairs, direction, threshold, lab.seed);
-            comparisons.extend(judged);
+            comparisons.extend(judged.map(|mut one| {
+                one.goal = goals::goal(compare, lab, &one, outcomes);
+                one
+            }));
         }
     }
     comparisons
@@ -300,6 +315,7 @@ fn compared(
         },
         verdict: verdict(judged.verdict),
         threshold: Some(threshold.fraction()),
+        goal: None,
     })
 }
 
@@ -312,17 +328,19 @@ fn heats<'a>(lab: &'a LabFile, spec: &'a HeatSpec) -> impl Iterator<Item = Heat>
             .filter_map(|axis| Some((axis.clone(), plan::usual(lab, axis)?.to_owned())))
             .collect()
     };
-    let named = |(axis, values): (&Spanned<String>, &Vec<Spanned<String>>)| {
-        let values = values.iter().map(|value| value.get_ref().clone()).collect();
-        (axis.get_ref().clone(), values)
-    };
     spec.metrics.iter().map(move |metric| Heat {
         metric: metric.get_ref().clone(),
         x: spec.x.get_ref().clone(),
         y: spec.y.get_ref().clone(),
-        at: spec.at.iter().map(named).collect(),
+        at: spec.at.iter().map(named_values).collect(),
         usual: usual(),
     })
+}
+
+fn named_values(
+    (axis, values): (&Spanned<String>, &Vec<Spanned<String>>),
+) -> (String, Vec<String>) {
+    (axis.get_ref().clone(), values.iter().map(|value| value.get_ref().clone()).collect())
 }
 
 fn reference(spec: &crate::file::ReferenceSpec) -> Reference {
@@ -350,6 +368,11 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
             say(what, (*how).to_owned());
         }
     }
+    if lab.workload.get_ref().kind == WorkloadKind::Download {
+        for (what, how) in METHOD_OF_DOWNLOADS {
+            say(what, (*how).to_owned());
+        }
+    }
     if lab.workload.get_ref().kind == WorkloadKind::Validate {
         for case in sim::validate::cases() {
             say(case.name, format!("{}: {}; in {}", case.layer, case.note, case.unit));
@@ -357,6 +380,35 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     }
     method
 }
+
+const METHOD_OF_DOWNLOADS: &[(&str, &str)] = &[
+    (
+        "a download",
+        "connect, GET, read to the end, by a client of ours in the path's own network namespace; the \
+         status, the length and a checksum of the body are checked. Of a path the mean over its \
+         downloads, of several paths the mean over the paths",
+    ),
+    (
+        "download rate",
+        "the file over the time from before the connection is opened to its last byte",
+    ),
+    (
+        "availability",
+        "downloads that came whole and undamaged, of all that were begun; those that did not come \
+         have no part in the rates, but a path on which none came counts as 0",
+    ),
+    ("retransmitted", "of all bytes the server's connections sent, as its kernel counts them"),
+    (
+        "queue",
+        "what waits at the path's bottleneck while a file is under way, as time at the bottleneck's rate",
+    ),
+    (
+        "the algorithm",
+        "chosen on the socket the web server listens at, and read back from every connection. `tcpa` \
+         is in the kernel for the turn alone, under a name of its own",
+    ),
+    ("warm", "the file has been fetched once on each path before what is measured"),
+];
 
 const METHOD_OF_FLOWS: &[(&str, &str)] = &[
     (

@@ -78,9 +78,20 @@ impl Testbed {
             true => Some(host::silent_namespace("wires")?),
             false => None,
         };
+        let kind = lab.workload.get_ref().kind;
+        let downloads = kind == WorkloadKind::Download;
+        let is_reached = |name: &String| links.iter().any(|link| link.ends.contains(name));
         let mut hosts = IndexMap::new();
         for name in &lab.hosts {
+            // Clients there may be many, and a cell may need few of them.
+            if downloads && !is_reached(name.get_ref()) {
+                continue;
+            }
             let namespace = Namespace::create(name.get_ref())?;
+            if downloads {
+                // What IPv6 says on a dozen new links before the emulator runs would count as late.
+                silence_ipv6(&namespace)?;
+            }
             hosts.insert(name.get_ref().clone(), Host { namespace, links: Vec::new() });
         }
         let mut cables = Vec::with_capacity(links.len());
@@ -89,7 +100,6 @@ impl Testbed {
         }
         for host in hosts.values() {
             // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have none to spare.
-            let kind = lab.workload.get_ref().kind;
             let tcp = matches!(kind, WorkloadKind::Bulk | WorkloadKind::Download);
             if tcp && cpus.emulator.is_some() {
                 spare_the_emulator(host, &cpus.workload);
@@ -184,7 +194,7 @@ fn lay(
         };
         let [v4, v6] = addresses(number, side);
         host::add_address(&host.namespace, &outer[side], v4)?;
-        if host.namespace.run(|| Ok(host::read_sysctl(IPV6_SWITCH).is_some()))? {
+        if host.namespace.run(|| Ok(has_ipv6()))? {
             host::add_address(&host.namespace, &outer[side], v6)?;
         }
         host.links.push((far, v4.ip));
@@ -228,6 +238,20 @@ fn spare_the_emulator(host: &Host, workload: &[usize]) {
     }
 }
 
+/// In the calling thread's namespace.
+fn has_ipv6() -> bool {
+    host::read_sysctl(IPV6_SWITCH).is_some_and(|off| off == "0")
+}
+
+fn silence_ipv6(namespace: &Namespace) -> Result<(), HostError> {
+    namespace.run(|| match host::read_sysctl(IPV6_SWITCH) {
+        None => Ok(()),
+        Some(_) => {
+            host::write_sysctl(&Sysctl { name: IPV6_SWITCH.to_owned(), value: "1".to_owned() })
+        }
+    })
+}
+
 /// Each end of a link learns the other's hardware address before the first packet.
 fn introduce(
     hosts: &IndexMap<String, Host>,
@@ -244,7 +268,7 @@ fn introduce(
         let Some(hardware) = interfaces.get(&outer(far))?.mac else { continue };
         let [v4, v6] = addresses(number, 1 - side);
         host::add_neighbour(&host.namespace, &outer(host), v4.ip, hardware)?;
-        if host.namespace.run(|| Ok(host::read_sysctl(IPV6_SWITCH).is_some()))? {
+        if host.namespace.run(|| Ok(has_ipv6()))? {
             host::add_neighbour(&host.namespace, &outer(host), v6.ip, hardware)?;
         }
     }

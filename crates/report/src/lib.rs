@@ -8,6 +8,7 @@ mod answer;
 mod axis;
 pub mod charts;
 mod error;
+mod goals;
 pub mod html;
 pub mod markdown;
 pub mod measurement;
@@ -25,8 +26,8 @@ pub mod terminal;
 pub use error::ReportError;
 pub use pivot::{Column, Entry, Panel, Pivot, Row};
 pub use results::{
-    Axes, Cell, Comparison, Form, Group, Heat, Mean, Metric, Overall, Ratio, Reference, Results,
-    Verdict, View,
+    Axes, Cell, Comparison, Form, Goal, Group, Heat, Mean, Metric, Overall, Ratio, Reference,
+    Results, Verdict, View,
 };
 pub use run::{RunFiles, write_run};
 pub use samples::{Sample, Samples};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::results::{Cell, Results};
-use crate::{Column, Entry, Pivot, answer, axis, method, metrics, number, overall, pivot};
+use crate::{Column, Entry, Pivot, answer, axis, goals, method, metrics, number, overall, pivot};
 
 /// The whole report; `lab_file` is embedded so that the run can be repeated.
 pub fn render(results: &Results, lab_file: &str) -> String {
@@ -22,6 +22,7 @@ pub fn render(results: &Results, lab_file: &str) -> String {
 
     overall_table(&mut out, results);
     headline_tables(&mut out, results);
+    held(&mut out, results);
     comparisons(&mut out, results);
     every_metric(&mut out, results);
     failures_and_warnings(&mut out, results);
@@ -105,6 +106,13 @@ fn entry(entry: &Entry<'_>) -> String {
         }
         _ => published.unwrap_or_else(|| "–".to_owned()),
     }
+}
+
+fn held(out: &mut String, results: &Results) {
+    let Some((heads, rows)) = goals::table(results) else { return };
+    line(out, &format!("## {}\n", goals::TITLE));
+    table(out, &heads, &rows);
+    line(out, &format!("{}\n", escape(&goals::note(results))));
 }
 
 fn comparisons(out: &mut String, results: &Results) {

@@ -93,6 +93,12 @@ pub struct View {
     pub against: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
+    /// The metrics beside the main one, where room is short; the most telling if none is named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
+    /// The cells that a terminal shows: of these axes only these values; all if there are none.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub at: IndexMap<String, Vec<String>>,
 }
 
 /// The means over cells of one kind.
@@ -211,6 +217,25 @@ pub struct Comparison {
     /// The smallest difference that would matter in practice, as a share (0.05 is 5 %).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
+    /// What the ratio is held against, where the lab says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+}
+
+/// What a ratio of two systems is held against.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Goal {
+    /// The ratio of the reference numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<f64>,
+    /// What is possible over the measured `b`, by the metrics that say what is possible.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub ideals: IndexMap<String, f64>,
+    /// What it should come to at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub met: Option<bool>,
 }
 
 /// The paired ratio a/b.

@@ -6,12 +6,26 @@ use table::{Style, Table, Text, paint, plain};
 
 use crate::overall::{Figure, OverallTable};
 use crate::results::{Cell, Results};
-use crate::{Column, Pivot, answer, axis, method, metrics, number, overall, pivot};
+use crate::{Column, Pivot, answer, axis, goals, method, metrics, number, overall, pivot};
 
 /// Everything worth seeing after a run: each cell on a line, the main metric as a table, the answer.
 /// The caller says how wide the terminal is and whether it shows colours.
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
     let mut parts = vec![heading(results, colour)];
+    let whole = results;
+    let shown = results.view.as_ref().filter(|view| !view.at.is_empty()).map(|view| {
+        let at = |cell: &&Cell| {
+            let agrees = |(axis, values): (&String, &Vec<String>)| {
+                cell.axes.get(axis).is_none_or(|value| values.contains(value))
+            };
+            view.at.iter().all(agrees)
+        };
+        let cells: Vec<Cell> = results.cells.iter().filter(at).cloned().collect();
+        // Whoever measures none of them wants to see what there is.
+        let cells = if cells.is_empty() { results.cells.clone() } else { cells };
+        Results { cells, ..results.clone() }
+    });
+    let results = shown.as_ref().unwrap_or(results);
     // Nobody reads thousands of lines; they are in the report.
     if results.overall.is_empty() || results.cells.len() <= MOST_LINES {
         parts.push(lines(results, width, colour));
@@ -22,9 +36,26 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
         parts.push(pivot_table(results, width, colour));
     }
     parts.push(means(results, width, colour));
-    parts.push(closing(results, width, colour));
+    parts.push(held(results, width, colour));
+    parts.push(closing(whole, width, colour));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
+}
+
+/// Ratios beside the reference's and what is possible.
+fn held(results: &Results, width: usize, colour: bool) -> String {
+    let Some((heads, rows)) = goals::table(results) else { return String::new() };
+    let mut table = Table::default();
+    for (place, head) in heads.iter().enumerate() {
+        if place < 2 { table.left(head, 0) } else { table.right(head, 0) }
+    }
+    for row in rows {
+        let missed = row.last().is_some_and(|met| met == "NO");
+        let style = if missed { Style::Bad } else { Style::Plain };
+        table.row(row.iter().map(|text| Text::new(text, style)).collect());
+    }
+    let title = paint(goals::TITLE, Style::Bold, colour);
+    format!("{title}\n{}{}\n", table.render(width, colour), wrapped(&goals::note(results), width))
 }
 
 /// Means over all cells, where the lab asks for them, and the main metric's by groups of cells.
@@ -79,7 +110,11 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     };
     let axes = axis::names(results);
     let beside = metrics::beside_headline(pivot::metric_names(results).into_iter(), headline);
-    let beside = &beside[..beside.len().min(3)];
+    let named = results.view.as_ref().map(|view| view.beside.as_slice()).unwrap_or_default();
+    let beside: Vec<&str> = match named {
+        [] => beside.into_iter().take(3).collect(),
+        named => named.iter().map(String::as_str).collect(),
+    };
     let published = |cell: &Cell| pivot::published(results, cell, headline);
     let any_published = results.cells.iter().any(|cell| published(cell).is_some());
 

@@ -493,7 +493,12 @@ impl LabFile {
                     return self.refuse(system.span(), message);
                 }
             }
-            compare.metrics.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            let metrics = compare.metrics.iter().chain(&compare.ideal);
+            metrics.into_iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            if let Some(share) = compare.of_ideal.as_ref().filter(|_| compare.ideal.is_empty()) {
+                let message = "`of_ideal` is a share of an `ideal`: name a metric there";
+                return self.refuse(share.span(), message);
+            }
         }
         if let Some(view) = &self.view {
             self.known("metric", &view.metric, METRICS)?;
@@ -504,6 +509,8 @@ impl LabFile {
                 let message = "`against` whom? Add `system`, the one that is held against these";
                 return self.refuse(against.span(), message);
             }
+            view.beside.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            self.check_filter(&view.at)?;
         }
         if let Some(rows) = self.view.as_ref().and_then(|view| view.rows.as_ref()) {
             self.known("axis", rows, &axes)?;

@@ -57,6 +57,9 @@ pub struct LabFile {
     #[serde(default)]
     pub seed: u64,
     #[serde(skip)]
+    /// For whoever reads the report.
+    #[serde(default)]
+    pub notes: Vec<String>,
     pub(crate) source: Source,
 }
 
@@ -261,6 +264,11 @@ pub struct CompareSpec {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ViewSpec {
+    /// Metrics that say what is possible: the ratios are held against what that is over the baseline.
+    #[serde(default)]
+    pub ideal: Vec<Spanned<String>>,
+    /// So much of the first of them is wanted, where the reference numbers have no smaller ratio.
+    pub of_ideal: Option<Spanned<Share>>,
     pub metric: Spanned<String>,
     pub rows: Option<Spanned<String>>,
     /// The system that the report speaks of, and those it is held against, by their means.
@@ -275,6 +283,12 @@ pub struct ViewSpec {
 /// Cells whose curves are kept: windows, rates, round trips and the queue along the time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+    /// The metrics beside the main one on a terminal.
+    #[serde(default)]
+    pub beside: Vec<Spanned<String>>,
+    /// The cells that a terminal shows; all if nothing is said.
+    #[serde(default)]
+    pub at: CellFilter,
 pub struct TraceSpec {
     pub at: CellFilter,
     /// All if none is named.

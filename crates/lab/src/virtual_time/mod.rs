@@ -103,7 +103,7 @@ impl Bench for Simulator<'_> {
         // One broken world must not cost the others of a long run.
         let measured = catch_unwind(AssertUnwindSafe(|| self.measured(job, seed)));
         Ok(match measured {
-            Ok(Ok(measurement)) => Some(Verdict::Measured(measurement)),
+            Ok(Ok(measurement)) => Some(Verdict::Measured(Box::new(measurement))),
             Ok(Err(Failure::Interrupted)) => None,
             Ok(Err(failure)) => Some(Verdict::Failed(failure.to_string())),
             Err(panic) => {

@@ -10,8 +10,8 @@ mod stream;
 mod traffic;
 mod udp;
 
-pub(crate) use download::{NOT_INSTALLED as NO_WEB_SERVER, find_server as web_server};
 pub(crate) use download::lasting as download_lasting;
+pub(crate) use download::{NOT_INSTALLED as NO_WEB_SERVER, find_server as web_server};
 pub(crate) use external::words as command_words;
 pub(crate) use external::{is_installed, missing_programs, open_quote};
 pub(crate) use stream::Stream;
@@ -59,8 +59,12 @@ impl Turn<'_> {
     }
 
     fn measure_here(&self) -> Result<Measurement, Failure> {
-        let cables =
-            self.lab.links_at(self.axes).map_err(|error| Failure::Workload(error.to_string()))?;
+        let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
+        let mut cables = self.lab.links_at(self.axes).map_err(wrong)?;
+        if self.lab.workload.get_ref().kind == WorkloadKind::Download {
+            let used = self.lab.download_at(self.axes).map_err(wrong)?;
+            cables.retain(|cable| used.ways.iter().any(|way| cable.joins(&used.server, &way.to)));
+        }
         let WorkloadSettings { from, to, .. } = self.ends;
         let expected = cables.iter().find(|cable| cable.joins(from, to));
         let expected = expected.and_then(|cable| cable.way_from(from)).cloned();

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::results::Results;
-use crate::{Column, Entry, Panel, Pivot, axis, method, metrics, number, pivot};
+use crate::{Column, Entry, Panel, Pivot, axis, goals, method, metrics, number, pivot};
 
 /// The main metric: what was asked for.
 pub(super) fn headline(results: &Results) -> Markup {
@@ -21,6 +21,31 @@ pub(super) fn headline(results: &Results) -> Markup {
             }
             @for mark in method::marks(results) { " " (mark) }
         }
+    }
+}
+
+/// Ratios beside the reference's and what is possible.
+pub(super) fn held(results: &Results) -> Markup {
+    let Some((heads, rows)) = goals::table(results) else { return html! {} };
+    html! {
+        h2 id="held" { (goals::TITLE) }
+        div class="scroll" tabindex="0" role="group" aria-label=(goals::TITLE) {
+            table class="pivot" {
+                thead { tr { @for head in &heads { th scope="col" { (head) } } } }
+                tbody {
+                    @for row in &rows {
+                        tr {
+                            @for (place, text) in row.iter().enumerate() {
+                                @if place == 0 { th scope="row" { (text) } }
+                                @else if text == "NO" { td { span class="failed" { (text) } } }
+                                @else { td { (text) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        p class="note" { (goals::note(results)) }
     }
 }
 

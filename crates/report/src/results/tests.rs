@@ -19,6 +19,7 @@ fn the_shape_scripts_rely_on() {
         ratio: Ratio { median: 9.8, ci95: Some([9.1, 10.4]) },
         verdict: Verdict::Better,
         threshold: None,
+        goal: None,
     });
     let written: serde_json::Value = serde_json::from_str(&results.to_json().unwrap()).unwrap();
     assert_eq!(

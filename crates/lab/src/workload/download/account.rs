@@ -1,8 +1,8 @@
 //! From downloads to figures: those of each path, and their means.
 
+use super::WayUsed;
 use super::client::Attempt;
 use super::ideal::Path;
-use super::WayUsed;
 use crate::file::DownloadSettings;
 use crate::links;
 use crate::outcome::{Measurement, Member, Value};
@@ -125,7 +125,8 @@ fn means(members: &[Member]) -> IndexMap<String, Value> {
     let names = first.measurement.metrics.iter();
     names
         .filter_map(|(name, value)| {
-            let of_each = members.iter().map(|member| Some(member.measurement.metrics.get(name)?.value));
+            let of_each =
+                members.iter().map(|member| Some(member.measurement.metrics.get(name)?.value));
             let sum = of_each.sum::<Option<f64>>()?;
             let mean = if name == "downloads" { sum } else { sum / members.len() as f64 };
             Some((name.clone(), Value { value: mean, unit: value.unit.clone() }))

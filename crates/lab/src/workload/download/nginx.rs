@@ -41,11 +41,7 @@ pub(crate) fn find() -> Option<PathBuf> {
 }
 
 impl Nginx {
-    pub(super) fn start(
-        turn: &Turn<'_>,
-        inside: &Namespace,
-        size: Bytes,
-    ) -> Result<Self, Failure> {
+    pub(super) fn start(turn: &Turn<'_>, inside: &Namespace, size: Bytes) -> Result<Self, Failure> {
         let program = find().ok_or_else(|| Failure::Workload(NOT_INSTALLED.to_owned()))?;
         let folder = tempfile::Builder::new()
             .prefix("nginx-")
