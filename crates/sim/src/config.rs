@@ -79,7 +79,8 @@ pub enum Ecn {
 }
 
 impl TcpConfig {
-    pub(crate) fn validate(&self) -> Result<(), SimError> {
+    /// Whether hosts can be like that.
+    pub fn validate(&self) -> Result<(), SimError> {
         let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
         if !(1..=65_000).contains(&self.mss.count()) {
             return refuse("mss", "it lies between 1 and 65000 bytes; 1448 is usual");

@@ -115,6 +115,16 @@ const KINDS: &[Kind] = &[
         &["fct_ms.p50", "fct_small_ms.p99", "fct_medium_ms.p50", "slowdown.p50"],
     ),
     (
+        "hosts that are not as usual, on a path that is remembered wrongly",
+        &[
+            (TOPOLOGY, "[tcp]\ncoalesce = \"200us\"\nreceive_window = \"1MB\"\n[workload]"),
+            (FLOWS, "to = \"right\"\nmemory = \"wrong\""),
+            ("congestion = \"cubic\"", "congestion = \"tcpa\""),
+            ("congestion = \"bbr\"", "congestion = \"tcpa\"\nwarm = true"),
+        ],
+        &["memory_queue_rtts", "startup_queue_ms", "share_of_ideal"],
+    ),
+    (
         "cross traffic",
         &[(FLOWS, "to = \"right\"\ncross = \"30%,poisson\"")],
         &["share_of_ideal", "queue_ms.p95"],
@@ -197,6 +207,13 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ("a demand that is none", FLOWS, "to = \"right\"\ndemand = \"bluk\""),
     ("cross traffic of nothing", FLOWS, "to = \"right\"\ncross = \"0%\""),
     ("cross traffic's setting", FLOWS, "to = \"right\"\ncross = \"10%,poison\""),
+    ("a memory of another kind", FLOWS, "to = \"right\"\nmemory = \"wam\""),
+    ("a memory of nothing", FLOWS, "to = \"right\"\nmemory = \"0x\""),
+    ("hosts' key", TOPOLOGY, "[tcp]\ncoalese = \"1ms\"\n[workload]"),
+    ("hosts' switch", TOPOLOGY, "[tcp]\noffload = \"of\"\n[workload]"),
+    ("a delay without its unit", TOPOLOGY, "[tcp]\ndelayed_ack = \"40\"\n[workload]"),
+    ("a window of less than a segment", TOPOLOGY, "[tcp]\nreceive_window = \"1KB\"\n[workload]"),
+    ("a first window of nothing", TOPOLOGY, "[tcp]\ninitial_window = 0\n[workload]"),
     ("a word for no value", "lossy = ", "losssy = "),
     ("a word of a strange axis", "lossy = \"0.1%\"", "lossy = \"{los}\""),
     ("a usual value of no axis", "[[link]]", "[usual]\nlos = \"none\"\n[[link]]"),
@@ -218,6 +235,11 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "[view]\nmetric = \"jain\"\nagainst = [\"cubic\"]\n[form.full]",
     ),
     ("keys of flows for a transfer", "kind = \"flows\"", "kind = \"bulk\"\ncross = \"10%\""),
+    (
+        "hosts of virtual time for a transfer",
+        "[workload]\nkind = \"flows\"",
+        "[tcp]\noffload = \"off\"\n[workload]\nkind = \"bulk\"",
+    ),
     (
         "a topology for a transfer",
         "[workload]\nkind = \"flows\"",

@@ -22,6 +22,7 @@ impl LabFile {
         self.check_axes()?;
         self.check_flow_keys()?;
         self.check_topology()?;
+        self.check_tcp()?;
         self.check_words()?;
         self.check_omit(self.workload.get_ref().omit.as_ref())?;
         for system in &self.system {
@@ -49,6 +50,9 @@ impl LabFile {
                 let flows = self.flows_at(&axes)?;
                 let topology = self.topology_at(&axes)?;
                 self.check_flows_there(&flows, &topology)?;
+                if let Some(link) = links.iter().find(|link| link.joins(&ends.from, &ends.to)) {
+                    self.tcp_at(&axes, link)?;
+                }
             }
         }
         for form in self.form.values() {
@@ -346,9 +350,9 @@ impl LabFile {
             );
         }
         if let Some(warm) = &system.warm
-            && of_tcp != Some("download")
+            && of_tcp.is_none()
         {
-            let message = "`warm` is for workloads of `kind = \"download\"`";
+            let message = "`warm` is for workloads of `kind = \"download\"` or `\"flows\"`";
             return self.refuse(warm.span(), message);
         }
         if let Some(congestion) = &system.congestion {
@@ -505,12 +509,12 @@ impl LabFile {
             let named = view.system.iter().chain(&view.against);
             named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
             view.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
+            view.beside.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            self.check_filter(&view.at)?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {
                 let message = "`against` whom? Add `system`, the one that is held against these";
                 return self.refuse(against.span(), message);
             }
-            view.beside.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
-            self.check_filter(&view.at)?;
         }
         if let Some(rows) = self.view.as_ref().and_then(|view| view.rows.as_ref()) {
             self.known("axis", rows, &axes)?;
@@ -580,6 +584,7 @@ impl LabFile {
             &workload.arrivals,
             &workload.demand,
             &workload.cross,
+            &workload.memory,
         ];
         let in_words = self.words.values().any(|word| word.get_ref().contains(text));
         let in_topology = self.topology.as_ref().is_some_and(|topology| {
@@ -599,6 +604,7 @@ impl LabFile {
             || in_workload
             || in_words
             || in_topology
+            || self.tcp.as_ref().is_some_and(|tcp| tcp.get_ref().mentions(text))
             || self.systems().any(|system| {
                 [&system.client, &system.server, &system.connect]
                     .into_iter()
@@ -676,6 +682,7 @@ pub(crate) const METRICS: &[&str] = &[
     "queue_ms.p95",
     "queue_ms.p99",
     "startup_queue_ms",
+    "memory_queue_rtts",
     "convergence_rtts",
     "step_rtts",
     "fair_share",

@@ -22,6 +22,8 @@ pub struct FlowsSettings {
     pub arrivals: Option<Arrivals>,
     pub demand: Demand,
     pub cross: Option<Cross>,
+    /// What flows of the system under test remember: so many times the rate that a flow before them found.
+    pub memory: Option<f64>,
 }
 
 /// Flows that are there as well.
@@ -51,7 +53,9 @@ impl LabFile {
         let arrivals = self.read_at(axes, &spec.arrivals, Arrivals::parse)?.flatten();
         let demand = self.read_at(axes, &spec.demand, Demand::parse)?.unwrap_or(Demand::Bulk);
         let cross = self.read_at(axes, &spec.cross, Cross::parse)?.flatten();
-        let settings = FlowsSettings { own, beside, stagger, size, arrivals, demand, cross };
+        let memory = self.read_at(axes, &spec.memory, memory)?.flatten();
+        let settings =
+            FlowsSettings { own, beside, stagger, size, arrivals, demand, cross, memory };
         self.check_flows(&settings)?;
         Ok(settings)
     }
@@ -120,6 +124,7 @@ impl LabFile {
             ("arrivals", text(&spec.arrivals)),
             ("demand", text(&spec.demand)),
             ("cross", text(&spec.cross)),
+            ("memory", text(&spec.memory)),
         ];
         if spec.kind == WorkloadKind::Flows {
             let Some(streams) = place(&spec.streams) else { return Ok(()) };
@@ -172,6 +177,27 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
     Ok(Some(Beside { count, algorithm: Some(algorithm) }))
 }
 
+/// `none`, `warm`, `wrong`, `3x`: as a multiple of what was found.
+fn memory(text: &str) -> Result<Option<f64>, String> {
+    match text {
+        "none" => return Ok(None),
+        "warm" => return Ok(Some(1.0)),
+        "wrong" => return Ok(Some(WRONG)),
+        _ => {}
+    }
+    let factor = text.strip_suffix('x').and_then(|number| number.parse::<f64>().ok());
+    match factor.filter(|factor| (0.01..=1000.0).contains(factor)) {
+        Some(factor) => Ok(Some(factor)),
+        None => Err(format!(
+            "`{text}` is no memory: write `none`, `warm`, `wrong`, or how many times the rate it is, as in `3x` (from \
+             0.01 to 1000){}",
+            nearest(text, ["none", "warm", "wrong"])
+        )),
+    }
+}
+
+/// The path has become ten times slower since.
+const WRONG: f64 = 10.0;
 const MOST_FLOWS: u32 = 10_000;
 /// Of those that come one after the other, in one cell.
 pub(crate) const MOST_ARRIVALS: usize = 200_000;
@@ -190,5 +216,15 @@ mod tests {
         assert_eq!(beside("2xown"), Ok(Some(Beside { count: 2, algorithm: None })));
         assert!(beside("cubik").unwrap_err().contains("did you mean `cubic`?"));
         assert!(beside("0xcubic").unwrap_err().contains("from 1"));
+    }
+
+    #[test]
+    fn what_is_remembered_is_read() {
+        assert_eq!(memory("none"), Ok(None));
+        assert_eq!(memory("warm"), Ok(Some(1.0)));
+        assert_eq!(memory("wrong"), Ok(Some(10.0)));
+        assert_eq!(memory("0.5x"), Ok(Some(0.5)));
+        assert!(memory("wram").unwrap_err().contains("did you mean `warm`?"));
+        assert!(memory("0x").unwrap_err().contains("from 0.01"));
     }
 }

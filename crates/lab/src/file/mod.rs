@@ -14,6 +14,7 @@ mod locate;
 mod part;
 mod placeholders;
 mod schema;
+mod tcp;
 mod topology;
 mod workload;
 
@@ -31,5 +32,6 @@ pub use schema::{
     CellFilter, CompareSpec, FormSpec, HeatSpec, LabFile, Pinning, ReferenceSpec, SystemKind,
     SystemSpec, TraceSpec, Traffic, WorkloadKind,
 };
+pub use tcp::TcpSpec;
 pub use topology::{Rtts, Shape, TopologySettings, TopologySpec};
 pub use workload::WorkloadSettings;

@@ -1,5 +1,6 @@
 use super::check::CASE;
 use super::locate::{FileError, Source};
+use super::tcp::TcpSpec;
 use super::topology::TopologySpec;
 use indexmap::IndexMap;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -36,6 +37,8 @@ pub struct LabFile {
     pub link: Vec<Spanned<LinkSpec>>,
     /// The network around the link.
     pub topology: Option<Spanned<TopologySpec>>,
+    /// The hosts of virtual time.
+    pub tcp: Option<Spanned<TcpSpec>>,
     pub workload: Spanned<WorkloadSpec>,
     pub system: Vec<Spanned<SystemSpec>>,
     /// Kernel settings of every host, read back after they are set.
@@ -54,12 +57,12 @@ pub struct LabFile {
     pub trace: Vec<TraceSpec>,
     #[serde(default)]
     pub reference: Vec<ReferenceSpec>,
-    #[serde(default)]
-    pub seed: u64,
-    #[serde(skip)]
     /// For whoever reads the report.
     #[serde(default)]
     pub notes: Vec<String>,
+    #[serde(default)]
+    pub seed: u64,
+    #[serde(skip)]
     pub(crate) source: Source,
 }
 
@@ -158,6 +161,8 @@ pub struct WorkloadSpec {
     pub demand: Option<Spanned<String>>,
     /// UDP on the same link: `30%`, `5mbit,poisson`.
     pub cross: Option<Spanned<String>>,
+    /// What flows of the system under test remember of the path: `none`, `warm`, `wrong`, `3x`.
+    pub memory: Option<Spanned<String>>,
     #[serde(default)]
     pub pin: Pinning,
     /// Left out of every figure: start-up is not what is asked.
@@ -259,16 +264,16 @@ pub struct CompareSpec {
     pub metrics: Vec<Spanned<String>>,
     /// Differences smaller than this do not matter in practice.
     pub threshold: Option<Spanned<Share>>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ViewSpec {
     /// Metrics that say what is possible: the ratios are held against what that is over the baseline.
     #[serde(default)]
     pub ideal: Vec<Spanned<String>>,
     /// So much of the first of them is wanted, where the reference numbers have no smaller ratio.
     pub of_ideal: Option<Spanned<Share>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewSpec {
     pub metric: Spanned<String>,
     pub rows: Option<Spanned<String>>,
     /// The system that the report speaks of, and those it is held against, by their means.
@@ -278,17 +283,17 @@ pub struct ViewSpec {
     /// Axes that vary within each group of cells, where means are told by what else is unusual.
     #[serde(default)]
     pub over: Vec<Spanned<String>>,
-}
-
-/// Cells whose curves are kept: windows, rates, round trips and the queue along the time.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
     /// The metrics beside the main one on a terminal.
     #[serde(default)]
     pub beside: Vec<Spanned<String>>,
     /// The cells that a terminal shows; all if nothing is said.
     #[serde(default)]
     pub at: CellFilter,
+}
+
+/// Cells whose curves are kept: windows, rates, round trips and the queue along the time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TraceSpec {
     pub at: CellFilter,
     /// All if none is named.

@@ -1,16 +1,17 @@
 //! Flows in a network: the world of a cell, and what came of it.
 
-use super::metrics;
 use super::network::{Network, Way};
 use super::scene::Scene;
 use super::shared::Shared;
+use super::{memory, metrics};
 use crate::Failure;
 use crate::executor::Job;
 use crate::file::{Beside, Demand, MOST_ARRIVALS};
 use crate::outcome::Measurement;
 use cc::Algorithm;
 use sim::{
-    End, FlowOutcome, FlowSpec, LinkOutcome, Node, Outcome, Spacing, Traffic, World, WorldConfig,
+    End, FlowOutcome, FlowSpec, LinkOutcome, Node, Outcome, Spacing, TcpConfig, Traffic, World,
+    WorldConfig,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -64,7 +65,8 @@ pub(super) fn measure(
     shared: &Shared,
 ) -> Result<Measurement, Failure> {
     let scene = Scene::of(job, seed)?;
-    let ended = scene.play(own_kind, job)?;
+    let recalled = memory::of(&scene, own_kind, job)?;
+    let ended = scene.play(own_kind, recalled, job)?;
     let outcome = &ended.outcome;
     match outcome.end {
         End::Finished | End::TimeUp => {}
@@ -82,6 +84,9 @@ pub(super) fn measure(
         }
     }
     let mut result = metrics::of(&scene, &ended);
+    if recalled.is_some() {
+        memory::record(&scene, &ended, own_kind, job, &mut result)?;
+    }
     if let Some(Beside { algorithm, .. }) = scene.flows.beside {
         result.record("harm", "", scene.harm(job, algorithm, own_kind, ended.beside(), shared)?);
     }
@@ -107,7 +112,7 @@ impl Scene {
         let name = format!("{:?} {}", job.cell.axes, job.turn.block);
         let among_its_own = shared.number(name, || {
             let quiet = Self { traced: false, ..Self::of(job, self.seed).ok()? };
-            let ended = quiet.play(other, job).ok()?;
+            let ended = quiet.play(other, None, job).ok()?;
             Some(mean_goodput(ended.beside()))
         });
         if job.cancel.is_cancelled() {
@@ -117,9 +122,15 @@ impl Scene {
         Ok(among_its_own.map(|alone| 1.0 - mean_goodput(beside) / alone))
     }
 
-    fn play(&self, algorithm: Algorithm, job: &Job<'_>) -> Result<Ended, Failure> {
+    /// What happens there where flows under test remember this of the path.
+    pub(super) fn play(
+        &self,
+        algorithm: Algorithm,
+        recalled: Option<cc::Memory>,
+        job: &Job<'_>,
+    ) -> Result<Ended, Failure> {
         let network = Network::of(self);
-        let (mut flows, own_ways) = self.flows_of(algorithm, &network)?;
+        let (mut flows, own_ways) = self.flows_of(algorithm, recalled, &network)?;
         let tested = self.beside_count()..self.beside_count() + own_ways.len();
         let endless = self.is_endless();
         // To see how they come to share the link; of many nobody could.
@@ -168,14 +179,19 @@ impl Scene {
     fn flows_of(
         &self,
         algorithm: Algorithm,
+        recalled: Option<cc::Memory>,
         network: &Network,
     ) -> Result<(Vec<FlowSpec>, Vec<usize>), Failure> {
         let others = self.beside_count();
         let other = self.flows.beside.and_then(|beside| beside.algorithm).unwrap_or(algorithm);
         let demand = self.demand();
+        let hosts = match recalled {
+            None => Arc::clone(&self.hosts),
+            memory => Arc::new(TcpConfig { memory, ..TcpConfig::clone(&self.hosts) }),
+        };
         let own = |number: usize| {
             let way = network.own(number);
-            FlowSpec::tcp(way.from, way.to, algorithm, demand, Arc::clone(&self.hosts))
+            FlowSpec::tcp(way.from, way.to, algorithm, demand, Arc::clone(&hosts))
         };
         let starts = self.starts();
         let mut own_ways: Vec<usize> = (0..starts.len() - others).collect();

@@ -4,6 +4,7 @@ mod completion;
 mod convergence;
 mod curves;
 mod flows;
+mod memory;
 mod metrics;
 mod network;
 mod scene;

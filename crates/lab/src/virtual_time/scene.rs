@@ -35,20 +35,27 @@ impl Scene {
             links.iter().find(|link| link.joins(&ends.from, &ends.to)).ok_or_else(missing)?;
         let ways = link.direction_from(&ends.from).zip(link.direction_from(&ends.to));
         let (there, back) = ways.ok_or_else(missing)?;
-        // 20 bytes each for IP and TCP and 12 for time stamps (RFC 7323).
-        let mss = Bytes::new(u64::from(link.mtu.saturating_sub(52)));
         let Plan { omit, duration, .. } = *job.plan;
         Ok(Self {
             there: there.clone(),
             back: back.clone(),
             topology: job.lab.topology_at(axes).map_err(wrong)?,
-            flows: job.lab.flows_at(axes).map_err(wrong)?,
-            hosts: Arc::new(TcpConfig { mss, ..TcpConfig::default() }),
+            flows: Self::flows(job).map_err(wrong)?,
+            hosts: Arc::new(job.lab.tcp_at(axes, link).map_err(wrong)?),
             omit,
             duration,
             seed,
             traced: is_traced(job),
         })
+    }
+
+    /// A system that is `warm` remembers the path wherever the file does not say what is remembered.
+    fn flows(job: &Job<'_>) -> Result<FlowsSettings, crate::FileError> {
+        let mut flows = job.lab.flows_at(&job.cell.axes)?;
+        if job.system.is_warm() {
+            flows.memory = flows.memory.or(Some(1.0));
+        }
+        Ok(flows)
     }
 
     /// How many flows are there besides those under test.

@@ -1,0 +1,190 @@
+//! How the two ends of a connection behave in virtual time.
+
+use super::LinkSettings;
+use super::locate::{FileError, nearest};
+use super::schema::{LabFile, NumberOrText, WorkloadKind};
+use report::Axes;
+use serde::Deserialize;
+use sim::{ReceiveWindow, TcpConfig};
+use toml::Spanned;
+use units::{Bytes, Span};
+
+/// `[tcp]`. What is not said is as Linux has it, with buffers that do not bind.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpSpec {
+    /// In segments.
+    pub initial_window: Option<Spanned<NumberOrText>>,
+    /// The longest wait for a second segment, or `none`.
+    pub delayed_ack: Option<Spanned<String>>,
+    /// Segments that arrive within this time are acknowledged together, or `none`.
+    pub coalesce: Option<Spanned<String>>,
+    /// A paced burst is what the rate carries in this time.
+    pub burst: Option<Spanned<String>>,
+    /// No burst is larger.
+    pub burst_max: Option<Spanned<String>>,
+    /// Segmentation offload: `on` or `off`.
+    pub offload: Option<Spanned<String>>,
+    /// Whether algorithms without a rate of their own are paced: `on` or `off`.
+    pub pacing: Option<Spanned<String>>,
+    /// `auto`, or a size.
+    pub receive_window: Option<Spanned<String>>,
+    /// `none`, or a size.
+    pub send_buffer: Option<Spanned<String>>,
+}
+
+impl TcpSpec {
+    /// Whether any setting contains `text`.
+    pub(super) fn mentions(&self, text: &str) -> bool {
+        self.texts().any(|(_, setting)| setting.get_ref().contains(text))
+            || self.initial_window.iter().any(|count| count.get_ref().contains(text))
+    }
+
+    fn texts(&self) -> impl Iterator<Item = (&'static str, &Spanned<String>)> {
+        let all = [
+            ("delayed_ack", &self.delayed_ack),
+            ("coalesce", &self.coalesce),
+            ("burst", &self.burst),
+            ("burst_max", &self.burst_max),
+            ("offload", &self.offload),
+            ("pacing", &self.pacing),
+            ("receive_window", &self.receive_window),
+            ("send_buffer", &self.send_buffer),
+        ];
+        all.into_iter().filter_map(|(key, setting)| Some((key, setting.as_ref()?)))
+    }
+}
+
+impl LabFile {
+    /// The hosts of the cell at `axes`, on both sides of `link`.
+    pub fn tcp_at(&self, axes: &Axes, link: &LinkSettings) -> Result<TcpConfig, FileError> {
+        // 20 bytes each for IP and TCP and 12 for time stamps (RFC 7323).
+        let mss = Bytes::new(u64::from(link.mtu.saturating_sub(52)));
+        let mut tcp = TcpConfig { mss, ..TcpConfig::default() };
+        let Some(spec) = &self.tcp else { return Ok(tcp) };
+        let written = spec.get_ref();
+        if written.initial_window.is_some() {
+            let count = written.initial_window.as_ref();
+            tcp.initial_window = self.count_at(axes, count, "initial_window", MOST_SEGMENTS)?;
+        }
+        for (key, setting) in written.texts() {
+            let text = self.filled(axes, setting)?;
+            set(&mut tcp, key, &text).map_err(|message| {
+                self.source.error(setting.span(), format!("`{key}`: {message}"))
+            })?;
+        }
+        match tcp.validate() {
+            Ok(()) => Ok(tcp),
+            Err(error) => Err(self.source.error(spec.span(), error.to_string())),
+        }
+    }
+
+    pub(super) fn check_tcp(&self) -> Result<(), FileError> {
+        match &self.tcp {
+            Some(tcp) if self.workload.get_ref().kind != WorkloadKind::Flows => {
+                let message = "`[tcp]` is for workloads of `kind = \"flows\"`: a kernel's TCP is set by `[sysctl]`";
+                Err(self.source.error(tcp.span(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn set(tcp: &mut TcpConfig, key: &str, text: &str) -> Result<(), String> {
+    match key {
+        "delayed_ack" => tcp.delayed_ack = unless("none", text, || span(text, LONGEST_DELAY))?,
+        "coalesce" => tcp.coalesce = unless("none", text, || span(text, LONGEST_COALESCING))?,
+        "burst" => tcp.burst_time = span(text, LONGEST_BURST)?,
+        "burst_max" => tcp.burst_max = size(text)?,
+        "offload" => tcp.offload = switch(text)?,
+        "pacing" => tcp.paces = switch(text)?,
+        "receive_window" => {
+            let fixed = unless("auto", text, || size(text))?.map(ReceiveWindow::Fixed);
+            tcp.receive_window = fixed.unwrap_or(TcpConfig::default().receive_window);
+        }
+        _ => tcp.send_buffer = unless("none", text, || size(text))?,
+    }
+    Ok(())
+}
+
+/// Nothing where the text is `word`; a text that is close to it was meant to be it.
+fn unless<T>(
+    word: &str,
+    text: &str,
+    read: impl FnOnce() -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    if text == word {
+        return Ok(None);
+    }
+    read().map(Some).map_err(|message| match nearest(text, [word]) {
+        hint if hint.is_empty() => format!("{message}; or `{word}`"),
+        hint => format!("{message}{hint}"),
+    })
+}
+
+fn span(text: &str, most: Span) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+    match span > Span::ZERO && span <= most {
+        true => Ok(span),
+        false => Err(format!("it is above 0 and at most {most}")),
+    }
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => {
+            Err(format!("`{other}` is neither `on` nor `off`{}", nearest(other, ["on", "off"])))
+        }
+    }
+}
+
+const MOST_SEGMENTS: u32 = 10_000;
+/// RFC 1122, 4.2.3.2.
+const LONGEST_DELAY: Span = Span::from_millis(500);
+const LONGEST_COALESCING: Span = Span::from_millis(100);
+const LONGEST_BURST: Span = Span::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(key: &str, text: &str) -> Result<TcpConfig, String> {
+        let mut tcp = TcpConfig::default();
+        set(&mut tcp, key, text).map(|()| tcp)
+    }
+
+    #[test]
+    fn settings_are_read() {
+        assert_eq!(after("delayed_ack", "none").unwrap().delayed_ack, None);
+        let delay = after("delayed_ack", "25ms").unwrap().delayed_ack;
+        assert_eq!(delay, Some(Span::from_millis(25)));
+        let coalesced = after("coalesce", "200us").unwrap().coalesce;
+        assert_eq!(coalesced, Some(Span::from_micros(200)));
+        assert_eq!(after("burst", "4ms").unwrap().burst_time, Span::from_millis(4));
+        assert!(!after("offload", "off").unwrap().offload);
+        assert!(after("pacing", "on").unwrap().paces);
+        let window = after("receive_window", "64KiB").unwrap().receive_window;
+        assert_eq!(window, ReceiveWindow::Fixed(Bytes::kib(64)));
+        let window = after("receive_window", "auto").unwrap().receive_window;
+        assert_eq!(window, TcpConfig::default().receive_window);
+        let buffer = after("send_buffer", "4MB").unwrap().send_buffer;
+        assert_eq!(buffer, Some(Bytes::new(4_000_000)));
+    }
+
+    #[test]
+    fn what_is_meant_is_told() {
+        let refused = |key, text| after(key, text).unwrap_err();
+        assert!(refused("delayed_ack", "nnoe").contains("did you mean `none`?"));
+        assert!(refused("delayed_ack", "1s").contains("at most 500ms"));
+        assert!(refused("coalesce", "0ms").contains("above 0"));
+        assert!(refused("offload", "no").contains("did you mean `on`?"));
+        assert!(refused("receive_window", "atuo").contains("did you mean `auto`?"));
+        assert!(refused("send_buffer", "4").contains("or `none`"));
+    }
+}
