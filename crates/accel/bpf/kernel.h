@@ -86,9 +86,21 @@ struct rate_sample {
 	bool is_app_limited;
 };
 
-/* What an iterator is called with. */
+/* What iterators are called with. */
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
 struct bpf_iter__tcp {
 	struct sock_common *sk_common;
+};
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct sock *sk;
+	void *value;
 };
 
 enum tcp_ca_event {

@@ -62,7 +62,7 @@ pub enum AccelError {
     NoSetting { name: String },
     #[error("{name} was set to `{wanted}` but the kernel keeps `{found}`: choose a value it takes")]
     NotKept { name: String, wanted: String, found: String },
-    #[error("the kernel stopped in the middle of the open connections: {source}; do it again")]
+    #[error("the kernel stopped in the middle of its connections ({source}): do it again")]
     OpenConnections { source: io::Error },
     #[error(transparent)]
     Probe(#[from] probe::ProbeError),

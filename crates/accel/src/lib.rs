@@ -9,13 +9,15 @@
 //! | [`policy`], [`system`] | all of that in a file, with settings of the whole system |
 //! | [`pins`], [`installation`] | what stays when the command has ended; on, off, and in force |
 //! | [`open`], [`namespaces`] | connections that are open already, wherever they are |
-//! | [`status`] | what is installed, and how its connections fare |
+//! | [`status`], [`core_view`] | what is installed, how its connections fare, and what the core believes of their paths |
 //! | [`memory`] | what ended connections knew of their paths |
 
 pub mod algorithm;
 pub mod cgroup;
+pub mod core_view;
 mod error;
 pub mod installation;
+mod iterator;
 pub mod kernel;
 pub mod memory;
 pub mod namespaces;
@@ -27,6 +29,7 @@ mod prefix;
 pub mod rules;
 pub mod status;
 pub mod system;
+mod table;
 mod tell;
 
 pub use error::AccelError;

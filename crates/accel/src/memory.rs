@@ -20,9 +20,10 @@ pub struct Memory {
 /// Everything that is remembered, the newest first.
 pub fn read() -> Result<Vec<Memory>, AccelError> {
     let pins = Pins::open()?;
-    if pins.presence() == Presence::Nothing {
-        return Ok(Vec::new());
-    }
+    if pins.presence() == Presence::Nothing { Ok(Vec::new()) } else { read_in(&pins) }
+}
+
+pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
     let map = pins.map(pins::PATHS)?;
     let now = clock_gettime(ClockId::Monotonic);
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
@@ -87,18 +88,19 @@ pub fn to_text(memories: &[Memory]) -> String {
 
 /// For machines.
 pub fn to_json(memories: &[Memory]) -> Value {
-    let one = |memory: &Memory| {
-        json!({
-            "to": memory.to.to_string(),
-            "rate_mbit_s": memory.rate.mbit_per_second(),
-            "min_rtt_us": memory.min_rtt.micros_f64(),
-            "age_s": memory.age.secs_f64(),
-        })
-    };
-    memories.iter().map(one).collect()
+    memories.iter().map(Memory::to_json).collect()
 }
 
 impl Memory {
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "to": self.to.to_string(),
+            "rate_mbit_s": self.rate.mbit_per_second(),
+            "min_rtt_us": self.min_rtt.micros_f64(),
+            "age_s": self.age.secs_f64(),
+        })
+    }
+
     /// `struct place` and `struct memory` of bpf/flow.h.
     fn from_bytes(place: &[u8], memory: &[u8], now: u64) -> Option<Self> {
         let octets: [u8; 16] = place.try_into().ok()?;

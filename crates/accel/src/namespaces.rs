@@ -9,9 +9,9 @@ use std::path::PathBuf;
 /// By what one that is not this one is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inside {
-    /// A process in it, or a thread.
+    /// A process that is in it, with a thread at least.
     Process(u32),
-    /// One of `ip netns` that no process is in.
+    /// One of `ip netns`.
     Named(String),
 }
 
@@ -40,14 +40,14 @@ fn others() -> Vec<(Inside, PathBuf)> {
             found.push((inside, path));
         }
     };
+    for name in names(NAMED) {
+        consider(PathBuf::from(NAMED).join(&name), Inside::Named(name));
+    }
     for process in names("/proc").iter().filter_map(|name| name.parse::<u32>().ok()) {
         for thread in names(&format!("/proc/{process}/task")) {
             let path = format!("/proc/{process}/task/{thread}/ns/net");
             consider(path.into(), Inside::Process(process));
         }
-    }
-    for name in names(NAMED) {
-        consider(PathBuf::from(NAMED).join(&name), Inside::Named(name));
     }
     found
 }

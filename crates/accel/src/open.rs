@@ -4,13 +4,13 @@
 use crate::AccelError;
 use crate::algorithm::NAME;
 use crate::cgroup;
+use crate::iterator::go_through;
 use crate::namespaces::in_each;
 use crate::object::{Loaded, Spec, told};
 use crate::pins::{self, Pins};
 use crate::system::read_sysctl;
-use libbpf_rs::{Iter, MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags};
 use std::fs;
-use std::io::Read as _;
 use std::ops::Add;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -88,18 +88,7 @@ impl Open {
         told(WHAT, || turned.update(&first, &[0; TURNED_BYTES], MapFlags::ANY))?;
         let program = self.loaded.program(program)?;
         let link = told(WHAT, || program.attach())?;
-        let mut connections = told(WHAT, || Iter::new(&link))?;
-        // They are shown while this is read; nothing is written.
-        let mut nothing = [0; 64];
-        loop {
-            match connections.read(&mut nothing) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
-                Err(source) => return Err(AccelError::OpenConnections { source }),
-            }
-        }
+        go_through(WHAT, &link)?;
         let bytes = told(WHAT, || turned.lookup(&first, MapFlags::ANY))?;
         bytes.and_then(|bytes| Turned::from_bytes(&bytes)).ok_or(AccelError::OtherVersion)
     }

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// The addresses that share their first bits, as `192.0.2.0/24`, `2001:db8::/32` or a single address.
@@ -75,9 +75,10 @@ impl fmt::Display for Prefix {
     }
 }
 
-impl From<Ipv4Addr> for Prefix {
-    fn from(address: Ipv4Addr) -> Self {
-        Self { address: address.into(), bits: 32 }
+/// That address alone.
+impl From<IpAddr> for Prefix {
+    fn from(address: IpAddr) -> Self {
+        Self { address, bits: if address.is_ipv4() { 32 } else { 128 } }
     }
 }
 
@@ -90,6 +91,7 @@ fn cut(address: Ipv6Addr, bits: u32) -> Ipv6Addr {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn nonsense_is_named() {

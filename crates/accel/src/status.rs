@@ -1,12 +1,15 @@
 //! What is installed, and how the connections fare that have the algorithm.
 
 use crate::algorithm::NAME;
+use crate::core_view::{self, CoreView};
 use crate::installation::in_force;
+use crate::memory::{self, Memory};
 use crate::namespaces::{Inside, in_each};
 use crate::pins::{Pins, Presence};
 use crate::policy::Policy;
-use crate::{AccelError, kernel};
+use crate::{AccelError, Prefix, kernel};
 use probe::tcp::{Filter, TcpInfo, TcpSocket};
+use std::cmp::Reverse;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
@@ -36,6 +39,12 @@ pub struct Flow {
     pub retransmitted: Option<Share>,
     pub acked: Option<Bytes>,
     pub limit: Limit,
+    /// By which the kernel knows the socket.
+    pub cookie: u64,
+    /// None of those that have the algorithm of an earlier installation, or of before an update.
+    pub core: Option<CoreView>,
+    /// What ended connections to the same place knew of the path.
+    pub remembered: Option<Memory>,
 }
 
 /// Why a connection is not faster.
@@ -59,7 +68,20 @@ impl Status {
         let pins = Pins::open()?;
         let presence = pins.presence();
         let policy = in_force(&pins)?;
-        let flows = in_each(flows_here)?.into_iter().flatten().collect();
+        let mut flows: Vec<_> = in_each(flows_here)?.into_iter().flatten().collect();
+        if presence != Presence::Nothing && !flows.is_empty() {
+            // A part may lack either; what there is of the kernel's own is told all the same.
+            let mut views = core_view::read(&pins).unwrap_or_default();
+            let memories = memory::read_in(&pins).unwrap_or_default();
+            for flow in &mut flows {
+                flow.core = views.remove(&flow.cookie);
+                let remote = Prefix::from(flow.remote.ip());
+                flow.remembered = memories.iter().find(|m| m.to.covers(remote)).cloned();
+            }
+        }
+        // The fastest first, namespace by namespace; the sort is stable.
+        flows.sort_by_key(|flow| Reverse(flow.rate));
+        flows.sort_by_key(|flow| flow.inside.as_ref().map(Inside::to_string));
         Ok(Self { presence, policy, flows })
     }
 }
@@ -89,6 +111,9 @@ impl Flow {
             retransmitted,
             acked: info.bytes_acked,
             limit: Limit::of(&info),
+            cookie: socket.cookie,
+            core: None,
+            remembered: None,
         }
     }
 }

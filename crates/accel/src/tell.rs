@@ -1,13 +1,16 @@
 //! What is told of a status: to people, and to machines.
 
+use crate::core_view::CoreView;
+use crate::memory::Memory;
 use crate::namespaces::Inside;
 use crate::pins::Presence;
 use crate::rules::{Rule, Tunables};
 use crate::status::{Flow, Status};
 use crate::system::System;
+use crate::table::table;
 use serde_json::{Value, json};
 use std::fmt::{self, Display, Write as _};
-use units::Span;
+use units::{Rate, Share, Span};
 
 impl Status {
     pub fn to_text(&self) -> String {
@@ -33,26 +36,28 @@ impl Status {
         if self.flows.is_empty() {
             return text;
         }
-        let _ = writeln!(
-            text,
-            "\n{:<44} {:>11} {:>9} {:>9} {:>9} {:>7}  limited by",
-            "connection", "rate", "rtt", "min", "window", "resent"
-        );
-        for flow in &self.flows {
-            let _ = writeln!(
-                text,
-                "{:<44} {:>11} {:>9} {:>9} {:>9} {:>7}  {}",
-                format!("{} -> {}", flow.local, flow.remote),
-                known(flow.rate.map(|rate| format!("{:.1}mbit", rate.mbit_per_second()))),
-                known(flow.rtt.map(|rtt| format!("{:.1}ms", rtt.millis_f64()))),
-                known(flow.min_rtt.map(|rtt| format!("{:.1}ms", rtt.millis_f64()))),
-                known(flow.window.map(|bytes| format!("{}KB", bytes.count() / 1000))),
-                known(flow.retransmitted.map(|share| format!("{:.2}%", share.percent()))),
-                flow.limit.name(),
-            );
-            if let Some(inside) = &flow.inside {
-                let _ = writeln!(text, "  in {inside}");
+        text.push('\n');
+        text.push_str(&self.flows_text());
+        text
+    }
+
+    fn flows_text(&self) -> String {
+        let mut rows = vec![HEADER.map(str::to_owned)];
+        rows.extend(self.flows.iter().map(Flow::row));
+        let lines = table(&rows);
+        let (header, lines) = lines.split_once('\n').unwrap_or_default();
+        let mut text = format!("{header}\n");
+        let mut inside = &None;
+        for (line, flow) in lines.lines().zip(&self.flows) {
+            if flow.inside != *inside {
+                inside = &flow.inside;
+                let _ = writeln!(
+                    text,
+                    "in {}",
+                    inside.as_ref().map_or_else(String::new, Inside::to_string)
+                );
             }
+            let _ = writeln!(text, "{line}");
         }
         text
     }
@@ -155,6 +160,35 @@ impl System {
 }
 
 impl Flow {
+    fn row(&self) -> [String; HEADER.len()] {
+        let millis =
+            |span: Option<Span>| known(span.map(|span| format!("{:.1}ms", span.millis_f64())));
+        let mbit = |rate: Option<Rate>| {
+            known(rate.map(|rate| format!("{:.1}mbit", rate.mbit_per_second())))
+        };
+        let percent =
+            |share: Option<Share>| known(share.map(|share| format!("{:.2}%", share.percent())));
+        let core = self.core.as_ref();
+        [
+            format!("{} -> {}", self.local, self.remote),
+            mbit(self.rate),
+            millis(self.rtt),
+            millis(self.min_rtt),
+            known(self.window.map(|bytes| format!("{}KB", bytes.count() / 1000))),
+            percent(self.retransmitted),
+            percent(core.map(|core| core.floor)),
+            match core {
+                None => "(earlier one)".to_owned(),
+                Some(core) if core.contending => format!("{}, contending", core.mode.name()),
+                Some(core) => core.mode.name().to_owned(),
+            },
+            known(self.remembered.as_ref().map(|memory| {
+                format!("{} {:.0}s ago", mbit(Some(memory.rate)), memory.age.secs_f64())
+            })),
+            self.limit.name().to_owned(),
+        ]
+    }
+
     fn to_json(&self) -> Value {
         json!({
             "namespace_of_pid": match &self.inside {
@@ -175,6 +209,22 @@ impl Flow {
             "retransmit_percent": self.retransmitted.map(|share| share.percent()),
             "acked_bytes": self.acked.map(|bytes| bytes.count()),
             "limited_by": self.limit.name(),
+            "core": self.core.as_ref().map(CoreView::to_json),
+            "remembered": self.remembered.as_ref().map(Memory::to_json),
+        })
+    }
+}
+
+impl CoreView {
+    fn to_json(&self) -> Value {
+        json!({
+            "mode": self.mode.name(),
+            "contending": self.contending,
+            "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
+            "min_rtt_us": self.min_rtt.map(|rtt| rtt.micros_f64()),
+            "window_bytes": self.window.map(|bytes| bytes.count()),
+            "floor_percent": self.floor.percent(),
+            "before": self.before,
         })
     }
 }
@@ -191,3 +241,17 @@ impl Display for Inside {
 fn known(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
+
+/// Of the flows' table.
+const HEADER: [&str; 10] = [
+    "connection",
+    "rate",
+    "rtt",
+    "min rtt",
+    "window",
+    "sent again",
+    "path loses",
+    "core",
+    "remembered",
+    "limited by",
+];

@@ -3,6 +3,7 @@
 
 mod accel_world;
 
+use accel_world::path::Path;
 use accel_world::{AccelWorld, available};
 use std::time::Duration;
 
@@ -191,13 +192,14 @@ fn an_update_keeps_rules_and_memory() {
         world.weir(&["accel", "enable", "tcpa", "--all", "--init-cwnd", "33"]).code,
         Some(0)
     );
-    assert_eq!(world.transfer(5361, &[]).0, "tcpa");
+    let path = Path::lay(&world);
+    assert_eq!(path.transfer(5361), "tcpa");
     let before = world.status();
     let said = world.weir(&["accel", "update"]);
     assert_eq!(said.code, Some(0), "{}", said.stderr);
     assert_eq!(world.pinned(), "weir-accel\n");
     assert_eq!(world.status()["rules"], before["rules"]);
-    assert!(world.weir(&["accel", "memory"]).stdout.contains("127.0.0.0/24"));
+    assert!(world.weir(&["accel", "memory"]).stdout.contains("10.0.0.0/24"));
     assert_eq!(world.transfer(5362, &[]).0, "tcpa");
     // The rules that are changed are those that are heard.
     let file = world.write("none.toml", "[[rule]]\nalgorithm = \"none\"\n");

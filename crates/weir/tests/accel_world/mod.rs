@@ -2,6 +2,9 @@
 //! "all connections" are those of the test. With its keeper everything in it is gone, whatever ends the test.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod path;
+pub mod transfer;
+
 use host::{Confined, Namespace, Program};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Goes through the storage of all connections that have the algorithm, in whatever network namespace. */
+#include "kernel.h"
+#include "maps.h"
+#include "view.h"
+
+SEC("iter/bpf_sk_storage_map")
+int look(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	const struct flow *flow = ctx->value;
+	struct sock *sk = ctx->sk;
+	struct view view = {};
+
+	if (!sk || !flow)
+		return 0;
+	view.cookie = bpf_get_socket_cookie(sk);
+	view.rate = tcpa_rate(&flow->tcpa);
+	view.min_rtt_us = flow->tcpa.min_rtt;
+	view.window = flow->tcpa.window;
+	view.floor = tcpa_floor(&flow->tcpa);
+	view.rule = flow->rule;
+	view.mode = flow->tcpa.mode;
+	view.rival = flow->tcpa.rival;
+	view.running = flow->running;
+	__builtin_memcpy(view.before, flow->before, sizeof(view.before));
+	/* What does not fit now is shown again. */
+	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

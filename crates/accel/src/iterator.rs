@@ -1,0 +1,24 @@
+use crate::AccelError;
+use crate::object::told;
+use libbpf_rs::{Iter, Link};
+use std::io::{ErrorKind, Read as _};
+
+/// Lets the kernel show everything it has for this iterator, in the calling thread's namespaces; what the
+/// program wrote about it.
+pub(crate) fn go_through(what: &'static str, link: &Link) -> Result<Vec<u8>, AccelError> {
+    let mut shown = told(what, || Iter::new(link))?;
+    let mut written = Vec::new();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match shown.read(&mut piece) {
+            Ok(0) => return Ok(written),
+            Ok(count) => written.extend_from_slice(&piece[..count]),
+            // The kernel pauses after a million of which nothing was written (kernel/bpf/bpf_iter.c).
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(source) => return Err(AccelError::OpenConnections { source }),
+        }
+    }
+}
+
+const PIECE: usize = 64 << 10;

@@ -1,0 +1,67 @@
+//! A path that is slower than its ends: over the loopback interface nobody finds out how much a path carries.
+
+use super::AccelWorld;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// 20 Mbit/s and 20 ms between two network namespaces of the world.
+pub struct Path<'a> {
+    world: &'a AccelWorld,
+    link: Child,
+}
+
+impl<'a> Path<'a> {
+    pub fn lay(world: &'a AccelWorld) -> Self {
+        for end in [NEAR, FAR] {
+            assert_eq!(world.run("ip", &["netns", "add", end]).code, Some(0));
+        }
+        let mut words = vec!["link", "up", "--a", "near:eth0", "--b", "far:eth0"];
+        words.extend(["--address-a", "10.0.0.1/24", "--address-b", "10.0.0.2/24"]);
+        words.extend(["--rate", "20mbit", "--delay", "10ms", "--queue", "droptail:64KiB"]);
+        let path = Self { world, link: world.start(env!("CARGO_BIN_EXE_weir"), &words) };
+        for end in [NEAR, FAR] {
+            let up = |said: &str| said.contains("state UP") && said.contains("10.0.0.");
+            path.until("the link", end, &["ip", "-4", "address", "show", "eth0"], up);
+        }
+        path
+    }
+
+    /// One transfer of two seconds from the near end; with which algorithm it was sent.
+    pub fn transfer(&self, port: u16) -> String {
+        let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
+        let server = ["netns", "exec", FAR, weir, "perf", "server", "--port", &port, "--one-off"];
+        let mut server = self.world.start("ip", &server);
+        let listening = |said: &str| said.contains(&format!(":{port} "));
+        self.until("server", FAR, &["ss", "-tlnH"], listening);
+        let mut words = vec!["netns", "exec", NEAR, weir, "perf", "client", "10.0.0.2"];
+        words.extend(["--port", &port, "--time", "2", "--json"]);
+        let said = self.world.run("ip", &words);
+        assert_eq!(said.code, Some(0), "{}{}", said.stderr, said.stdout);
+        server.wait().unwrap();
+        let end: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+        end["end"]["sender_tcp_congestion"].as_str().unwrap_or_default().to_owned()
+    }
+
+    fn until(&self, what: &str, inside: &str, command: &[&str], enough: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let words = [&["netns", "exec", inside], command].concat();
+        loop {
+            let said = self.world.run("ip", &words);
+            if said.code == Some(0) && enough(&said.stdout) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: {}{}", said.stdout, said.stderr);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Path<'_> {
+    fn drop(&mut self) {
+        let _ = self.link.kill();
+        let _ = self.link.wait();
+    }
+}
+
+const NEAR: &str = "near";
+const FAR: &str = "far";
