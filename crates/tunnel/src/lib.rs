@@ -5,10 +5,30 @@
 //! | [`config`] | what a tunnel is told by its file |
 //! | [`identity`] | keys, pins, certificates: who is at the other end |
 //! | [`access`] | which identity may reach which target, checked on the resolved address |
+//! | [`frame`] | what stands at the head of a stream |
+//! | [`transport`] | connections, streams, datagrams: noq behind a small trait |
+//! | [`congestion`] | the house's congestion controls on them |
+//! | [`reassembly`] | bytes that came in any order, and how many may wait |
+//! | [`server`], [`client`] | the two ends |
+//! | [`run`] | either end as a process |
 
 pub mod access;
+pub mod client;
 pub mod config;
+pub mod congestion;
+mod counters;
+mod dial;
+pub mod frame;
 pub mod identity;
+mod inbound;
+mod local;
+pub mod reassembly;
+mod relay;
+pub mod run;
+pub mod server;
+mod session;
 mod target;
+pub mod transport;
 
+pub use counters::{Counted, Counters};
 pub use target::{HostPort, Target, TargetError};

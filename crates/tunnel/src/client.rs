@@ -1,0 +1,239 @@
+//! The end that connects: listens for applications here and carries what they say to a server.
+
+mod door;
+mod link;
+
+use crate::access::Resolve;
+use crate::counters::{Counted, Counters};
+use crate::identity::ServerTrust;
+use crate::reassembly::Budget;
+use crate::target::{HostPort, Target};
+use crate::transport::quic::{QuicClient, QuicError};
+use crate::transport::{Connection, Shards, Statistics, Tuning};
+use link::{Link, Links};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use units::Bytes;
+
+/// What a client is made of.
+#[derive(Debug)]
+pub struct ClientParts {
+    /// In the order in which they are to be used: the next where the one before cannot be reached.
+    pub servers: Vec<ServerAt>,
+    pub listeners: Vec<Listener>,
+    pub resolver: Arc<dyn Resolve>,
+    pub tuning: Tuning,
+    pub limits: ClientLimits,
+    /// To one server at a time; tunnels are spread over them.
+    pub connections: usize,
+    /// Threads; as many as CPUs where nothing is said.
+    pub shards: Option<usize>,
+}
+
+#[derive(Debug)]
+pub struct ServerAt {
+    pub address: HostPort,
+    pub trust: ServerTrust,
+    pub tls: rustls::ClientConfig,
+}
+
+/// Whoever comes to `listen` reaches `target` as seen from the server.
+#[derive(Debug, Clone)]
+pub struct Listener {
+    pub listen: ListenAt,
+    pub target: Target,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAt {
+    Tcp(SocketAddr),
+    Udp(SocketAddr),
+    Unix(PathBuf),
+}
+
+#[derive(Debug, Clone)]
+pub struct ClientLimits {
+    pub tunnels: usize,
+    /// How long an application waits for a connection that is being made.
+    pub patience: Duration,
+    /// How long the server may take to answer an opening, its dial included.
+    pub answer: Duration,
+    pub datagrams_idle: Duration,
+}
+
+/// A running client. Dropped, it ends at once; [`Client::drain`] lets it finish what it carries.
+#[derive(Debug)]
+pub struct Client {
+    world: Arc<World>,
+    shards: Arc<Shards>,
+    bound: Vec<ListenAt>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error(transparent)]
+    Quic(#[from] QuicError),
+    #[error("threads cannot be started: {0}")]
+    Threads(#[source] io::Error),
+    #[error("{0:?} cannot be listened on: {1}")]
+    Listen(ListenAt, #[source] io::Error),
+    #[error("a client needs a server: name one at least")]
+    NoServer,
+    #[error("a listener and its target must both carry datagrams, or neither: {0:?} and {1}")]
+    Mixed(ListenAt, Target),
+}
+
+/// One connection, for whoever asks why it is as fast as it is.
+#[derive(Debug, Clone)]
+pub struct LinkStatus {
+    /// `None` while there is none.
+    pub server: Option<HostPort>,
+    pub remote: Option<SocketAddr>,
+    pub tunnels: usize,
+    pub statistics: Statistics,
+}
+
+#[derive(Debug)]
+struct World {
+    servers: Vec<Remote>,
+    resolver: Arc<dyn Resolve>,
+    tuning: Tuning,
+    limits: ClientLimits,
+    counters: Arc<Counters>,
+    budget: Budget,
+    links: Links,
+    draining: CancellationToken,
+    /// Everything ends.
+    ended: CancellationToken,
+}
+
+#[derive(Debug)]
+struct Remote {
+    address: HostPort,
+    name: String,
+    quic: QuicClient,
+}
+
+impl Client {
+    pub async fn start(parts: ClientParts) -> Result<Self, ClientError> {
+        if parts.servers.is_empty() {
+            return Err(ClientError::NoServer);
+        }
+        let shards = Arc::new(Shards::start(parts.shards).map_err(ClientError::Threads)?);
+        let mut servers = Vec::new();
+        for server in parts.servers {
+            servers.push(Remote {
+                name: server.trust.server_name().to_owned(),
+                quic: QuicClient::new(server.tls, parts.tuning.clone())?,
+                address: server.address,
+            });
+        }
+        let world = Arc::new(World {
+            servers,
+            resolver: parts.resolver,
+            budget: Budget::new(parts.tuning.memory),
+            tuning: parts.tuning,
+            limits: parts.limits,
+            counters: Arc::default(),
+            links: Links::new(parts.connections.clamp(1, MOST_CONNECTIONS), &shards),
+            draining: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        });
+        let mut client = Self { world, shards, bound: Vec::new() };
+        for (index, listener) in parts.listeners.into_iter().enumerate() {
+            let bound = door::open(&client.world, &client.shards, index, listener).await?;
+            client.bound.push(bound);
+        }
+        for link in client.world.links.all() {
+            let keep = Link::keep(Arc::clone(link), Arc::clone(&client.world));
+            let world = Arc::clone(&client.world);
+            link.shard().spawn(async move {
+                tokio::select! {
+                    () = keep => {}
+                    () = world.ended.cancelled() => {}
+                }
+            });
+        }
+        Ok(client)
+    }
+
+    /// Where it listens, in the order of the listeners; a port that was left open is filled in.
+    pub fn bound(&self) -> &[ListenAt] {
+        &self.bound
+    }
+
+    /// Until one connection stands.
+    pub async fn connected(&self) {
+        self.world.links.connected().await;
+    }
+
+    pub fn counted(&self) -> Counted {
+        self.world.counters.now()
+    }
+
+    pub fn memory_granted(&self) -> Bytes {
+        self.world.budget.granted()
+    }
+
+    pub fn links(&self) -> Vec<LinkStatus> {
+        let status = |link: &Arc<Link>| match link.current() {
+            Some((server, session)) => LinkStatus {
+                server: self.world.servers.get(server).map(|remote| remote.address.clone()),
+                remote: Some(session.connection.remote()),
+                tunnels: session.tunnels(),
+                statistics: session.connection.statistics(),
+            },
+            None => LinkStatus {
+                server: None,
+                remote: None,
+                tunnels: 0,
+                statistics: Statistics::default(),
+            },
+        };
+        self.world.links.all().iter().map(status).collect()
+    }
+
+    /// Takes nobody new, lets what is carried come to its end or `patience` pass, and tells the server.
+    pub async fn drain(self, patience: Duration) {
+        self.world.draining.cancel();
+        let finished = async {
+            while self.world.counters.tunnels.count() > 0 {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, finished).await;
+        self.world.links.close("the client is shutting down");
+        // What was said last has to leave before the threads end.
+        tokio::time::sleep(FAREWELL).await;
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.world.draining.cancel();
+        self.world.ended.cancel();
+        self.world.links.close("the client has ended");
+        let _ = &self.shards;
+    }
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            tunnels: 12_000,
+            patience: Duration::from_secs(15),
+            answer: Duration::from_secs(15),
+            datagrams_idle: Duration::from_secs(60),
+        }
+    }
+}
+
+/// More carry no more.
+const MOST_CONNECTIONS: usize = 16;
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+const FAREWELL: Duration = Duration::from_millis(50);

@@ -1,0 +1,181 @@
+//! Connections that are kept up: made again when they are lost, to the next server where one is gone.
+
+use super::{Remote, World};
+use crate::session::Session;
+use crate::transport::quic::QuicConnection;
+use crate::transport::{Connection, Lost, Shards, Transport};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+type Standing = Arc<Session<QuicConnection>>;
+
+/// One place for a connection, which has one most of the time.
+#[derive(Debug)]
+pub(super) struct Link {
+    shard: Handle,
+    /// The server's index, and the connection.
+    current: watch::Sender<Option<(usize, Standing)>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Links {
+    all: Vec<Arc<Link>>,
+    next: AtomicUsize,
+    /// Counts connections that came to stand.
+    made: watch::Sender<u64>,
+}
+
+impl Links {
+    pub(super) fn new(count: usize, shards: &Shards) -> Self {
+        let link = |index| {
+            let shard = shards.handle(index).clone();
+            Arc::new(Link { shard, current: watch::Sender::new(None) })
+        };
+        let all = (0..count).map(link).collect();
+        Self { all, next: AtomicUsize::new(0), made: watch::Sender::new(0) }
+    }
+
+    pub(super) fn all(&self) -> &[Arc<Link>] {
+        &self.all
+    }
+
+    pub(super) async fn connected(&self) {
+        let mut made = self.made.subscribe();
+        while self.pick().is_none() {
+            if made.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next that stands, after the one taken last.
+    pub(super) fn pick(&self) -> Option<(Handle, Standing)> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let places = (0..self.all.len()).map(|step| &self.all[(start + step) % self.all.len()]);
+        let mut standing = places.filter_map(|link| Some((link.shard.clone(), link.current()?.1)));
+        standing.next()
+    }
+
+    /// Likewise, waiting for one so long.
+    pub(super) async fn pick_within(&self, patience: Duration) -> Option<(Handle, Standing)> {
+        if let Some(picked) = self.pick() {
+            return Some(picked);
+        }
+        let _ = tokio::time::timeout(patience, self.connected()).await;
+        self.pick()
+    }
+
+    pub(super) fn close(&self, why: &str) {
+        for link in &self.all {
+            if let Some((_, session)) = link.current.borrow().as_ref() {
+                session.connection.close(why);
+            }
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn shard(&self) -> &Handle {
+        &self.shard
+    }
+
+    pub(super) fn current(&self) -> Option<(usize, Standing)> {
+        let current = self.current.borrow();
+        current.as_ref().filter(|(_, session)| !session.connection.is_closed()).cloned()
+    }
+
+    /// For ever. Servers are tried in their order; while a later one serves, the first is tried again now and
+    /// then, for new tunnels. Those that stand stay where they are.
+    pub(super) async fn keep(self: Arc<Self>, world: Arc<World>) {
+        let mut pause = FIRST_PAUSE;
+        while !world.draining.is_cancelled() {
+            let Some((index, session)) = self.first_of(&world, world.servers.len()).await else {
+                // Not all clients of a server that comes back at the same moment.
+                let share = rand::random_range(0.5..1.0);
+                tokio::time::sleep(pause.mul_f64(share)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            };
+            pause = FIRST_PAUSE;
+            self.stand(&world, index, session).await;
+        }
+    }
+
+    async fn stand(&self, world: &Arc<World>, mut index: usize, mut session: Standing) {
+        loop {
+            let address = &world.servers[index].address;
+            tracing::info!(server = %address, "connected");
+            self.current.send_replace(Some((index, Arc::clone(&session))));
+            world.links.made.send_modify(|made| *made += 1);
+            let better = async {
+                loop {
+                    tokio::time::sleep(RETURN).await;
+                    if let Some(found) = self.first_of(world, index).await {
+                        return found;
+                    }
+                }
+            };
+            tokio::select! {
+                why = session.connection.closed() => {
+                    tracing::warn!(server = %address, %why, "connection lost");
+                    world.counters.connections_lost.one();
+                    self.current.send_replace(None);
+                    return;
+                }
+                found = better, if index > 0 => (index, session) = found,
+            }
+        }
+    }
+
+    /// The first of so many servers that can be reached.
+    async fn first_of(&self, world: &Arc<World>, count: usize) -> Option<(usize, Standing)> {
+        for (index, remote) in world.servers.iter().enumerate().take(count) {
+            match connect(world, remote).await {
+                Ok(session) => {
+                    world.counters.connections_made.one();
+                    return Some((index, session));
+                }
+                Err(error) => {
+                    world.counters.connections_failed.one();
+                    tracing::warn!(server = %remote.address, %error, "no connection");
+                }
+            }
+        }
+        None
+    }
+}
+
+async fn connect(world: &World, remote: &Remote) -> Result<Standing, Lost> {
+    let host = remote.address.host();
+    let addresses = match host.parse::<IpAddr>() {
+        Ok(address) => vec![address],
+        Err(_) => {
+            let found = tokio::time::timeout(world.tuning.handshake, world.resolver.resolve(host));
+            let found = found.await.map_err(|_| Lost::Failed(format!("no answer about {host}")))?;
+            found.map_err(|error| Lost::Failed(format!("{host} cannot be looked up: {error}")))?
+        }
+    };
+    let mut lost = Lost::Failed(format!("{host} has no address"));
+    for address in addresses.into_iter().take(MOST_ADDRESSES) {
+        let address = SocketAddr::new(address, remote.address.port());
+        match remote.quic.connect(address, &remote.name).await {
+            Ok(connection) => {
+                let first = world.tuning.first_window;
+                let session = Session::new(connection, &world.budget, first, &world.counters);
+                return session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()));
+            }
+            Err(error) => lost = error,
+        }
+    }
+    Err(lost)
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// After this a server before the one in use is tried again.
+const RETURN: Duration = Duration::from_secs(30);
+const MOST_ADDRESSES: usize = 4;

@@ -1,0 +1,28 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use units::{Bytes, Rate, Span};
+
+/// Where a connection's congestion control stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reading {
+    pub rtt: Span,
+    pub min_rtt: Span,
+    pub cwnd: Bytes,
+    pub inflight: Bytes,
+    pub pacing_rate: Option<Rate>,
+    /// The last sample that the application did not bound.
+    pub delivery_rate: Rate,
+}
+
+/// Written by the connection, read by whoever asks for its state.
+#[derive(Debug, Clone, Default)]
+pub struct Readings(Arc<Mutex<Reading>>);
+
+impl Readings {
+    pub fn now(&self) -> Reading {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn update(&self, change: impl FnOnce(&mut Reading)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}

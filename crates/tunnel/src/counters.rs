@@ -1,0 +1,69 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Declares [`Counters`] and what they read as.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        /// What an end has done since it began; all connections together.
+        #[derive(Debug, Default)]
+        pub struct Counters { $(pub(crate) $name: Counter,)* }
+
+        /// The counters at one moment.
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct Counted { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Counters {
+            pub fn now(&self) -> Counted {
+                Counted { $($name: self.$name.count(),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    connections_made
+    connections_failed
+    connections_lost
+    /// Handshakes asked for a proof of their address, or not answered at all.
+    handshakes_put_off
+    /// Peers who showed no identity that is let in.
+    strangers
+    tunnels_opened
+    /// Now.
+    tunnels
+    tunnels_refused
+    /// Of those refused, by a limit.
+    tunnels_over_limit
+    tunnels_broken
+    /// Frames that made no sense.
+    not_understood
+    dials_failed
+    bytes_in
+    bytes_out
+    datagrams_in
+    datagrams_out
+    datagrams_oversize
+    /// Without a flow, or of too many.
+    datagrams_dropped
+    listeners
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn less_one(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

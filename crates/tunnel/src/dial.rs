@@ -1,0 +1,45 @@
+use crate::access::{Admitted, Way};
+use crate::frame::{Answer, Status};
+use crate::local::Local;
+use std::io;
+use std::time::Duration;
+
+/// What came of a dial that failed, as the one who asked is told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("the target did not answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("the target cannot be reached: {0}")]
+    Failed(#[from] io::Error),
+}
+
+/// Each address in its turn, so that the last has its time too; all within `patience`.
+pub(crate) async fn dial(way: &Admitted, patience: Duration) -> Result<Local, DialError> {
+    let addresses = match way.way() {
+        Way::Unix(path) => {
+            let dialled = tokio::time::timeout(patience, Local::dial_unix(path)).await;
+            return Ok(dialled.map_err(|_| DialError::TimedOut(patience))??);
+        }
+        Way::Tcp(addresses) | Way::Udp(addresses) => addresses,
+    };
+    let each = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let mut failure = DialError::TimedOut(patience);
+    for address in addresses {
+        match tokio::time::timeout(each, Local::dial_tcp(*address)).await {
+            Ok(Ok(local)) => return Ok(local),
+            Ok(Err(error)) => failure = error.into(),
+            Err(_) => failure = DialError::TimedOut(patience),
+        }
+    }
+    Err(failure)
+}
+
+impl From<DialError> for Answer {
+    fn from(error: DialError) -> Self {
+        let status = match &error {
+            DialError::TimedOut(_) => Status::TimedOut,
+            DialError::Failed(_) => Status::Unreachable,
+        };
+        Self { status, message: error.to_string() }
+    }
+}

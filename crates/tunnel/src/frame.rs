@@ -1,0 +1,353 @@
+//! What stands at the head of a stream, before the bytes it carries. Pure: nothing here waits or allocates
+//! by what the other end says.
+//!
+//! ```text
+//! opening:  version u8 = 1 | kind u8 | address length u16 | properties length u16 | address | properties
+//! answer:   version u8 = 1 | status u8 | message length u16 | message
+//! datagram: flow (QUIC varint) | payload
+//! ```
+//!
+//! An opening is followed at once by what the application said first: nobody waits for the answer.
+//! Properties are `key u8 | length u8 | value`, and a key that is not known is passed over; so later
+//! versions can say more. Numbers are big-endian.
+
+use crate::target::{Target, TargetError};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+/// What whoever opens a stream asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    pub request: Request,
+    pub properties: Properties,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Reach this target. With datagrams the stream is the flow's life; they name it by the property.
+    Forward(Target),
+    /// Listen here for me; the stream is the listener's life.
+    Listen(Target),
+    /// Someone came to the listener of that number.
+    Arrived(u32),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// The flow that datagrams of this stream bear.
+    pub flow: Option<u32>,
+    /// The number that [`Request::Arrived`] will name.
+    pub listener: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub status: Status,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Status {
+    Open = 0,
+    /// Not in this identity's list.
+    Denied = 1,
+    /// The target refused, or there is no way to it.
+    Unreachable = 2,
+    TimedOut = 3,
+    /// A limit of this identity or of the whole end.
+    Busy = 4,
+    NotUnderstood = 5,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    #[error(
+        "the other end speaks version {0} of the tunnel's frames, this one version 1: update the older"
+    )]
+    Version(u8),
+    #[error("{what} of {length} bytes: at most {most} are taken")]
+    TooLong { what: &'static str, length: usize, most: usize },
+    #[error("a frame holds what makes no sense: {0}")]
+    Senseless(&'static str),
+    #[error(transparent)]
+    Target(#[from] TargetError),
+}
+
+/// How much of an opening or an answer has to be there before its length is known.
+pub const OPENING_HEAD: usize = 6;
+pub const ANSWER_HEAD: usize = 4;
+/// The longest there is, head included.
+pub const OPENING_LIMIT: usize = OPENING_HEAD + ADDRESS_LIMIT + PROPERTIES_LIMIT;
+
+impl Opening {
+    pub fn forward(target: Target) -> Self {
+        Self { request: Request::Forward(target), properties: Properties::default() }
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let (kind, address) = match &self.request {
+            Request::Forward(target) => (FORWARD, target.to_string()),
+            Request::Listen(target) => (LISTEN, target.to_string()),
+            Request::Arrived(listener) => (ARRIVED, listener.to_string()),
+        };
+        let mut properties = BytesMut::new();
+        for (key, value) in [(FLOW, self.properties.flow), (LISTENER, self.properties.listener)] {
+            if let Some(value) = value {
+                properties.put_slice(&[key, 4]);
+                properties.put_u32(value);
+            }
+        }
+        let mut out = BytesMut::with_capacity(OPENING_HEAD + address.len() + properties.len());
+        out.put_slice(&[VERSION, kind]);
+        out.put_u16(address.len() as u16);
+        out.put_u16(properties.len() as u16);
+        out.put_slice(address.as_bytes());
+        out.put_slice(&properties);
+        out.freeze()
+    }
+
+    /// `None`: more is needed. Otherwise how many bytes it took.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
+        version(bytes)?;
+        let Some((mut head, rest)) = bytes.split_at_checked(OPENING_HEAD) else { return Ok(None) };
+        head.advance(1);
+        let kind = head.get_u8();
+        let address = bounded("an address", head.get_u16(), ADDRESS_LIMIT)?;
+        let properties = bounded("properties", head.get_u16(), PROPERTIES_LIMIT)?;
+        let Some(body) = rest.get(..address + properties) else { return Ok(None) };
+        let (address_text, properties_bytes) = body.split_at(address);
+        let text = std::str::from_utf8(address_text)
+            .map_err(|_| FrameError::Senseless("an address that is no text"))?;
+        let request = match kind {
+            FORWARD => Request::Forward(text.parse()?),
+            LISTEN => Request::Listen(text.parse()?),
+            ARRIVED => Request::Arrived(
+                text.parse().map_err(|_| FrameError::Senseless("a listener that is no number"))?,
+            ),
+            _ => return Err(FrameError::Senseless("a request of an unknown kind")),
+        };
+        let opening = Self { request, properties: Properties::decode(properties_bytes)? };
+        Ok(Some((opening, OPENING_HEAD + address + properties)))
+    }
+}
+
+impl Properties {
+    fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
+        let cut = FrameError::Senseless("properties that end within one");
+        let mut properties = Self::default();
+        while let Some((head, rest)) = bytes.split_at_checked(2) {
+            let (value, next) = rest.split_at_checked(head[1].into()).ok_or(cut.clone())?;
+            let number = || {
+                let number: [u8; 4] = value.try_into().map_err(|_| {
+                    FrameError::Senseless("a property of another length than it has")
+                })?;
+                Ok::<_, FrameError>(Some(u32::from_be_bytes(number)))
+            };
+            match head[0] {
+                FLOW => properties.flow = number()?,
+                LISTENER => properties.listener = number()?,
+                _ => {}
+            }
+            bytes = next;
+        }
+        if bytes.is_empty() { Ok(properties) } else { Err(cut) }
+    }
+}
+
+impl Answer {
+    pub fn open() -> Self {
+        Self { status: Status::Open, message: String::new() }
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let mut most = self.message.len().min(MESSAGE_LIMIT);
+        while !self.message.is_char_boundary(most) {
+            most -= 1;
+        }
+        let mut out = BytesMut::with_capacity(ANSWER_HEAD + most);
+        out.put_slice(&[VERSION, self.status as u8]);
+        out.put_u16(most as u16);
+        out.put_slice(&self.message.as_bytes()[..most]);
+        out.freeze()
+    }
+
+    /// `None`: more is needed. Otherwise how many bytes it took.
+    pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
+        version(bytes)?;
+        let Some((mut head, rest)) = bytes.split_at_checked(ANSWER_HEAD) else { return Ok(None) };
+        head.advance(1);
+        let status = Status::of(head.get_u8())?;
+        let length = bounded("a message", head.get_u16(), MESSAGE_LIMIT)?;
+        let Some(message) = rest.get(..length) else { return Ok(None) };
+        let message = String::from_utf8_lossy(message).into_owned();
+        Ok(Some((Self { status, message }, ANSWER_HEAD + length)))
+    }
+}
+
+impl Status {
+    fn of(code: u8) -> Result<Self, FrameError> {
+        let all = [
+            Self::Open,
+            Self::Denied,
+            Self::Unreachable,
+            Self::TimedOut,
+            Self::Busy,
+            Self::NotUnderstood,
+        ];
+        let known = all.into_iter().find(|status| *status as u8 == code);
+        known.ok_or(FrameError::Senseless("an answer of an unknown kind"))
+    }
+}
+
+/// A datagram of `flow`, with `payload` behind its number.
+pub fn datagram(flow: u32, payload: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(datagram_head(flow) + payload.len());
+    // RFC 9000, 16.
+    match flow {
+        0..0x40 => out.put_u8(flow as u8),
+        0x40..0x4000 => out.put_u16(0x4000 | flow as u16),
+        _ => out.put_u32(0x8000_0000 | (flow & 0x3fff_ffff)),
+    }
+    out.put_slice(payload);
+    out.freeze()
+}
+
+pub fn datagram_head(flow: u32) -> usize {
+    match flow {
+        0..0x40 => 1,
+        0x40..0x4000 => 2,
+        _ => 4,
+    }
+}
+
+/// The flow of a datagram, and its payload.
+pub fn flow_of(mut datagram: Bytes) -> Option<(u32, Bytes)> {
+    let first = *datagram.first()?;
+    let length = 1 << (first >> 6);
+    if length > 4 || datagram.len() < length {
+        return None;
+    }
+    let head = datagram.split_to(length);
+    let rest =
+        head[1..].iter().fold(u32::from(first & 0x3f), |sum, byte| sum << 8 | u32::from(*byte));
+    Some((rest, datagram))
+}
+
+/// Flows are numbered within this.
+pub const FLOWS: u32 = 0x4000_0000;
+
+fn version(bytes: &[u8]) -> Result<(), FrameError> {
+    match bytes.first() {
+        Some(&version) if version != VERSION => Err(FrameError::Version(version)),
+        _ => Ok(()),
+    }
+}
+
+fn bounded(what: &'static str, length: u16, most: usize) -> Result<usize, FrameError> {
+    let length = usize::from(length);
+    if length > most { Err(FrameError::TooLong { what, length, most }) } else { Ok(length) }
+}
+
+const VERSION: u8 = 1;
+const FORWARD: u8 = 1;
+const LISTEN: u8 = 2;
+const ARRIVED: u8 = 3;
+const FLOW: u8 = 1;
+const LISTENER: u8 = 2;
+/// A name of 255 bytes, its kind and its port; a UNIX path is shorter.
+const ADDRESS_LIMIT: usize = 300;
+const PROPERTIES_LIMIT: usize = 4096;
+const MESSAGE_LIMIT: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn openings() -> impl Strategy<Value = Opening> {
+        let target = prop_oneof![
+            ("[a-z0-9.-]{1,255}", any::<u16>())
+                .prop_map(|(host, port)| format!("tcp:{host}:{port}")),
+            any::<(std::net::Ipv6Addr, u16)>()
+                .prop_map(|(host, port)| format!("udp:[{host}]:{port}")),
+            "unix:/[a-z/]{0,106}".prop_map(|path| path),
+        ];
+        let request = (target, any::<u32>(), 0..3).prop_map(|(target, number, kind)| match kind {
+            0 => Request::Forward(target.parse().unwrap()),
+            1 => Request::Listen(target.parse().unwrap()),
+            _ => Request::Arrived(number),
+        });
+        (request, any::<Option<u32>>(), any::<Option<u32>>()).prop_map(
+            |(request, flow, listener)| Opening {
+                request,
+                properties: Properties { flow, listener },
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn an_opening_is_read_as_written_and_never_before_it_is_whole(
+            opening in openings(), after in proptest::collection::vec(any::<u8>(), 0..20)
+        ) {
+            let mut bytes = opening.encode().to_vec();
+            let whole = bytes.len();
+            prop_assert!(whole <= OPENING_LIMIT);
+            for cut in 0..whole {
+                prop_assert_eq!(Opening::decode(&bytes[..cut]), Ok(None));
+            }
+            bytes.extend(after);
+            prop_assert_eq!(Opening::decode(&bytes), Ok(Some((opening, whole))));
+        }
+
+        #[test]
+        fn an_answer_is_read_as_written(code in 0u8..6, message in "\\PC{0,200}") {
+            let answer = Answer { status: Status::of(code).unwrap(), message };
+            let bytes = answer.encode();
+            for cut in 0..bytes.len() {
+                prop_assert_eq!(Answer::decode(&bytes[..cut]), Ok(None));
+            }
+            prop_assert_eq!(Answer::decode(&bytes), Ok(Some((answer, bytes.len()))));
+        }
+
+        #[test]
+        fn datagrams_keep_flow_and_payload(flow in 0..FLOWS, payload: Vec<u8>) {
+            let bytes = datagram(flow, &payload);
+            prop_assert_eq!(bytes.len(), datagram_head(flow) + payload.len());
+            prop_assert_eq!(flow_of(bytes), Some((flow, Bytes::from(payload))));
+        }
+
+        #[test]
+        fn nothing_that_comes_in_breaks_it(mut bytes: Vec<u8>, start: bool) {
+            if start && !bytes.is_empty() {
+                bytes[0] = VERSION;
+            }
+            let _ = Opening::decode(&bytes);
+            let _ = Answer::decode(&bytes);
+            let _ = flow_of(bytes.into());
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused_before_it_is_there() {
+        assert!(matches!(
+            Opening::decode(&[1, 1, 255, 255, 0, 0]),
+            Err(FrameError::TooLong { .. })
+        ));
+        assert!(matches!(
+            Opening::decode(&[1, 1, 0, 0, 255, 255]),
+            Err(FrameError::TooLong { .. })
+        ));
+        assert!(matches!(Answer::decode(&[1, 0, 255, 255]), Err(FrameError::TooLong { .. })));
+        assert_eq!(Opening::decode(&[7]), Err(FrameError::Version(7)));
+    }
+
+    #[test]
+    fn an_unknown_property_is_passed_over() {
+        let mut bytes = Opening::forward("tcp:a:1".parse().unwrap()).encode().to_vec();
+        bytes[5] = 9;
+        bytes.extend([77, 1, 0, FLOW, 4, 0, 0, 0, 5]);
+        let (opening, _) = Opening::decode(&bytes).unwrap().unwrap();
+        assert_eq!(opening.properties.flow, Some(5));
+    }
+}

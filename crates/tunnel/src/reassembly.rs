@@ -1,0 +1,166 @@
+//! Bytes that came in any order, put in theirs. Pure.
+//!
+//! Streams are read as their packets come, not in order: a library that keeps what it cannot hand out yet
+//! would give up on the connection when too many gaps are open on a long path with loss. How much may be
+//! held is the business of [`Windows`].
+
+mod windows;
+
+pub use windows::{Budget, Share, Windows};
+
+use bytes::{Buf, Bytes};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+
+#[derive(Debug, Default)]
+pub struct Reassembly {
+    ready: VecDeque<Bytes>,
+    ready_bytes: usize,
+    /// Of the byte behind `ready`.
+    next: u64,
+    held: BTreeMap<u64, Bytes>,
+    held_bytes: usize,
+}
+
+impl Reassembly {
+    pub fn insert(&mut self, mut offset: u64, mut bytes: Bytes) {
+        if offset < self.next {
+            let known = self.next - offset;
+            if known >= bytes.len() as u64 {
+                return;
+            }
+            bytes.advance(known as usize);
+            offset = self.next;
+        }
+        if offset > self.next {
+            self.hold(offset, bytes);
+            return;
+        }
+        self.push(bytes);
+        while let Some(entry) = self.held.first_entry() {
+            if *entry.key() > self.next {
+                break;
+            }
+            let (offset, mut bytes) = entry.remove_entry();
+            self.held_bytes -= bytes.len();
+            let known = self.next - offset;
+            if known < bytes.len() as u64 {
+                bytes.advance(known as usize);
+                self.push(bytes);
+            }
+        }
+    }
+
+    /// In order, and not consumed.
+    pub fn ready(&self) -> usize {
+        self.ready_bytes
+    }
+
+    /// Behind a gap.
+    pub fn held(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The first bytes that are ready, as many slices as `out` has room for; tells how many.
+    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        let mut count = 0;
+        for (place, bytes) in out.iter_mut().zip(&self.ready) {
+            *place = IoSlice::new(bytes);
+            count += 1;
+        }
+        count
+    }
+
+    /// Up to `most` of the first bytes, copied.
+    pub fn peek(&self, most: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        for bytes in &self.ready {
+            let take = bytes.len().min(most - out.len());
+            out.extend_from_slice(&bytes[..take]);
+            if out.len() == most {
+                break;
+            }
+        }
+        out
+    }
+
+    /// At most what is ready.
+    pub fn consume(&mut self, count: usize) {
+        let mut left = count.min(self.ready_bytes);
+        self.ready_bytes -= left;
+        while let Some(front) = self.ready.front_mut() {
+            if front.len() > left {
+                front.advance(left);
+                return;
+            }
+            left -= front.len();
+            self.ready.pop_front();
+        }
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.next += bytes.len() as u64;
+        self.ready_bytes += bytes.len();
+        if !bytes.is_empty() {
+            self.ready.push_back(bytes);
+        }
+    }
+
+    fn hold(&mut self, offset: u64, bytes: Bytes) {
+        let known = self.held.get(&offset).map_or(0, Bytes::len);
+        if bytes.len() > known {
+            self.held_bytes += bytes.len() - known;
+            self.held.insert(offset, bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_the_order_and_the_overlaps_the_bytes_are_those_sent(
+            whole in proptest::collection::vec(any::<u8>(), 1..2000),
+            cuts in proptest::collection::vec((any::<prop::sample::Index>(), 1usize..300), 0..40),
+            order in any::<u64>(),
+        ) {
+            let whole = Bytes::from(whole);
+            let mut pieces: Vec<(u64, Bytes)> = cuts
+                .iter()
+                .map(|(at, length)| {
+                    let from = at.index(whole.len());
+                    (from as u64, whole.slice(from..(from + length).min(whole.len())))
+                })
+                .collect();
+            // Whatever was cut twice or not at all: all of it comes.
+            for from in (0..whole.len()).step_by(97) {
+                pieces.push((from as u64, whole.slice(from..(from + 97).min(whole.len()))));
+            }
+            let count = pieces.len();
+            for place in 0..count {
+                let other = (order.wrapping_mul(place as u64 * 2 + 1) >> 7) as usize % count;
+                pieces.swap(place, other);
+            }
+            let mut reassembly = Reassembly::default();
+            let mut out = Vec::new();
+            for (offset, bytes) in pieces {
+                reassembly.insert(offset, bytes);
+                let take = reassembly.ready() / 2 + reassembly.ready() % 2;
+                let mut slices = [IoSlice::new(&[]); 64];
+                let filled = reassembly.slices(&mut slices);
+                let some: Vec<u8> =
+                    slices[..filled].iter().flat_map(|slice| slice.to_vec()).take(take).collect();
+                let took = some.len();
+                prop_assert_eq!(&reassembly.peek(took), &some);
+                out.extend(some);
+                reassembly.consume(took);
+            }
+            out.extend(reassembly.peek(usize::MAX));
+            prop_assert_eq!(reassembly.held(), 0);
+            prop_assert_eq!(out, whole.to_vec());
+        }
+    }
+}

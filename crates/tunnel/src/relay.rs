@@ -1,0 +1,134 @@
+//! Between a stream of this machine and one of the tunnel, both ways, until both have said all.
+
+use crate::counters::Counters;
+use crate::frame::Status;
+use crate::inbound::{HeadError, Inbound};
+use crate::local::Local;
+use crate::reassembly::Windows;
+use crate::transport::{Connection, Sending, StreamError};
+use bytes::BytesMut;
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelayError {
+    #[error("here: {0}")]
+    Local(#[from] io::Error),
+    #[error("in the tunnel: {0}")]
+    Tunnel(#[from] StreamError),
+    #[error("no answer to the opening: {0}")]
+    Head(#[from] HeadError),
+    #[error("refused ({0:?}): {1}")]
+    Refused(Status, String),
+    #[error("the opening was not answered within {0:?}")]
+    Unanswered(Duration),
+}
+
+/// Each end's end is passed on alone: one side may fall silent while the other goes on. A reset or a loss on
+/// either side resets both. Where an `answer` is due it is waited for, so long, before what follows it; what
+/// goes out does not wait.
+pub(crate) async fn relay<C: Connection>(
+    local: Local,
+    mut sending: C::Sending,
+    mut inbound: Inbound<C>,
+    windows: &Windows<C>,
+    counters: &Counters,
+    answer: Option<Duration>,
+) -> Result<(), RelayError> {
+    let result = {
+        let out = outward(&local, &mut sending, windows, counters);
+        let inward = async {
+            if let Some(patience) = answer {
+                answered(&mut inbound, patience).await?;
+            }
+            inward(&local, &mut inbound, counters).await
+        };
+        tokio::try_join!(out, inward)
+    };
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            sending.reset(BROKEN);
+            inbound.stop(BROKEN);
+            local.abort();
+            Err(error)
+        }
+    }
+}
+
+async fn answered<C: Connection>(
+    inbound: &mut Inbound<C>,
+    patience: Duration,
+) -> Result<(), RelayError> {
+    let answer = tokio::time::timeout(patience, inbound.answer()).await;
+    let answer = answer.map_err(|_| RelayError::Unanswered(patience))??;
+    match answer.status {
+        Status::Open => Ok(()),
+        status => Err(RelayError::Refused(status, answer.message)),
+    }
+}
+
+async fn outward<C: Connection>(
+    local: &Local,
+    sending: &mut C::Sending,
+    windows: &Windows<C>,
+    counters: &Counters,
+) -> Result<(), RelayError> {
+    let mut buffer = BytesMut::new();
+    loop {
+        local.readable().await?;
+        // Who is silent needs no buffer; whoever says much gets a large one.
+        if buffer.capacity() < LEAST_READ {
+            buffer.reserve(READ);
+        }
+        match local.try_read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => {
+                counters.bytes_out.add(count as u64);
+                sending.write(buffer.split().freeze()).await?;
+                windows.on_write();
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => buffer = BytesMut::new(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    drop(buffer);
+    sending.finish();
+    Ok(sending.delivered().await?)
+}
+
+async fn inward<C: Connection>(
+    local: &Local,
+    inbound: &mut Inbound<C>,
+    counters: &Counters,
+) -> Result<(), RelayError> {
+    loop {
+        inbound.fill().await?;
+        if inbound.ready() == 0 {
+            local.finish()?;
+            return Ok(());
+        }
+        while inbound.ready() > 0 {
+            let written = {
+                let mut slices = [IoSlice::new(&[]); SLICES];
+                let count = inbound.slices(&mut slices);
+                local.try_write(&slices[..count])
+            };
+            match written {
+                Ok(count) => {
+                    counters.bytes_in.add(count as u64);
+                    inbound.consume(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => local.writable().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// What the other side is told of a stream that broke off here.
+pub(crate) const BROKEN: u32 = 1;
+const READ: usize = 128 * 1024;
+const LEAST_READ: usize = 16 * 1024;
+/// One write takes so many packets' payload.
+const SLICES: usize = 128;

@@ -1,0 +1,200 @@
+//! The end that is connected to: lets in whom it knows and dials for them what they may reach.
+
+mod door;
+mod limits;
+mod stream;
+
+pub use limits::Limits;
+
+use crate::access::{Access, Resolve};
+use crate::congestion::Reading;
+use crate::counters::{Counted, Counters};
+use crate::identity::{PeerName, TrustedPeer};
+use crate::reassembly::Budget;
+use crate::session::Session;
+use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
+use crate::transport::{Connection, Shards, Statistics, Tuning};
+use limits::Usage;
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+use units::Bytes;
+
+/// What a server is made of.
+#[derive(Debug)]
+pub struct ServerParts {
+    pub listen: SocketAddr,
+    pub tls: rustls::ServerConfig,
+    pub guard: Guard,
+    pub resolver: Arc<dyn Resolve>,
+    pub tuning: Tuning,
+    pub limits: Limits,
+    /// Threads; as many as CPUs where nothing is said.
+    pub shards: Option<usize>,
+}
+
+/// Who is let in, and what each may do.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    pub trusted: Vec<TrustedPeer>,
+    pub access: Access,
+}
+
+/// A running server. Dropped, it ends at once; [`Server::drain`] lets it finish what it carries.
+#[derive(Debug)]
+pub struct Server {
+    world: Arc<World>,
+    shards: Arc<Shards>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error(transparent)]
+    Quic(#[from] QuicError),
+    #[error("threads cannot be started: {0}")]
+    Threads(#[source] io::Error),
+}
+
+/// One connection, for whoever asks why it is as fast as it is.
+#[derive(Debug, Clone)]
+pub struct PeerStatus {
+    pub peer: PeerName,
+    pub remote: SocketAddr,
+    pub tunnels: usize,
+    pub statistics: Statistics,
+}
+
+#[derive(Debug)]
+struct World {
+    quic: QuicServer,
+    guard: RwLock<Arc<Guard>>,
+    resolver: Arc<dyn Resolve>,
+    tuning: Tuning,
+    limits: Limits,
+    counters: Arc<Counters>,
+    budget: Budget,
+    /// Of all identities together.
+    total: Arc<Usage>,
+    usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
+    sessions: Mutex<Vec<(PeerName, Weak<Session<QuicConnection>>)>>,
+    /// Nobody new is taken.
+    draining: CancellationToken,
+}
+
+impl Server {
+    pub fn start(parts: ServerParts) -> Result<Self, ServerError> {
+        let shards = Arc::new(Shards::start(parts.shards).map_err(ServerError::Threads)?);
+        let quic = QuicServer::bind(parts.listen, parts.tls, parts.tuning.clone(), &shards)?;
+        let world = Arc::new(World {
+            quic,
+            guard: RwLock::new(Arc::new(parts.guard)),
+            resolver: parts.resolver,
+            budget: Budget::new(parts.tuning.memory),
+            tuning: parts.tuning,
+            limits: parts.limits,
+            counters: Arc::default(),
+            total: Arc::default(),
+            usage: Mutex::default(),
+            sessions: Mutex::default(),
+            draining: CancellationToken::new(),
+        });
+        for shard in 0..shards.count() {
+            shards.spawn(shard, door::keep(Arc::clone(&world), shard));
+        }
+        Ok(Self { world, shards })
+    }
+
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.world.quic.local_addr()
+    }
+
+    /// From now on these are let in, and for this. Who is connected and no longer among them is sent away;
+    /// tunnels that stand are not asked again.
+    pub fn replace_guard(&self, guard: Guard) {
+        let guard = Arc::new(guard);
+        *self.world.guard.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&guard);
+        for (peer, session) in self.world.sessions() {
+            if !guard.trusted.iter().any(|trusted| trusted.name == peer) {
+                session.connection.close("this identity is no longer let in");
+            }
+        }
+    }
+
+    pub fn counted(&self) -> Counted {
+        self.world.counters.now()
+    }
+
+    pub fn memory_granted(&self) -> Bytes {
+        self.world.budget.granted()
+    }
+
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        let sessions = self.world.sessions().into_iter();
+        let status = |(peer, session): (PeerName, Arc<Session<QuicConnection>>)| PeerStatus {
+            peer,
+            remote: session.connection.remote(),
+            tunnels: session.tunnels(),
+            statistics: session.connection.statistics(),
+        };
+        sessions.map(status).collect()
+    }
+
+    /// Takes nobody new, lets what is carried come to its end or `patience` pass, and tells the others.
+    pub async fn drain(self, patience: Duration) {
+        self.world.draining.cancel();
+        let finished = async {
+            while self.world.counters.tunnels.count() > 0 {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, finished).await;
+        self.world.quic.close("the server is shutting down");
+        let _ = tokio::time::timeout(FAREWELL, self.world.quic.told()).await;
+        // Threads are waited for, which a task must not do.
+        let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.world.draining.cancel();
+        self.world.quic.close("the server has ended");
+        let _ = &self.shards;
+    }
+}
+
+impl PeerStatus {
+    pub fn reading(&self) -> Reading {
+        self.statistics.reading
+    }
+}
+
+impl World {
+    fn guard(&self) -> Arc<Guard> {
+        Arc::clone(&self.guard.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn sessions(&self) -> Vec<(PeerName, Arc<Session<QuicConnection>>)> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|(_, session)| session.strong_count() > 0);
+        let alive = sessions.iter();
+        alive.filter_map(|(peer, session)| Some((peer.clone(), session.upgrade()?))).collect()
+    }
+
+    fn usage(&self, peer: &PeerName) -> Arc<Usage> {
+        let mut all = self.usage.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(usage) = all.get(peer).and_then(Weak::upgrade) {
+            return usage;
+        }
+        all.retain(|_, usage| usage.strong_count() > 0);
+        let usage = Arc::<Usage>::default();
+        all.insert(peer.clone(), Arc::downgrade(&usage));
+        usage
+    }
+}
+
+const DRAIN_LOOK: Duration = Duration::from_millis(20);
+const FAREWELL: Duration = Duration::from_secs(1);

@@ -1,0 +1,71 @@
+use crate::counters::Counters;
+use crate::frame::Opening;
+use crate::inbound::Inbound;
+use crate::reassembly::{Budget, Windows};
+use crate::transport::{Connection, Lost, Sending, StreamError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use units::Bytes;
+
+/// One connection and what goes over it, the same at both ends.
+#[derive(Debug)]
+pub(crate) struct Session<C: Connection> {
+    pub(crate) connection: C,
+    pub(crate) windows: Arc<Windows<C>>,
+    pub(crate) counters: Arc<Counters>,
+    tunnels: AtomicUsize,
+}
+
+/// One tunnel of a session, as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Tunnel<C: Connection>(Arc<Session<C>>);
+
+impl<C: Connection> Session<C> {
+    /// `None`: the memory that all connections share has no room for another.
+    pub(crate) fn new(
+        connection: C,
+        budget: &Budget,
+        first_window: Bytes,
+        counters: &Arc<Counters>,
+    ) -> Option<Arc<Self>> {
+        let windows = Arc::new(Windows::new(connection.clone(), budget, first_window)?);
+        let counters = Arc::clone(counters);
+        Some(Arc::new(Self { connection, windows, counters, tunnels: AtomicUsize::new(0) }))
+    }
+
+    pub(crate) fn tunnels(&self) -> usize {
+        self.tunnels.load(Ordering::Relaxed)
+    }
+
+    /// Counted as a tunnel until it is dropped.
+    pub(crate) fn tunnel(self: &Arc<Self>) -> Tunnel<C> {
+        self.tunnels.fetch_add(1, Ordering::Relaxed);
+        self.counters.tunnels.one();
+        self.counters.tunnels_opened.one();
+        Tunnel(Arc::clone(self))
+    }
+
+    /// A stream with what it is for at its head.
+    pub(crate) async fn open(
+        &self,
+        opening: &Opening,
+    ) -> Result<(C::Sending, Inbound<C>), StreamError> {
+        let (mut sending, receiving) = self.connection.open().await?;
+        sending.write(opening.encode()).await?;
+        Ok((sending, Inbound::new(receiving, Arc::clone(&self.windows))))
+    }
+
+    pub(crate) async fn accept(&self) -> Result<(C::Sending, Inbound<C>), Lost> {
+        let (sending, receiving) = self.connection.accept().await?;
+        Ok((sending, Inbound::new(receiving, Arc::clone(&self.windows))))
+    }
+}
+
+impl<C: Connection> Drop for Tunnel<C> {
+    fn drop(&mut self) {
+        self.0.counters.tunnels.less_one();
+        if self.0.tunnels.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.windows.on_idle();
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What the tunnel needs of what carries it: connections with streams and datagrams. [`quic`] has it from noq.
+
+pub mod quic;
+mod shards;
+mod socket;
+mod tuning;
+
+pub use shards::Shards;
+pub use tuning::Tuning;
+
+use crate::congestion::Reading;
+use bytes::Bytes;
+use rustls::pki_types::CertificateDer;
+use std::fmt::Debug;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::time::Duration;
+use units::{Bytes as Size, Span};
+
+/// Makes connections.
+pub trait Transport: Send + Sync + 'static {
+    type Connection: Connection;
+
+    /// One that is ready: the other end has shown who it is.
+    fn connect(
+        &self,
+        server: SocketAddr,
+        name: &str,
+    ) -> impl Future<Output = Result<Self::Connection, Lost>> + Send;
+}
+
+/// One connection with a peer that has shown who it is. Clones are the same connection.
+pub trait Connection: Clone + Debug + Send + Sync + 'static {
+    type Sending: Sending;
+    type Receiving: Receiving;
+
+    /// The other end learns of it with the first bytes.
+    fn open(&self) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Lost>> + Send;
+
+    fn accept(&self)
+    -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Lost>> + Send;
+
+    /// May be lost, and is dropped when too many wait already.
+    fn send_datagram(&self, datagram: Bytes) -> Result<(), DatagramRefused>;
+
+    /// Waits for one at least and takes what is there, into the places of `out`; tells how many.
+    fn receive_datagrams(
+        &self,
+        out: &mut [Bytes],
+    ) -> impl Future<Output = Result<usize, Lost>> + Send;
+
+    /// The largest that fits now.
+    fn datagram_limit(&self) -> Option<usize>;
+
+    /// The end of the connection, whoever ended it.
+    fn closed(&self) -> impl Future<Output = Lost> + Send;
+
+    fn is_closed(&self) -> bool;
+
+    fn close(&self, why: &str);
+
+    fn remote(&self) -> SocketAddr;
+
+    /// What the peer has shown, its own certificate first.
+    fn certificates(&self) -> Vec<CertificateDer<'static>>;
+
+    fn statistics(&self) -> Statistics;
+
+    fn reading(&self) -> Reading;
+
+    fn rtt(&self) -> Duration;
+
+    /// How much the peer may send that was not read.
+    fn set_receive_window(&self, window: Size);
+
+    /// How much is kept that was not acknowledged.
+    fn set_send_window(&self, window: Size);
+}
+
+pub trait Sending: Debug + Send + 'static {
+    /// Waits while too much is unacknowledged.
+    fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), StreamError>> + Send;
+
+    /// Nothing follows.
+    fn finish(&mut self);
+
+    /// What was not delivered is forgotten.
+    fn reset(&mut self, code: u32);
+
+    /// Until the other end has all that was finished, or wants no more.
+    fn delivered(&mut self) -> impl Future<Output = Result<(), StreamError>> + Send;
+}
+
+pub trait Receiving: Debug + Send + 'static {
+    /// Some bytes and where in the stream they belong, in the order in which they came; nothing twice. `None`
+    /// once all were read.
+    fn read(&mut self) -> impl Future<Output = Result<Option<(u64, Bytes)>, StreamError>> + Send;
+
+    fn stop(&mut self, code: u32);
+}
+
+/// A connection that is no more, or came to nothing.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum Lost {
+    #[error("nothing was heard from the other end")]
+    Silent,
+    #[error("the other end closed it: {0}")]
+    ByPeer(String),
+    #[error("it was closed here")]
+    Here,
+    #[error("{0}")]
+    Failed(String),
+}
+
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum StreamError {
+    #[error("the other end gave the stream up (code {0})")]
+    GivenUp(u32),
+    #[error("the connection is lost: {0}")]
+    Lost(#[from] Lost),
+}
+
+#[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
+pub enum DatagramRefused {
+    #[error("the datagram is larger than the path takes")]
+    TooLarge,
+    #[error("the other end takes no datagrams")]
+    Unsupported,
+    #[error("the connection is lost")]
+    Lost,
+}
+
+/// Why a connection is as fast as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Statistics {
+    pub rtt: Span,
+    pub mtu: Size,
+    pub sent: Size,
+    pub received: Size,
+    pub packets_sent: u64,
+    pub packets_received: u64,
+    pub packets_lost: u64,
+    pub reading: Reading,
+}

@@ -1,0 +1,75 @@
+use std::future::Future;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinHandle as Task;
+use tokio_util::sync::CancellationToken;
+
+/// Threads that each run their own share of connections, with everything that belongs to them: nothing
+/// that happens on one connection has to wake another thread.
+#[derive(Debug)]
+pub struct Shards {
+    handles: Vec<Handle>,
+    threads: Vec<JoinHandle<()>>,
+    stop: CancellationToken,
+    next: AtomicUsize,
+}
+
+impl Shards {
+    /// As many as `count`, or as there are CPUs to run on.
+    pub fn start(count: Option<usize>) -> io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = count.unwrap_or(cores).clamp(1, MOST);
+        let stop = CancellationToken::new();
+        let mut shards =
+            Self { handles: Vec::new(), threads: Vec::new(), stop, next: AtomicUsize::new(0) };
+        for index in 0..count {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            shards.handles.push(runtime.handle().clone());
+            let stop = shards.stop.clone();
+            let thread = std::thread::Builder::new().name(format!("tunnel-{index}"));
+            shards.threads.push(thread.spawn(move || {
+                runtime.block_on(stop.cancelled());
+                // A name server that does not answer is not waited for.
+                runtime.shutdown_background();
+            })?);
+        }
+        Ok(shards)
+    }
+
+    pub fn count(&self) -> usize {
+        self.handles.len()
+    }
+
+    pub fn handle(&self, index: usize) -> &Handle {
+        &self.handles[index % self.handles.len()]
+    }
+
+    /// One after the other.
+    pub fn next(&self) -> &Handle {
+        self.handle(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub fn spawn<F>(&self, index: usize, task: F) -> Task<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.handle(index).spawn(task)
+    }
+}
+
+impl Drop for Shards {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        for thread in self.threads.drain(..) {
+            // A shard may drop the last reference to all of them itself.
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// More carry no more: one connection is one thread's, and sockets share a port.
+const MOST: usize = 16;

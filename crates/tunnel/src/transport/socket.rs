@@ -1,0 +1,37 @@
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use units::Bytes;
+
+/// A UDP socket with large buffers. `shared`: others are bound to the same port.
+pub(super) fn bind(address: SocketAddr, shared: bool, buffer: Bytes) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        // Best effort: where IPv4 is switched off there is nothing to accept from it.
+        let _ = socket.set_only_v6(false);
+    }
+    if shared {
+        socket.set_reuse_port(true)?;
+    }
+    enlarge(&socket, buffer);
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+/// Past `net.core.rmem_max` where the process may (`SO_RCVBUFFORCE`, socket(7)), else up to it.
+fn enlarge(socket: &Socket, buffer: Bytes) {
+    let bytes = usize::try_from(buffer.count()).unwrap_or(usize::MAX).min(1 << 30);
+    if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
+        let _ = socket.set_recv_buffer_size(bytes);
+    }
+    let _ = socket.set_send_buffer_size(bytes);
+    // The kernel tells twice what was asked for, for its own overhead (socket(7), SO_RCVBUF).
+    let is = socket.recv_buffer_size().unwrap_or(0) / 2;
+    if is < bytes {
+        tracing::warn!(
+            asked = %buffer, is = %Bytes::new(is as u64),
+            "the kernel allows the tunnel a smaller socket buffer: raise net.core.rmem_max, or packets are lost in bursts"
+        );
+    }
+}

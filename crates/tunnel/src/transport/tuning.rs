@@ -1,0 +1,41 @@
+use crate::congestion::Congestion;
+use std::time::Duration;
+use units::Bytes;
+
+/// How connections are carried. Both ends have their own; what they must agree on they negotiate.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    pub congestion: Congestion,
+    /// A silent peer is asked this often; after three times as long it counts as dead.
+    pub keepalive: Duration,
+    /// How long a connection may take to be made.
+    pub handshake: Duration,
+    /// The largest UDP payload that is tried.
+    pub largest_packet: u16,
+    /// The kernel's buffer of each socket, for what comes while nobody reads.
+    pub socket_buffer: Bytes,
+    /// What all connections of this end may hold of what came out of order or was not taken yet.
+    pub memory: Bytes,
+    /// What one connection may hold before anything is known of its path.
+    pub first_window: Bytes,
+    /// What one stream may bring that was not read.
+    pub stream_window: Bytes,
+    /// Streams that a peer may have open at once.
+    pub streams: u32,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            congestion: Congestion::default(),
+            keepalive: Duration::from_secs(5),
+            handshake: Duration::from_secs(10),
+            largest_packet: 1472,
+            socket_buffer: Bytes::kib(7680),
+            memory: Bytes::kib(256 * 1024),
+            first_window: Bytes::kib(2048),
+            stream_window: Bytes::kib(16 * 1024),
+            streams: 16_384,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Both ends of a tunnel on the loopback, with keys that know each other.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tunnel::access::{Access, Rights, SystemResolver};
+use tunnel::client::{Client, ClientLimits, ClientParts, ListenAt, Listener, ServerAt};
+use tunnel::identity::{Identity, Proof, ServerTrust, TrustedPeer};
+use tunnel::server::{Guard, Limits, Server, ServerParts};
+use tunnel::transport::Tuning;
+
+pub struct Keys {
+    pub server: Identity,
+    pub client: Identity,
+}
+
+impl Keys {
+    pub fn new() -> Self {
+        let own = |name| Identity::generate(name, 1).unwrap().0;
+        Self { server: own("server"), client: own("client") }
+    }
+
+    pub fn guard(&self, dial: &[&str], listen: &[&str]) -> Guard {
+        let name: tunnel::identity::PeerName = "client".parse().unwrap();
+        let proof = Proof::Pins(vec![self.client.pin()]);
+        let trusted = vec![TrustedPeer { name: name.clone(), proof }];
+        let rules = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let access = Access::new([(name, Rights { dial: rules(dial), listen: rules(listen) })]);
+        Guard { trusted, access }
+    }
+
+    pub fn server_parts(&self, guard: Guard) -> ServerParts {
+        ServerParts {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            tls: tunnel::identity::server_config(&self.server, &guard.trusted).unwrap(),
+            guard,
+            resolver: Arc::new(SystemResolver),
+            tuning: tuning(),
+            limits: Limits::default(),
+            shards: Some(2),
+        }
+    }
+
+    pub fn client_parts(&self, servers: &[SocketAddr], listeners: Vec<Listener>) -> ClientParts {
+        let trust = ServerTrust::Pins(vec![self.server.pin()]);
+        let server = |address: &SocketAddr| ServerAt {
+            address: address.to_string().parse().unwrap(),
+            tls: tunnel::identity::client_config(&self.client, &trust).unwrap(),
+            trust: trust.clone(),
+        };
+        ClientParts {
+            servers: servers.iter().map(server).collect(),
+            listeners,
+            resolver: Arc::new(SystemResolver),
+            tuning: tuning(),
+            limits: ClientLimits { patience: Duration::from_secs(5), ..ClientLimits::default() },
+            connections: 2,
+            shards: Some(2),
+        }
+    }
+}
+
+pub fn tuning() -> Tuning {
+    Tuning { keepalive: Duration::from_secs(1), ..Tuning::default() }
+}
+
+/// A client and a server with one listener for each of `targets`.
+pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
+    let keys = Keys::new();
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]))).unwrap();
+    let listeners = targets.iter().map(|target| to_tcp(*target)).collect();
+    let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
+    let client = Client::start(parts).await.unwrap();
+    client.connected().await;
+    let doors = client.bound().iter().map(tcp_of).collect();
+    (server, client, doors)
+}
+
+pub fn to_tcp(target: SocketAddr) -> Listener {
+    Listener {
+        listen: ListenAt::Tcp("127.0.0.1:0".parse().unwrap()),
+        target: format!("tcp:{target}").parse().unwrap(),
+    }
+}
+
+pub fn tcp_of(bound: &ListenAt) -> SocketAddr {
+    match bound {
+        ListenAt::Tcp(address) | ListenAt::Udp(address) => *address,
+        ListenAt::Unix(path) => panic!("a path: {}", path.display()),
+    }
+}
+
+pub async fn target() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+pub async fn through(door: SocketAddr) -> TcpStream {
+    TcpStream::connect(door).await.unwrap()
+}
+
+/// The same bytes for the same seed, and others at every place.
+pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut out = Vec::with_capacity(length + 8);
+    while out.len() < length {
+        // xorshift64 (Marsaglia 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(length);
+    out
+}
