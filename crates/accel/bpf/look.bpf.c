@@ -22,6 +22,7 @@ int look(struct bpf_iter__bpf_sk_storage_map *ctx)
 	view.mode = flow->tcpa.mode;
 	view.rival = flow->tcpa.rival;
 	view.running = flow->running;
+	view.resuming = flow->tcpa.mode == TCPA_STARTUP && flow->tcpa.resuming != TCPA_AFRESH;
 	__builtin_memcpy(view.before, flow->before, sizeof(view.before));
 	/* What does not fit now is shown again. */
 	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));

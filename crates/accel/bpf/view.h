@@ -15,7 +15,8 @@ struct view {
 	u8 mode; /* enum tcpa_mode */
 	u8 rival; /* it has to share with others than its own kind */
 	u8 running;
-	u8 unused[5];
+	u8 resuming; /* what is remembered of the path decides */
+	u8 unused[4];
 	char before[CA_NAME];
 };
 

@@ -30,6 +30,8 @@ pub struct CoreView {
 pub enum Mode {
     /// As fast as may be, to find the rate.
     StartUp,
+    /// It begins with what is remembered of the path, and finds out whether that still holds.
+    Resuming,
     /// What start-up left in the queue leaves.
     Drain,
     Steady,
@@ -66,7 +68,7 @@ impl CoreView {
         };
         let name: Vec<u8> = bytes[40..56].iter().copied().take_while(|byte| *byte != 0).collect();
         let view = Self {
-            mode: Mode::numbered(bytes[32]),
+            mode: Mode::numbered(bytes[32], bytes[35] != 0),
             rate: known(wide(8)).map(|rate| Rate::from_bits_per_second(rate.saturating_mul(8))),
             min_rtt: known(narrow(16).into()).map(Span::from_micros),
             window: known(narrow(20).into()).map(Bytes::new),
@@ -81,8 +83,9 @@ impl CoreView {
 
 impl Mode {
     /// `enum tcpa_mode` of the core.
-    fn numbered(number: u8) -> Self {
+    fn numbered(number: u8, resuming: bool) -> Self {
         match number {
+            0 if resuming => Self::Resuming,
             0 => Self::StartUp,
             1 => Self::Drain,
             2 => Self::Steady,
@@ -94,6 +97,7 @@ impl Mode {
     pub fn name(self) -> &'static str {
         match self {
             Self::StartUp => "start-up",
+            Self::Resuming => "resuming",
             Self::Drain => "drain",
             Self::Steady => "steady",
             Self::Pause => "pause",

@@ -53,7 +53,7 @@ pub enum AccelError {
     Policy { path: PathBuf, line: usize, problem: String },
     #[error(
         "settings of another network namespace are still changed (/run/weir-accel.json names them): \
-         `weir accel disable` there puts them back"
+         `weir accel disable` puts them back"
     )]
     OtherNamespace,
     #[error(
@@ -64,6 +64,8 @@ pub enum AccelError {
     NotKept { name: String, wanted: String, found: String },
     #[error("the kernel stopped in the middle of its connections ({source}): do it again")]
     OpenConnections { source: io::Error },
+    #[error(transparent)]
+    Host(#[from] host::HostError),
     #[error(transparent)]
     Probe(#[from] probe::ProbeError),
     #[error("{doing} {}: {source}", path.display())]

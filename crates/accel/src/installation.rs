@@ -7,7 +7,7 @@ use crate::open::{Open, Reach, Turned};
 use crate::pins::{self, Pins, Presence};
 use crate::policy::Policy;
 use crate::rules::{MOST_RULES, RULE_BYTES, Rule, Tunables};
-use crate::system::{Journal, System};
+use crate::system::Journal;
 use crate::{AccelError, kernel, memory};
 use libbpf_rs::{MapCore, MapFlags};
 use std::fs::File;
@@ -42,8 +42,9 @@ pub struct Removed {
 
 /// From now on connections are given the algorithm as the policy says. On failure everything is as it was.
 pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
-    kernel::interface()?.check(reach)?;
+    let kernel = kernel::interface()?;
     policy.check()?;
+    kernel.check(policy, reach)?;
     apply_in(&Pins::open()?, policy, reach)
 }
 
@@ -52,11 +53,12 @@ pub fn change(
     reach: Reach,
     change: impl FnOnce(&mut Policy) -> Result<(), AccelError>,
 ) -> Result<Applied, AccelError> {
-    kernel::interface()?.check(reach)?;
+    let kernel = kernel::interface()?;
     let pins = Pins::open()?;
     let mut policy = in_force(&pins)?;
     change(&mut policy)?;
     policy.check()?;
+    kernel.check(&policy, reach)?;
     apply_in(&pins, &policy, reach)
 }
 
@@ -132,17 +134,18 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     let open = match reach {
         Reach::New => None,
         Reach::OpenToo => {
-            kernel::interface()?.check(reach)?;
+            kernel::interface()?.check_reach(reach)?;
             // What connections had before lies in a map that is about to go.
             Some(Open::load_to_put_back(&pins)?)
         }
     };
-    let mut journal = Journal::read()?;
-    let there = pins.presence() != Presence::Nothing || journal != Journal::default();
-    pins.remove()?;
+    // Each of these is done whatever becomes of the others.
+    let installed = pins.presence() != Presence::Nothing;
+    let removed = pins.remove();
     let turned = open.map_or(Ok(Turned::default()), |open| open.put_back());
-    journal.become_like(&System::default())?;
-    Ok(Removed { there, turned: turned? })
+    let changed = Journal::put_back();
+    removed?;
+    Ok(Removed { there: changed? || installed, turned: turned? })
 }
 
 /// What the kernel holds, not what a command meant.

@@ -1,7 +1,7 @@
 //! What the running kernel can, found out before anything is changed.
 
-use crate::AccelError;
 use crate::open::Reach;
+use crate::{AccelError, Policy};
 use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use std::path::Path;
@@ -15,6 +15,8 @@ pub struct Interface {
     pub links: bool,
     /// Programs can go through the open connections and change them (Linux 5.15).
     pub open_connections: bool,
+    /// A socket's longest retransmission timeout can be set (Linux 6.15).
+    pub rto_max: bool,
 }
 
 /// Whether programs can be loaded here, and how the kernel calls them.
@@ -53,11 +55,28 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         .type_by_name::<Struct<'_>>("bpf_struct_ops")
         .is_some_and(|ops| ops.iter().any(|member| is(member.name, "update")));
     let open_connections = btf.type_by_name::<Struct<'_>>("bpf_iter__tcp").is_some();
-    Ok(Interface { four_arguments: arguments == 4, links, open_connections })
+    let rto_max = btf
+        .type_by_name::<Struct<'_>>("inet_connection_sock")
+        .is_some_and(|sock| sock.iter().any(|member| is(member.name, "icsk_rto_max")));
+    Ok(Interface { four_arguments: arguments == 4, links, open_connections, rto_max })
 }
 
 impl Interface {
-    pub(crate) fn check(self, reach: Reach) -> Result<(), AccelError> {
+    /// Whether it can do what is asked.
+    pub(crate) fn check(self, policy: &Policy, reach: Reach) -> Result<(), AccelError> {
+        let bounds =
+            policy.rules.iter().filter_map(|rule| rule.tunables).any(|t| t.rto_max.is_some());
+        if bounds && !self.rto_max {
+            return Err(AccelError::NotSupported {
+                feature: "bound of a socket's retransmission timeout (TCP_RTO_MAX_MS)",
+                doing: "rto_max",
+                advice: "it came with Linux 6.15; leave rto_max out",
+            });
+        }
+        self.check_reach(reach)
+    }
+
+    pub(crate) fn check_reach(self, reach: Reach) -> Result<(), AccelError> {
         if self.open_connections || reach == Reach::New {
             return Ok(());
         }

@@ -31,6 +31,15 @@ pub(crate) fn in_each<T: Send>(
     Ok(done)
 }
 
+/// The one of this number, if something still holds it.
+pub(crate) fn numbered(wanted: u64) -> Option<Namespace> {
+    let path = others()
+        .into_iter()
+        .map(|(_, path)| path)
+        .find(|path| number(path).is_some_and(|(_, number)| number == wanted))?;
+    Namespace::named(&path.display().to_string()).ok()
+}
+
 fn others() -> Vec<(Inside, PathBuf)> {
     let mut seen: HashSet<_> =
         number(&PathBuf::from("/proc/thread-self/ns/net")).into_iter().collect();

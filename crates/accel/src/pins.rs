@@ -1,12 +1,15 @@
 //! What stays in the kernel after the command has ended: links and maps by name in the BPF file system.
 
 use crate::AccelError;
+use crate::algorithm::NAME;
 use crate::object::told;
+use crate::system::read_sysctl;
 use libbpf_rs::{Link, MapCore, MapHandle};
 use rustix::fs::{FlockOperation, flock, statfs};
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The folder of ours, and nobody else in it until this is dropped.
 #[derive(Debug)]
@@ -20,7 +23,7 @@ pub struct Pins {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Nothing,
-    /// Connections may run with the algorithm, new ones are not given it.
+    /// Connections may run with the algorithm; whether new ones are given it, [`Pins::gives`] tells.
     Part,
     Whole,
 }
@@ -56,6 +59,11 @@ impl Pins {
         }
     }
 
+    /// Whether connections are looked at when they begin.
+    pub fn gives(&self) -> bool {
+        self.at(POLICY).exists()
+    }
+
     /// Where what is to take our place is put together.
     pub(crate) fn beside(&self) -> Self {
         Self { folder: self.folder.with_file_name(BESIDE), _turn: None }
@@ -89,27 +97,62 @@ impl Pins {
     }
 
     pub(crate) fn remove(&self) -> Result<(), AccelError> {
+        // New connections come first, so that none is given what is about to go.
+        let ended = [self.end(POLICY)?, self.end(ALGORITHM)?];
         self.beside().remove_folder()?;
         if let Ok(ops) = MapHandle::from_pinned_path(self.at(ALGORITHM_MAP)) {
             // The only way out of the kernel for what is no link; gone already is as good.
             let _ = ops.delete(&0_u32.to_ne_bytes());
         }
-        self.remove_folder()
+        self.remove_folder()?;
+        if ended.contains(&false) {
+            wait_until_free();
+        }
+        Ok(())
     }
 
-    /// New connections first, so that none is given what is about to go.
+    /// Whether that link does nothing any more. A pin that is gone lets go of its link some time later
+    /// (kernel/bpf/inode.c); until then connections would still be given the algorithm, and its name be taken.
+    fn end(&self, name: &'static str) -> Result<bool, AccelError> {
+        let at = self.at(name);
+        let link = told(name, || Link::open(&at));
+        let there = at.exists();
+        // The pin first: what it stands for is never less than what it says.
+        unpin(&at)?;
+        Ok(!there || link.and_then(|link| told(name, || link.detach())).is_ok())
+    }
+
     fn remove_folder(&self) -> Result<(), AccelError> {
-        let gone = |path: &Path, removed: std::io::Result<()>| match removed {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(AccelError::file("removing", path, error))
-            }
-            _ => Ok(()),
-        };
         for name in [POLICY, ALGORITHM, ALGORITHM_MAP].iter().chain(MAPS) {
-            let path = self.at(name);
-            gone(&path, fs::remove_file(&path))?;
+            unpin(&self.at(name))?;
         }
         gone(&self.folder, fs::remove_dir(&self.folder))
+    }
+}
+
+fn unpin(path: &Path) -> Result<(), AccelError> {
+    gone(path, fs::remove_file(path))
+}
+
+/// What was not there is as good as removed.
+fn gone(path: &Path, removed: std::io::Result<()>) -> Result<(), AccelError> {
+    match removed {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(AccelError::file("removing", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The kernel unregisters in its own time where links of algorithms cannot be detached (before Linux 6.11).
+fn wait_until_free() {
+    let deadline = Instant::now() + PATIENCE;
+    let taken = || {
+        let names = read_sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+        names.split(' ').any(|name| name == NAME)
+    };
+    while taken() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -132,3 +175,5 @@ const BESIDE: &str = "weir-accel-new";
 const BPF_FILES: &str = "/sys/fs/bpf";
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
+/// Another's algorithm may have the name too.
+const PATIENCE: Duration = Duration::from_secs(2);

@@ -17,9 +17,13 @@ use units::{Bytes, Rate, Share, Span};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub presence: Presence,
+    /// New connections are given the algorithm, which a part may do too.
+    pub gives: bool,
     pub policy: Policy,
     /// In this network namespace and in every other that is in use.
     pub flows: Vec<Flow>,
+    /// Why none are shown.
+    pub hidden: Option<String>,
 }
 
 /// One connection that has the algorithm.
@@ -68,7 +72,14 @@ impl Status {
         let pins = Pins::open()?;
         let presence = pins.presence();
         let policy = in_force(&pins)?;
-        let mut flows: Vec<_> = in_each(flows_here)?.into_iter().flatten().collect();
+        let (mut flows, hidden) = match in_each(flows_here) {
+            Ok(flows) => (flows.into_iter().flatten().collect(), None),
+            // What is installed is told all the same.
+            Err(AccelError::Probe(error)) if error.is_not_supported() => {
+                (Vec::new(), Some(error.to_string()))
+            }
+            Err(error) => return Err(error),
+        };
         if presence != Presence::Nothing && !flows.is_empty() {
             // A part may lack either; what there is of the kernel's own is told all the same.
             let mut views = core_view::read(&pins).unwrap_or_default();
@@ -82,7 +93,7 @@ impl Status {
         // The fastest first, namespace by namespace; the sort is stable.
         flows.sort_by_key(|flow| Reverse(flow.rate));
         flows.sort_by_key(|flow| flow.inside.as_ref().map(Inside::to_string));
-        Ok(Self { presence, policy, flows })
+        Ok(Self { presence, gives: pins.gives(), policy, flows, hidden })
     }
 }
 

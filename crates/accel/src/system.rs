@@ -3,7 +3,7 @@
 //! What a setting was is on disk before it is changed, so that whoever comes after a killed command can put
 //! it back. /run goes with the machine's uptime, as the settings do.
 
-use crate::AccelError;
+use crate::{AccelError, namespaces};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -142,6 +142,25 @@ impl Journal {
         })
     }
 
+    /// Everything as it was, in whichever namespace that is; whether anything was changed.
+    pub(crate) fn put_back() -> Result<bool, AccelError> {
+        let mut journal = Self::read()?;
+        if journal.settings.is_empty() {
+            journal.store()?;
+            return Ok(false);
+        }
+        if journal.namespace != namespace()? {
+            let Some(elsewhere) = namespaces::numbered(journal.namespace) else {
+                // It ended, and its settings with it.
+                journal.settings.clear();
+                return journal.store().map(|()| true);
+            };
+            let put_back = elsewhere.run(|| Ok(journal.become_like(&System::default())));
+            return put_back.map_err(AccelError::Host)?.map(|()| true);
+        }
+        journal.become_like(&System::default()).map(|()| true)
+    }
+
     fn try_become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
         let wanted = wanted.sysctls();
         if wanted.is_empty() && self.settings.is_empty() {
@@ -186,13 +205,13 @@ impl Journal {
     fn store(&self) -> Result<(), AccelError> {
         let path = Path::new(JOURNAL);
         let failed = |source| AccelError::file("writing", path, source);
+        let beside = PathBuf::from(format!("{JOURNAL}.new"));
         if self.settings.is_empty() {
-            return match fs::remove_file(path) {
+            return [&beside, path].into_iter().try_for_each(|path| match fs::remove_file(path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error)),
                 _ => Ok(()),
-            };
+            });
         }
-        let beside = PathBuf::from(format!("{JOURNAL}.new"));
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         let mut file = File::create(&beside).map_err(failed)?;
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;

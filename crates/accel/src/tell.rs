@@ -17,9 +17,11 @@ impl Status {
         let mut text = match self.presence {
             Presence::Nothing => "tcpa is off\n".to_owned(),
             Presence::Part => {
-                "tcpa is off; a command that was killed left part of it: `weir accel disable` \
-                               removes that\n"
-                    .to_owned()
+                let given = if self.gives { "given it" } else { "not given it" };
+                format!(
+                    "tcpa is half installed: a command that was killed left part of it, and new connections \
+                     are {given}; `weir accel disable` removes that\n"
+                )
             }
             Presence::Whole => "tcpa is on\n".to_owned(),
         };
@@ -32,6 +34,9 @@ impl Status {
         }
         for (name, value) in self.policy.system.told() {
             let _ = writeln!(text, "  {name} {value} while it is on");
+        }
+        if let Some(why) = &self.hidden {
+            let _ = writeln!(text, "\nconnections are not shown: {why}");
         }
         if self.flows.is_empty() {
             return text;
@@ -69,9 +74,11 @@ impl Status {
                 Presence::Part => "part",
                 Presence::Whole => "on",
             },
+            "gives": self.gives,
             "rules": self.policy.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
             "defaults": self.policy.defaults.to_json(),
             "system": self.policy.system.to_json(),
+            "flows_hidden": self.hidden,
             "flows": self.flows.iter().map(Flow::to_json).collect::<Vec<_>>(),
         })
     }

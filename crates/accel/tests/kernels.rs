@@ -1,0 +1,86 @@
+//! What is made of other kernels, by what they say of their types: each is a description with the fields that
+//! kernels of that version have, from their sources (net/ipv4/bpf_tcp_ca.c, include/linux/bpf.h, include/net/tcp.h
+//! and inet_connection_sock.h).
+#![allow(clippy::unwrap_used)]
+
+use accel::AccelError;
+use accel::kernel::{Interface, interface_of};
+use std::path::PathBuf;
+use std::process::Command;
+
+const OPS_TWO: &str =
+    "struct tcp_congestion_ops { void (*cong_control)(void *, const void *); } ops;";
+const OPS_FOUR: &str =
+    "struct tcp_congestion_ops { void (*cong_control)(void *, unsigned, int, const void *); } ops;";
+const OURS_TO_IMPLEMENT: &str = "struct bpf_struct_ops_tcp_congestion_ops { int refcnt; } wrapped;";
+const UNLINKED: &str = "struct bpf_struct_ops { int (*reg)(void *); void (*unreg)(void *); } kind;";
+const LINKED: &str = "struct bpf_struct_ops { int (*reg)(void *, void *); int (*update)(void *, void *, void *); } kind;";
+const ITERATOR: &str = "struct bpf_iter__tcp { void *meta; } iterator;";
+const RTO_FIXED: &str = "struct inet_connection_sock { unsigned icsk_rto; } sock;";
+const RTO_MAX: &str = "struct inet_connection_sock { unsigned icsk_rto, icsk_rto_max; } sock;";
+
+fn described(name: &str, types: &[&str]) -> Result<Interface, AccelError> {
+    let path = |end: &str| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.{end}"));
+    std::fs::write(path("c"), types.join("\n")).unwrap();
+    let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let mut compile = Command::new(clang);
+    compile.args(["-target", "bpf", "-g", "-O2", "-c"]).arg(path("c")).arg("-o").arg(path("o"));
+    assert!(compile.status().unwrap().success());
+    interface_of(&path("o"))
+}
+
+#[test]
+fn each_version_is_taken_as_it_is() {
+    for (version, types, expected) in [
+        (
+            "6.1",
+            [OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, RTO_FIXED],
+            (false, false, true, false),
+        ),
+        (
+            "6.4",
+            [OPS_TWO, OURS_TO_IMPLEMENT, LINKED, ITERATOR, RTO_FIXED],
+            (false, true, true, false),
+        ),
+        (
+            "6.10",
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, RTO_FIXED],
+            (true, true, true, false),
+        ),
+        (
+            "6.15",
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, RTO_MAX],
+            (true, true, true, true),
+        ),
+        (
+            "6.15-without-proc",
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, "", RTO_MAX],
+            (true, true, false, true),
+        ),
+    ] {
+        let (four_arguments, links, open_connections, rto_max) = expected;
+        let expected = Interface { four_arguments, links, open_connections, rto_max };
+        assert_eq!(described(version, &types).unwrap(), expected, "{version}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_told_with_a_reason() {
+    for (name, types, told) in [
+        ("5.5", &[OPS_TWO][..], "6.1"),
+        ("without-tcp", &["struct sock { int family; } sock;"], "struct_ops"),
+        (
+            "another-control",
+            &["struct tcp_congestion_ops { int key; } ops;", OURS_TO_IMPLEMENT],
+            "6.1",
+        ),
+    ] {
+        let error = described(name, types).unwrap_err();
+        assert!(matches!(error, AccelError::NotSupported { .. }), "{name}: {error}");
+        assert!(error.to_string().contains(told), "{name}: {error}");
+    }
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("nonsense.btf");
+    std::fs::write(&path, b"\x9f\xeb\x01\x00 and then something else").unwrap();
+    let error = interface_of(&path).unwrap_err().to_string();
+    assert!(error.contains("its types"), "{error}");
+}
