@@ -2,6 +2,9 @@
 
 mod door;
 mod link;
+mod reverse;
+
+pub use reverse::Reverse;
 
 use crate::access::Resolve;
 use crate::counters::{Counted, Counters};
@@ -11,11 +14,13 @@ use crate::target::{HostPort, Target};
 use crate::transport::quic::{QuicClient, QuicError};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use link::{Link, Links};
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use units::Bytes;
 
@@ -25,6 +30,7 @@ pub struct ClientParts {
     /// In the order in which they are to be used: the next where the one before cannot be reached.
     pub servers: Vec<ServerAt>,
     pub listeners: Vec<Listener>,
+    pub reverse: Vec<Reverse>,
     pub resolver: Arc<dyn Resolve>,
     pub tuning: Tuning,
     pub limits: ClientLimits,
@@ -83,6 +89,10 @@ pub enum ClientError {
     Listen(ListenAt, #[source] io::Error),
     #[error("a client needs a server: name one at least")]
     NoServer,
+    #[error(
+        "a listener at the server and its target must both carry datagrams, or neither: {0} and {1}"
+    )]
+    MixedReverse(Target, Target),
     #[error("a listener and its target must both carry datagrams, or neither: {0:?} and {1}")]
     Mixed(ListenAt, Target),
 }
@@ -103,6 +113,7 @@ struct World {
     resolver: Arc<dyn Resolve>,
     tuning: Tuning,
     limits: ClientLimits,
+    reverse: Vec<Reverse>,
     counters: Arc<Counters>,
     budget: Budget,
     links: Links,
@@ -123,7 +134,14 @@ impl Client {
         if parts.servers.is_empty() {
             return Err(ClientError::NoServer);
         }
-        let shards = Arc::new(Shards::start(parts.shards).map_err(ClientError::Threads)?);
+        for Reverse { listen, target } in &parts.reverse {
+            if listen.is_datagrams() != target.is_datagrams() {
+                return Err(ClientError::MixedReverse(listen.clone(), target.clone()));
+            }
+        }
+        let shards = Arc::new(
+            Shards::start(parts.shards, parts.tuning.gather).map_err(ClientError::Threads)?,
+        );
         let mut servers = Vec::new();
         for server in parts.servers {
             servers.push(Remote {
@@ -138,6 +156,7 @@ impl Client {
             budget: Budget::new(parts.tuning.memory),
             tuning: parts.tuning,
             limits: parts.limits,
+            reverse: parts.reverse,
             counters: Arc::default(),
             links: Links::new(parts.connections.clamp(1, MOST_CONNECTIONS), &shards),
             draining: CancellationToken::new(),
@@ -150,15 +169,23 @@ impl Client {
         }
         for link in client.world.links.all() {
             let keep = Link::keep(Arc::clone(link), Arc::clone(&client.world));
-            let world = Arc::clone(&client.world);
-            link.shard().spawn(async move {
-                tokio::select! {
-                    () = keep => {}
-                    () = world.ended.cancelled() => {}
-                }
-            });
+            client.until_ended(link.shard(), keep);
+        }
+        for (number, reverse) in (0..).zip(client.world.reverse.clone()) {
+            let keep = reverse::keep(Arc::clone(&client.world), number, reverse);
+            client.until_ended(client.shards.next(), keep);
         }
         Ok(client)
+    }
+
+    fn until_ended(&self, shard: &Handle, task: impl Future<Output = ()> + Send + 'static) {
+        let world = Arc::clone(&self.world);
+        shard.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = world.ended.cancelled() => {}
+            }
+        });
     }
 
     /// Where it listens, in the order of the listeners; a port that was left open is filled in.

@@ -10,6 +10,7 @@
 //! | [`congestion`] | the house's congestion controls on them |
 //! | [`reassembly`] | bytes that came in any order, and how many may wait |
 //! | [`server`], [`client`] | the two ends |
+//! | [`check`] | what would keep a tunnel from working, before it starts |
 //! | [`run`] | either end as a process |
 
 pub mod access;
@@ -17,6 +18,7 @@ pub mod client;
 pub mod config;
 pub mod congestion;
 mod counters;
+mod datagrams;
 mod dial;
 pub mod frame;
 pub mod identity;

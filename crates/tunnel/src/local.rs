@@ -3,6 +3,7 @@
 use bytes::BytesMut;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use tokio::net::{TcpStream, UnixStream};
 
@@ -28,7 +29,7 @@ impl Local {
         Ok(Self::Unix(UnixStream::connect(path).await?))
     }
 
-    fn of_tcp(stream: TcpStream) -> io::Result<Self> {
+    pub(crate) fn of_tcp(stream: TcpStream) -> io::Result<Self> {
         // What comes from the tunnel is sent as it comes.
         stream.set_nodelay(true)?;
         Ok(Self::Tcp(stream))
@@ -97,6 +98,18 @@ impl Loose {
             let _ = socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO));
         }
     }
+}
+
+/// A socket that a dead process left is taken away; anything else stays, and is told.
+pub(crate) fn clear(path: &Path) -> io::Result<()> {
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
+    }
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        return Err(io::Error::from(io::ErrorKind::AddrInUse));
+    }
+    std::fs::remove_file(path)
 }
 
 fn abort(stream: &TcpStream) {

@@ -2,6 +2,7 @@
 
 mod door;
 mod limits;
+mod reverse;
 mod stream;
 
 pub use limits::Limits;
@@ -15,6 +16,7 @@ use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use limits::Usage;
+use reverse::Listeners;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -76,6 +78,7 @@ struct World {
     limits: Limits,
     counters: Arc<Counters>,
     budget: Budget,
+    listeners: Listeners,
     /// Of all identities together.
     total: Arc<Usage>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
@@ -86,7 +89,9 @@ struct World {
 
 impl Server {
     pub fn start(parts: ServerParts) -> Result<Self, ServerError> {
-        let shards = Arc::new(Shards::start(parts.shards).map_err(ServerError::Threads)?);
+        let shards = Arc::new(
+            Shards::start(parts.shards, parts.tuning.gather).map_err(ServerError::Threads)?,
+        );
         let quic = QuicServer::bind(parts.listen, parts.tls, parts.tuning.clone(), &shards)?;
         let world = Arc::new(World {
             quic,
@@ -96,6 +101,7 @@ impl Server {
             tuning: parts.tuning,
             limits: parts.limits,
             counters: Arc::default(),
+            listeners: Listeners::default(),
             total: Arc::default(),
             usage: Mutex::default(),
             sessions: Mutex::default(),

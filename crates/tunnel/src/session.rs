@@ -1,4 +1,5 @@
 use crate::counters::Counters;
+use crate::datagrams::Flows;
 use crate::frame::Opening;
 use crate::inbound::Inbound;
 use crate::reassembly::{Budget, Windows};
@@ -13,6 +14,7 @@ pub(crate) struct Session<C: Connection> {
     pub(crate) connection: C,
     pub(crate) windows: Arc<Windows<C>>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) flows: Flows,
     tunnels: AtomicUsize,
 }
 
@@ -21,16 +23,19 @@ pub(crate) struct Session<C: Connection> {
 pub(crate) struct Tunnel<C: Connection>(Arc<Session<C>>);
 
 impl<C: Connection> Session<C> {
-    /// `None`: the memory that all connections share has no room for another.
+    /// `None`: the memory that all connections share has no room for another. Flows opened here bear
+    /// `first_flow` and every other number after it.
     pub(crate) fn new(
         connection: C,
+        first_flow: u32,
         budget: &Budget,
         first_window: Bytes,
         counters: &Arc<Counters>,
     ) -> Option<Arc<Self>> {
         let windows = Arc::new(Windows::new(connection.clone(), budget, first_window)?);
         let counters = Arc::clone(counters);
-        Some(Arc::new(Self { connection, windows, counters, tunnels: AtomicUsize::new(0) }))
+        let flows = Flows::new(first_flow);
+        Some(Arc::new(Self { connection, windows, counters, flows, tunnels: AtomicUsize::new(0) }))
     }
 
     pub(crate) fn tunnels(&self) -> usize {
@@ -43,6 +48,16 @@ impl<C: Connection> Session<C> {
         self.counters.tunnels.one();
         self.counters.tunnels_opened.one();
         Tunnel(Arc::clone(self))
+    }
+
+    /// Gives datagrams to their flows, until the connection ends.
+    pub(crate) async fn deliver_datagrams(self: Arc<Self>) {
+        let mut batch = vec![bytes::Bytes::new(); BATCH];
+        while let Ok(count) = self.connection.receive_datagrams(&mut batch).await {
+            for datagram in &mut batch[..count] {
+                self.flows.deliver(std::mem::take(datagram), &self.counters);
+            }
+        }
     }
 
     /// A stream with what it is for at its head.
@@ -69,3 +84,9 @@ impl<C: Connection> Drop for Tunnel<C> {
         }
     }
 }
+
+/// Datagrams taken at once.
+const BATCH: usize = 64;
+/// The first flow of either end.
+pub(crate) const CLIENTS: u32 = 0;
+pub(crate) const SERVERS: u32 = 1;

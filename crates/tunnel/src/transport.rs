@@ -3,6 +3,7 @@
 pub mod quic;
 mod shards;
 mod socket;
+mod steering;
 mod tuning;
 
 pub use shards::Shards;

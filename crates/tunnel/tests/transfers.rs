@@ -1,10 +1,14 @@
 //! What goes in at one end comes out at the other, byte for byte.
 
+#![allow(clippy::unwrap_used)]
+
 mod ends;
 
-use ends::{bytes, pair, target, through};
+use ends::{bytes, pair, pair_over_wire, target, through};
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 #[tokio::test]
 async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
@@ -28,4 +32,99 @@ async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
     receiver.await.unwrap();
     client.drain(Duration::from_secs(5)).await;
     server.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn many_transfers_both_ways_with_either_end_falling_silent_first() {
+    let (server, client, done) = transfers_over(0, 0, 60, 1 << 20, false).await;
+    assert_eq!(done, 60);
+    assert_eq!(client.counted().tunnels_broken, 0, "{:?}", client.counted());
+    client.drain(Duration::from_secs(5)).await;
+    server.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn loss_and_reordering_change_nothing() {
+    let (server, client, done) = transfers_over(50, 20, 40, 1 << 20, false).await;
+    assert_eq!(done, 40);
+    assert!(client.links().iter().any(|link| link.statistics.packets_lost > 0));
+    client.drain(Duration::from_secs(5)).await;
+    server.drain(Duration::from_secs(5)).await;
+}
+
+/// Each transfer says its number; both ends know what the other will send, and who ends first.
+async fn transfers_over(
+    loss: u32,
+    reorder: u32,
+    count: u64,
+    most: usize,
+    moving: bool,
+) -> (tunnel::server::Server, tunnel::client::Client, u64) {
+    let (listener, address) = target().await;
+    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    wire.lose(loss);
+    wire.reorder(reorder);
+    let targets = tokio::spawn(async move {
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            all.push(tokio::spawn(async move {
+                let number = stream.read_u64().await.unwrap();
+                exchange(stream, number, most, false).await;
+            }));
+        }
+        for one in all {
+            one.await.unwrap();
+        }
+    });
+    let mut done = 0;
+    // Eight at a time.
+    for group in (0..count).collect::<Vec<_>>().chunks(8) {
+        let all: Vec<_> =
+            group.iter().map(|number| tokio::spawn(transfer(doors[0], *number, most))).collect();
+        if moving {
+            wire.move_clients();
+        }
+        for one in all {
+            one.await.unwrap();
+            done += 1;
+        }
+    }
+    targets.await.unwrap();
+    (server, client, done)
+}
+
+async fn transfer(door: SocketAddr, number: u64, most: usize) {
+    let mut stream = through(door).await;
+    stream.write_u64(number).await.unwrap();
+    exchange(stream, number, most, true).await;
+}
+
+/// Even numbers: both ways at once. Odd ones: the second end speaks only after the first has ended.
+async fn exchange(mut stream: TcpStream, number: u64, most: usize, first: bool) {
+    let length = |seed: u64| match seed % 7 {
+        0 => 0,
+        1 => 1,
+        _ => (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) as usize % most,
+    };
+    let (own, other) =
+        if first { (2 * number, 2 * number + 1) } else { (2 * number + 1, 2 * number) };
+    let (sent, expected) = (bytes(own, length(own)), bytes(other, length(other)));
+    let (mut reading, mut writing) = stream.split();
+    let send = async {
+        writing.write_all(&sent).await.unwrap();
+        writing.shutdown().await.unwrap();
+    };
+    let mut got = Vec::new();
+    let receive = reading.read_to_end(&mut got);
+    if number.is_multiple_of(2) {
+        tokio::join!(send, async { receive.await.unwrap() });
+    } else if first == number.is_multiple_of(3) {
+        send.await;
+        receive.await.unwrap();
+    } else {
+        receive.await.unwrap();
+        send.await;
+    }
+    assert!(got == expected, "transfer {number}: {} of {} bytes", got.len(), expected.len());
 }

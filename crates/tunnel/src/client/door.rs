@@ -1,19 +1,18 @@
 //! Where applications come in.
 
 use super::{ClientError, ListenAt, Listener, World};
+use crate::datagrams::{self, UdpDoor};
 use crate::frame::Opening;
-use crate::local::{Local, Loose};
+use crate::local::{Local, Loose, clear};
 use crate::relay::{RelayError, relay};
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::Shards;
 use crate::transport::quic::QuicConnection;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, UdpSocket, UnixListener};
 
 /// Begins to listen; tells where.
 pub(super) async fn open(
@@ -22,32 +21,19 @@ pub(super) async fn open(
     index: usize,
     listener: Listener,
 ) -> Result<ListenAt, ClientError> {
-    let failed = |error| ClientError::Listen(listener.listen.clone(), error);
     if matches!(listener.listen, ListenAt::Udp(_)) != listener.target.is_datagrams() {
         return Err(ClientError::Mixed(listener.listen, listener.target));
     }
-    let handle = shards.handle(index).clone();
-    let _shard = handle.enter();
-    let target = listener.target.clone();
+    let shard = shards.handle(index);
+    // Sockets belong to the thread that they are made on.
+    let (listen, here) = (listener.listen.clone(), Arc::clone(world));
+    let bound = shard.spawn(async move { Door::bind(&listen, &here).await }).await;
+    let bound = bound.unwrap_or_else(|error| Err(io::Error::other(error)));
+    let (bound, door) = bound.map_err(|error| ClientError::Listen(listener.listen, error))?;
     let world = Arc::clone(world);
-    let (bound, door) = match &listener.listen {
-        ListenAt::Tcp(address) => {
-            let socket = std::net::TcpListener::bind(address).map_err(failed)?;
-            socket.set_nonblocking(true).map_err(failed)?;
-            let socket = TcpListener::from_std(socket).map_err(failed)?;
-            (ListenAt::Tcp(socket.local_addr().map_err(failed)?), Door::Tcp(socket))
-        }
-        ListenAt::Unix(path) => {
-            clear(path).map_err(failed)?;
-            (listener.listen.clone(), Door::Unix(UnixListener::bind(path).map_err(failed)?))
-        }
-        ListenAt::Udp(_) => {
-            return Err(failed(io::Error::from(io::ErrorKind::Unsupported)));
-        }
-    };
-    handle.spawn(async move {
+    shard.spawn(async move {
         tokio::select! {
-            () = door.keep(&world, &target) => {}
+            () = door.keep(&world, &listener.target) => {}
             () = world.draining.cancelled() => {}
         }
     });
@@ -57,10 +43,34 @@ pub(super) async fn open(
 enum Door {
     Tcp(TcpListener),
     Unix(UnixListener),
+    Udp(Arc<UdpDoor<QuicConnection>>),
 }
 
 impl Door {
+    async fn bind(listen: &ListenAt, world: &World) -> io::Result<(ListenAt, Self)> {
+        match listen {
+            ListenAt::Tcp(address) => {
+                let socket = TcpListener::bind(address).await?;
+                Ok((ListenAt::Tcp(socket.local_addr()?), Self::Tcp(socket)))
+            }
+            ListenAt::Unix(path) => {
+                clear(path)?;
+                Ok((listen.clone(), Self::Unix(UnixListener::bind(path)?)))
+            }
+            ListenAt::Udp(address) => {
+                let socket = UdpSocket::bind(address).await?;
+                let bound = ListenAt::Udp(socket.local_addr()?);
+                let limits = &world.limits;
+                Ok((bound, Self::Udp(UdpDoor::new(socket, limits.datagrams_idle, limits.tunnels))))
+            }
+        }
+    }
+
     async fn keep(&self, world: &Arc<World>, target: &Target) {
+        if let Self::Udp(door) = self {
+            let pick = || world.links.pick();
+            return door.keep(pick, |flow| datagrams::opening(target.clone(), flow)).await;
+        }
         loop {
             match self.next().await {
                 Ok(guest) => {
@@ -79,6 +89,7 @@ impl Door {
         match self {
             Self::Tcp(listener) => Ok(Loose::Tcp(listener.accept().await?.0.into_std()?)),
             Self::Unix(listener) => Ok(Loose::Unix(listener.accept().await?.0.into_std()?)),
+            Self::Udp(_) => std::future::pending().await,
         }
     }
 }
@@ -130,18 +141,6 @@ async fn carry(
             tracing::debug!(target = %shown, %error, "a tunnel broke off");
         }
     }
-}
-
-/// A socket that a dead process left is taken away; anything else stays, and is told.
-fn clear(path: &Path) -> io::Result<()> {
-    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    if !found.file_type().is_socket() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there"));
-    }
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
-        return Err(io::Error::from(io::ErrorKind::AddrInUse));
-    }
-    std::fs::remove_file(path)
 }
 
 const BREATH: Duration = Duration::from_millis(100);

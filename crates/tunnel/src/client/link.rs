@@ -1,7 +1,7 @@
 //! Connections that are kept up: made again when they are lost, to the next server where one is gone.
 
-use super::{Remote, World};
-use crate::session::Session;
+use super::{Remote, World, reverse};
+use crate::session::{CLIENTS, Session};
 use crate::transport::quic::QuicConnection;
 use crate::transport::{Connection, Lost, Shards, Transport};
 use std::net::{IpAddr, SocketAddr};
@@ -109,6 +109,8 @@ impl Link {
         loop {
             let address = &world.servers[index].address;
             tracing::info!(server = %address, "connected");
+            tokio::spawn(Arc::clone(&session).deliver_datagrams());
+            tokio::spawn(reverse::arrivals(Arc::clone(world), Arc::clone(&session)));
             self.current.send_replace(Some((index, Arc::clone(&session))));
             world.links.made.send_modify(|made| *made += 1);
             let better = async {
@@ -165,7 +167,8 @@ async fn connect(world: &World, remote: &Remote) -> Result<Standing, Lost> {
         match remote.quic.connect(address, &remote.name).await {
             Ok(connection) => {
                 let first = world.tuning.first_window;
-                let session = Session::new(connection, &world.budget, first, &world.counters);
+                let session =
+                    Session::new(connection, CLIENTS, &world.budget, first, &world.counters);
                 return session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()));
             }
             Err(error) => lost = error,

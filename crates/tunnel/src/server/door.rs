@@ -3,7 +3,7 @@
 use super::limits::Place;
 use super::{World, stream};
 use crate::identity::{PeerName, peer_name};
-use crate::session::Session;
+use crate::session::{SERVERS, Session};
 use crate::transport::Connection;
 use crate::transport::quic::{Knock, QuicConnection};
 use rustls::pki_types::UnixTime;
@@ -91,8 +91,8 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
         connection.close("this identity has as many connections as it may have");
         return;
     };
-    let session =
-        Session::new(connection.clone(), &world.budget, world.tuning.first_window, &world.counters);
+    let first = world.tuning.first_window;
+    let session = Session::new(connection.clone(), SERVERS, &world.budget, first, &world.counters);
     let Some(session) = session else {
         tracing::warn!(%peer, "no memory is left for another connection");
         connection.close("the server has no memory left for another connection");
@@ -105,6 +105,7 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push((peer.clone(), Arc::downgrade(&session)));
+    tokio::spawn(Arc::clone(&session).deliver_datagrams());
     let why = stream::serve(&world, &session, &peer, &usage).await;
     world.counters.connections_lost.one();
     tracing::info!(%peer, %why, "disconnected");

@@ -17,6 +17,8 @@ pub struct Limits {
     pub opening: Duration,
     /// Flows of datagrams over which nothing went for so long are forgotten.
     pub datagrams_idle: Duration,
+    /// For which clients may have this end listen.
+    pub listeners_each: usize,
 }
 
 impl Default for Limits {
@@ -30,6 +32,7 @@ impl Default for Limits {
             dial: Duration::from_secs(10),
             opening: Duration::from_secs(10),
             datagrams_idle: Duration::from_secs(60),
+            listeners_each: 64,
         }
     }
 }
@@ -39,6 +42,7 @@ impl Default for Limits {
 pub(super) struct Usage {
     pub(super) connections: AtomicUsize,
     pub(super) tunnels: AtomicUsize,
+    pub(super) listeners: AtomicUsize,
 }
 
 /// One of a bounded number, as long as it is kept.

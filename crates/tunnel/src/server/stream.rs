@@ -2,6 +2,9 @@
 
 use super::World;
 use super::limits::{Place, Usage};
+use super::reverse::Bound;
+use crate::access::{Refusal, Way};
+use crate::datagrams::{self, Flow};
 use crate::dial::dial;
 use crate::frame::{Answer, Opening, Request, Status};
 use crate::identity::PeerName;
@@ -13,6 +16,7 @@ use crate::target::Target;
 use crate::transport::{Connection, Lost, Sending};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use tokio::net::UdpSocket;
 
 /// Until the connection ends.
 pub(super) async fn serve<C: Connection>(
@@ -73,33 +77,57 @@ impl<C: Connection> Visit<C> {
     }
 
     /// What was asked for, if this peer may have it and it can be had.
-    async fn grant(&self, opening: Opening) -> Result<(Granted, [Place; 2]), Answer> {
-        let places = self.places()?;
+    async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Vec<Place>), Answer> {
         match opening.request {
             Request::Forward(target) => {
-                let access = Arc::clone(&self.world.guard());
-                let admitted =
-                    access.access.admit(&self.peer, &target, &*self.world.resolver).await;
-                let admitted = admitted.map_err(|refusal| Answer {
-                    status: Status::Denied,
-                    message: refusal.to_string(),
-                })?;
-                let local = dial(&admitted, self.world.limits.dial).await;
-                let local = local.map_err(|error| {
-                    self.world.counters.dials_failed.one();
-                    Answer::from(error)
-                })?;
-                Ok((Granted::Stream(local, target), places))
+                // Taken before the dial: a dial is what a limit is for.
+                let places = self.places()?;
+                Ok((self.dial(target, opening.properties.flow).await?, places))
             }
-            Request::Listen(_) | Request::Arrived(_) => Err(Answer {
+            Request::Listen(target) => {
+                let admitted = self.world.guard().access.admit_listen(&self.peer, &target);
+                let admitted = admitted.map_err(|refusal| denied(&refusal))?;
+                let places = self.listener_places()?;
+                let number = opening.properties.listener.unwrap_or(0);
+                let bound = Bound::new(&self.world, &self.peer, &target, &admitted).await?;
+                Ok((Granted::Listener(bound, number), places))
+            }
+            Request::Arrived(_) => Err(Answer {
                 status: Status::NotUnderstood,
-                message: "this end takes no such request".to_owned(),
+                message: "nobody listens for a server".to_owned(),
             }),
         }
     }
 
+    async fn dial(&self, target: Target, flow: Option<u32>) -> Result<Granted<C>, Answer> {
+        let guard = self.world.guard();
+        let admitted = guard.access.admit(&self.peer, &target, &*self.world.resolver).await;
+        let admitted = admitted.map_err(|refusal| denied(&refusal))?;
+        if let Way::Udp(addresses) = admitted.way() {
+            let not_understood = |message: &str| Answer {
+                status: Status::NotUnderstood,
+                message: message.to_owned(),
+            };
+            let number =
+                flow.ok_or_else(|| not_understood("datagrams without the number of a flow"))?;
+            let address = addresses.first().ok_or_else(|| not_understood("no address"))?;
+            let socket = datagrams::dial(*address).await.map_err(|error| Answer {
+                status: Status::Unreachable,
+                message: error.to_string(),
+            })?;
+            let flow = Flow::begin(&self.session, number)
+                .ok_or_else(|| not_understood("the number of this flow is taken"))?;
+            return Ok(Granted::Datagrams(flow, socket));
+        }
+        let local = dial(&admitted, self.world.limits.dial).await.map_err(|error| {
+            self.world.counters.dials_failed.one();
+            Answer::from(error)
+        })?;
+        Ok(Granted::Stream(local, target))
+    }
+
     /// One of this peer's and one of all tunnels.
-    fn places(&self) -> Result<[Place; 2], Answer> {
+    fn places(&self) -> Result<Vec<Place>, Answer> {
         let limits = &self.world.limits;
         let busy = |message: &str| {
             self.world.counters.tunnels_over_limit.one();
@@ -113,30 +141,63 @@ impl<C: Connection> Visit<C> {
             .ok_or_else(|| busy("this identity has as many tunnels as it may have"))?;
         let all = Place::take(&self.world.total, tunnels, limits.tunnels)
             .ok_or_else(|| busy("the server has as many tunnels as it may have"))?;
-        Ok([own, all])
+        Ok(vec![own, all])
     }
 
-    async fn carry(&self, granted: Granted, mut sending: C::Sending, inbound: Inbound<C>) {
-        let tunnel = self.session.tunnel();
+    fn listener_places(&self) -> Result<Vec<Place>, Answer> {
+        let most = self.world.limits.listeners_each;
+        let place = Place::take(&self.usage, |usage| &usage.listeners, most);
+        let place = place.ok_or_else(|| Answer {
+            status: Status::Busy,
+            message: "this identity has as many listeners as it may have".to_owned(),
+        })?;
+        Ok(vec![place])
+    }
+
+    async fn carry(&self, granted: Granted<C>, mut sending: C::Sending, mut inbound: Inbound<C>) {
+        if sending.write(Answer::open().encode()).await.is_err() {
+            if let Granted::Stream(local, _) = granted {
+                local.abort();
+            }
+            return;
+        }
+        let counters = &self.world.counters;
         match granted {
             Granted::Stream(local, target) => {
-                if sending.write(Answer::open().encode()).await.is_err() {
-                    return local.abort();
-                }
+                let _tunnel = self.session.tunnel();
                 let windows = &self.session.windows;
-                let counters = &self.world.counters;
-                if let Err(error) = relay(local, sending, inbound, windows, counters, None).await {
+                let relayed = relay(local, sending, inbound, windows, counters, None).await;
+                if let Err(error) = relayed {
                     counters.tunnels_broken.one();
                     tracing::debug!(peer = %self.peer, %target, %error, "a tunnel broke off");
                 }
             }
+            Granted::Datagrams(flow, socket) => {
+                let _tunnel = self.session.tunnel();
+                let idle = self.world.limits.datagrams_idle;
+                datagrams::carry(&self.session, flow, &socket, &mut inbound, idle).await;
+                sending.finish();
+            }
+            Granted::Listener(bound, number) => {
+                bound.keep(&self.session, number, &mut inbound).await;
+                sending.finish();
+            }
         }
-        drop(tunnel);
     }
 }
 
-enum Granted {
+enum Granted<C: Connection> {
     Stream(Local, Target),
+    Datagrams(Flow<C>, UdpSocket),
+    Listener(Bound<C>, u32),
+}
+
+fn denied(refusal: &Refusal) -> Answer {
+    let status = match refusal {
+        Refusal::Lookup { .. } | Refusal::NoAddress { .. } => Status::Unreachable,
+        _ => Status::Denied,
+    };
+    Answer { status, message: refusal.to_string() }
 }
 
 async fn refuse<C: Connection>(

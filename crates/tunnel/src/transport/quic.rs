@@ -1,5 +1,6 @@
 //! noq as the carrier.
 
+use super::steering::{Marked, steer};
 use super::{
     Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
     Transport, Tuning, socket,
@@ -101,15 +102,20 @@ impl QuicServer {
             let _shard = shards.handle(index).enter();
             let endpoint = socket::bind(bound, shards.count() > 1, tuning.socket_buffer)
                 .and_then(|socket| {
+                    let mut own = EndpointConfig::default();
+                    // At most sixteen, by `Shards`.
+                    let (socket_index, sockets) = (index as u8, shards.count() as u8);
+                    if sockets > 1 {
+                        let marked = Marked { socket: socket_index, sockets };
+                        own.cid_generator(Arc::new(move || Box::new(marked)));
+                        if index == 0 {
+                            steer(&socket, sockets)?;
+                        }
+                    }
                     let mut config = noq::ServerConfig::with_crypto(Arc::clone(&crypto) as _);
                     config.transport_config(Arc::new(transport(&tuning, &Readings::default())));
                     config.max_incoming(WAITING).incoming_buffer_size_total(1 << 20);
-                    noq::Endpoint::new(
-                        EndpointConfig::default(),
-                        Some(config),
-                        socket,
-                        Arc::new(TokioRuntime),
-                    )
+                    noq::Endpoint::new(own, Some(config), socket, Arc::new(TokioRuntime))
                 })
                 .map_err(|error| QuicError::Bind(bound, error))?;
             bound = endpoint.local_addr().map_err(|error| QuicError::Bind(bound, error))?;

@@ -1,7 +1,9 @@
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle as Task;
 use tokio_util::sync::CancellationToken;
@@ -17,15 +19,19 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// As many as `count`, or as there are CPUs to run on.
-    pub fn start(count: Option<usize>) -> io::Result<Self> {
+    /// As many as `count`, or as there are CPUs to run on; for `gather` see [`super::Tuning`].
+    pub fn start(count: Option<usize>, gather: Duration) -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let count = count.unwrap_or(cores).clamp(1, MOST);
         let stop = CancellationToken::new();
         let mut shards =
             Self { handles: Vec::new(), threads: Vec::new(), stop, next: AtomicUsize::new(0) };
         for index in 0..count {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let last = Mutex::new(Instant::now());
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .on_thread_park(move || breathe(&last, gather))
+                .build()?;
             shards.handles.push(runtime.handle().clone());
             let stop = shards.stop.clone();
             let thread = std::thread::Builder::new().name(format!("tunnel-{index}"));
@@ -69,6 +75,16 @@ impl Drop for Shards {
             }
         }
     }
+}
+
+/// Before a thread waits for events. One that has just waited is busy: a little later there is more to do at
+/// once, and waking up for each packet is what costs most.
+fn breathe(last: &Mutex<Instant>, gather: Duration) {
+    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    if !gather.is_zero() && last.elapsed() < gather * 2 {
+        std::thread::sleep(gather);
+    }
+    *last = Instant::now();
 }
 
 /// More carry no more: one connection is one thread's, and sockets share a port.

@@ -20,6 +20,9 @@ pub struct Tuning {
     pub first_window: Bytes,
     /// What one stream may bring that was not read.
     pub stream_window: Bytes,
+    /// How long a thread that is woken again and again waits before it looks what else has come: packets are
+    /// then taken by the dozen, at a fraction of the price.
+    pub gather: Duration,
     /// Streams that a peer may have open at once.
     pub streams: u32,
 }
@@ -35,6 +38,7 @@ impl Default for Tuning {
             memory: Bytes::kib(256 * 1024),
             first_window: Bytes::kib(2048),
             stream_window: Bytes::kib(16 * 1024),
+            gather: Duration::from_micros(100),
             streams: 16_384,
         }
     }

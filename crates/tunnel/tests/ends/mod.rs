@@ -1,6 +1,8 @@
 //! Both ends of a tunnel on the loopback, with keys that know each other.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod wire;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +55,7 @@ impl Keys {
         ClientParts {
             servers: servers.iter().map(server).collect(),
             listeners,
+            reverse: Vec::new(),
             resolver: Arc::new(SystemResolver),
             tuning: tuning(),
             limits: ClientLimits { patience: Duration::from_secs(5), ..ClientLimits::default() },
@@ -76,6 +79,20 @@ pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
     client.connected().await;
     let doors = client.bound().iter().map(tcp_of).collect();
     (server, client, doors)
+}
+
+/// Likewise, with a wire between them.
+pub async fn pair_over_wire(
+    targets: &[SocketAddr],
+) -> (Server, Client, Vec<SocketAddr>, wire::Wire) {
+    let keys = Keys::new();
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]))).unwrap();
+    let wire = wire::Wire::to(server.local_addr().unwrap()).await;
+    let listeners = targets.iter().map(|target| to_tcp(*target)).collect();
+    let client = Client::start(keys.client_parts(&[wire.address], listeners)).await.unwrap();
+    client.connected().await;
+    let doors = client.bound().iter().map(tcp_of).collect();
+    (server, client, doors, wire)
 }
 
 pub fn to_tcp(target: SocketAddr) -> Listener {

@@ -1,0 +1,160 @@
+//! Listeners at the server whose guests come out here, as with `ssh -R`.
+
+use super::World;
+use crate::access::{Admitted, Way};
+use crate::datagrams::{self, Flow};
+use crate::dial::dial;
+use crate::frame::{Answer, Opening, Properties, Request, Status};
+use crate::inbound::Inbound;
+use crate::local::Local;
+use crate::relay::relay;
+use crate::session::Session;
+use crate::target::Target;
+use crate::transport::quic::QuicConnection;
+use crate::transport::{Connection, Sending};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::UdpSocket;
+
+/// What comes to `listen` at the server reaches `target` as seen from here.
+#[derive(Debug, Clone)]
+pub struct Reverse {
+    pub listen: Target,
+    pub target: Target,
+}
+
+/// Has the server listen, again after each loss.
+pub(super) async fn keep(world: Arc<World>, number: u32, reverse: Reverse) {
+    let mut pause = FIRST_PAUSE;
+    while !world.draining.is_cancelled() {
+        if let Some((_, session)) = world.links.pick_within(LONGEST_PAUSE).await {
+            match listen(&session, number, &reverse).await {
+                Ok(()) => pause = FIRST_PAUSE,
+                Err(why) => {
+                    tracing::warn!(listen = %reverse.listen, %why, "the server does not listen")
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Until the listener ends, having begun.
+async fn listen(
+    session: &Session<QuicConnection>,
+    number: u32,
+    reverse: &Reverse,
+) -> Result<(), String> {
+    let properties = Properties { listener: Some(number), ..Properties::default() };
+    let opening = Opening { request: Request::Listen(reverse.listen.clone()), properties };
+    let opened = session.open(&opening).await.map_err(|error| error.to_string());
+    let (_sending, mut inbound) = opened?;
+    let answer = inbound.answer().await.map_err(|error| error.to_string())?;
+    if answer.status != Status::Open {
+        return Err(answer.message);
+    }
+    tracing::info!(listen = %reverse.listen, "the server listens");
+    session.counters.listeners.one();
+    while inbound.fill().await.is_ok() && inbound.ready() > 0 {
+        inbound.consume(inbound.ready());
+    }
+    session.counters.listeners.less_one();
+    Ok(())
+}
+
+/// Whoever came to a listener at the server, until the connection ends.
+pub(super) async fn arrivals(world: Arc<World>, session: Arc<Session<QuicConnection>>) {
+    while let Ok((sending, inbound)) = session.accept().await {
+        tokio::spawn(arrival(Arc::clone(&world), Arc::clone(&session), sending, inbound));
+    }
+}
+
+async fn arrival<C: Connection>(
+    world: Arc<World>,
+    session: Arc<Session<C>>,
+    mut sending: C::Sending,
+    mut inbound: Inbound<C>,
+) {
+    let opening = tokio::time::timeout(world.limits.answer, inbound.opening()).await;
+    let Ok(Ok(opening)) = opening else {
+        world.counters.not_understood.one();
+        return inbound.stop(0);
+    };
+    let _tunnel = session.tunnel();
+    let (answer, granted) = match reach(&world, &session, &opening).await {
+        Ok(granted) => (Answer::open(), Some(granted)),
+        Err(answer) => {
+            world.counters.tunnels_refused.one();
+            tracing::info!(why = %answer.message, "an arrival was refused");
+            (answer, None)
+        }
+    };
+    if sending.write(answer.encode()).await.is_err() {
+        return;
+    }
+    match granted {
+        Some(Granted::Stream(local)) => {
+            let windows = &session.windows;
+            let relayed = relay(local, sending, inbound, windows, &world.counters, None).await;
+            if let Err(error) = relayed {
+                world.counters.tunnels_broken.one();
+                tracing::debug!(%error, "a tunnel broke off");
+            }
+        }
+        Some(Granted::Datagrams(flow, socket)) => {
+            let idle = world.limits.datagrams_idle;
+            datagrams::carry(&session, flow, &socket, &mut inbound, idle).await;
+            sending.finish();
+        }
+        None => {
+            inbound.stop(0);
+            sending.finish();
+            let _ = sending.delivered().await;
+        }
+    }
+}
+
+enum Granted<C: Connection> {
+    Stream(Local),
+    Datagrams(Flow<C>, UdpSocket),
+}
+
+async fn reach<C: Connection>(
+    world: &World,
+    session: &Arc<Session<C>>,
+    opening: &Opening,
+) -> Result<Granted<C>, Answer> {
+    let refusal = |status, message: &str| Answer { status, message: message.to_owned() };
+    let Request::Arrived(number) = opening.request else {
+        return Err(refusal(Status::NotUnderstood, "a client dials for nobody"));
+    };
+    let index = usize::try_from(number).unwrap_or(usize::MAX);
+    // The target is this end's own word; the server only says which listener it was.
+    let target = world.reverse.get(index).map(|reverse| &reverse.target);
+    let target =
+        target.ok_or_else(|| refusal(Status::NotUnderstood, "no listener has this number"))?;
+    if world.counters.tunnels.count() > world.limits.tunnels as u64 {
+        world.counters.tunnels_over_limit.one();
+        return Err(refusal(Status::Busy, "the client has as many tunnels as it may have"));
+    }
+    let admitted = Admitted::by_own_file(target, &*world.resolver).await;
+    let admitted = admitted.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
+    let Way::Udp(addresses) = admitted.way() else {
+        let local = dial(&admitted, world.limits.answer).await.map_err(|error| {
+            world.counters.dials_failed.one();
+            Answer::from(error)
+        })?;
+        return Ok(Granted::Stream(local));
+    };
+    let missing = || refusal(Status::NotUnderstood, "datagrams without the number of a flow");
+    let number = opening.properties.flow.ok_or_else(missing)?;
+    let address = addresses.first().ok_or_else(missing)?;
+    let socket = datagrams::dial(*address).await;
+    let socket = socket.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
+    let taken = || refusal(Status::NotUnderstood, "the number of this flow is taken");
+    Ok(Granted::Datagrams(Flow::begin(session, number).ok_or_else(taken)?, socket))
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);

@@ -1,0 +1,110 @@
+use crate::counters::Counters;
+use crate::frame::{FLOWS, flow_of};
+use crate::session::Session;
+use crate::transport::Connection;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+
+/// The flows of one connection.
+#[derive(Debug)]
+pub(crate) struct Flows {
+    table: Mutex<Table>,
+    /// Each end gives out every other number.
+    next: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    flows: HashMap<u32, mpsc::Sender<Bytes>>,
+    /// Of flows whose stream is not there yet.
+    early: VecDeque<(u32, Bytes)>,
+}
+
+/// One flow's datagrams from the other end; dropped, it is no more.
+#[derive(Debug)]
+pub(crate) struct Flow<C: Connection> {
+    number: u32,
+    session: Arc<Session<C>>,
+    receiver: mpsc::Receiver<Bytes>,
+}
+
+impl Flows {
+    pub(crate) fn new(first: u32) -> Self {
+        Self { table: Mutex::default(), next: AtomicU32::new(first) }
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.next.fetch_add(2, Ordering::Relaxed) % FLOWS
+    }
+
+    /// To whose it is; what nobody takes is dropped, as UDP does.
+    pub(crate) fn deliver(&self, datagram: Bytes, counters: &Counters) {
+        let Some((number, payload)) = flow_of(datagram) else {
+            counters.not_understood.one();
+            return;
+        };
+        let mut table = self.lock();
+        match table.flows.get(&number) {
+            Some(flow) => {
+                if flow.try_send(payload).is_err() {
+                    counters.datagrams_dropped.one();
+                }
+            }
+            None => {
+                if table.early.len() >= EARLY {
+                    table.early.pop_front();
+                    counters.datagrams_dropped.one();
+                }
+                table.early.push_back((number, payload));
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Connection> Flow<C> {
+    /// `None`: the number is taken.
+    pub(crate) fn begin(session: &Arc<Session<C>>, number: u32) -> Option<Self> {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let mut table = session.flows.lock();
+        if table.flows.contains_key(&number) {
+            return None;
+        }
+        let early = std::mem::take(&mut table.early);
+        for (other, payload) in early {
+            if other == number {
+                let _ = sender.try_send(payload);
+            } else {
+                table.early.push_back((other, payload));
+            }
+        }
+        table.flows.insert(number, sender);
+        drop(table);
+        Some(Self { number, session: Arc::clone(session), receiver })
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<Bytes> {
+        self.receiver.recv().await
+    }
+}
+
+impl<C: Connection> Drop for Flow<C> {
+    fn drop(&mut self) {
+        self.session.flows.lock().flows.remove(&self.number);
+    }
+}
+
+/// Of one flow, for whoever is slow to take them.
+const WAITING: usize = 256;
+/// Of all flows of a connection that are not open yet.
+const EARLY: usize = 64;

@@ -1,0 +1,204 @@
+//! Listeners here whose guests come out at a client.
+
+use super::World;
+use crate::access::{Admitted, Way};
+use crate::datagrams::UdpDoor;
+use crate::frame::{Answer, Opening, Properties, Request, Status};
+use crate::identity::PeerName;
+use crate::inbound::Inbound;
+use crate::local::Local;
+use crate::relay::{RelayError, relay};
+use crate::session::Session;
+use crate::target::Target;
+use crate::transport::Connection;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{TcpListener, UdpSocket, UnixListener};
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+/// Who listens where, so that a client that comes back takes over from the connection it lost.
+#[derive(Debug, Default)]
+pub(super) struct Listeners(Mutex<HashMap<Target, (PeerName, CancellationToken)>>);
+
+/// One that is bound.
+#[derive(Debug)]
+pub(super) struct Bound<C: Connection> {
+    socket: Socket<C>,
+    target: Target,
+    over: CancellationToken,
+    world: Arc<World>,
+}
+
+#[derive(Debug)]
+enum Socket<C: Connection> {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+    Udp(Arc<UdpDoor<C>>),
+}
+
+impl<C: Connection> Bound<C> {
+    pub(super) async fn new(
+        world: &Arc<World>,
+        peer: &PeerName,
+        target: &Target,
+        admitted: &Admitted,
+    ) -> Result<Self, Answer> {
+        let over = world.listeners.take(peer, target);
+        let mut tries = TRIES;
+        loop {
+            match bind(world, admitted).await {
+                Ok(socket) => {
+                    world.counters.listeners.one();
+                    let (target, world) = (target.clone(), Arc::clone(world));
+                    return Ok(Self { socket, target, over, world });
+                }
+                // Its predecessor may be about to let go.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
+                    tries -= 1;
+                    tokio::time::sleep(BREATH).await;
+                }
+                Err(error) => {
+                    world.listeners.forget(target, &over);
+                    let message = format!("{target} cannot be listened on: {error}");
+                    return Err(Answer { status: Status::Unreachable, message });
+                }
+            }
+        }
+    }
+
+    /// Until the client ends it, or comes back for it elsewhere.
+    pub(super) async fn keep(
+        &self,
+        session: &Arc<Session<C>>,
+        number: u32,
+        inbound: &mut Inbound<C>,
+    ) {
+        let ended = async {
+            while inbound.fill().await.is_ok() && inbound.ready() > 0 {
+                inbound.consume(inbound.ready());
+            }
+        };
+        tokio::select! {
+            () = ended => {}
+            () = self.over.cancelled() => {}
+            () = self.world.draining.cancelled() => {}
+            () = self.receive(session, number) => {}
+        }
+    }
+
+    async fn receive(&self, session: &Arc<Session<C>>, number: u32) {
+        if let Socket::Udp(door) = &self.socket {
+            let shard = Handle::current();
+            let pick = || Some((shard.clone(), Arc::clone(session)));
+            return door.keep(pick, |flow| arrived(number, Some(flow))).await;
+        }
+        loop {
+            match self.next().await {
+                Ok(local) => {
+                    let (world, session) = (Arc::clone(&self.world), Arc::clone(session));
+                    tokio::spawn(carry(world, session, local, number));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, listen = %self.target, "nobody can be let in");
+                    tokio::time::sleep(BREATH).await;
+                }
+            }
+        }
+    }
+
+    async fn next(&self) -> io::Result<Local> {
+        match &self.socket {
+            Socket::Tcp(listener) => Local::of_tcp(listener.accept().await?.0),
+            Socket::Unix(listener) => Ok(Local::Unix(listener.accept().await?.0)),
+            Socket::Udp(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Listeners {
+    /// The same identity's earlier one ends. Another identity's stands: the address is in use.
+    fn take(&self, peer: &PeerName, target: &Target) -> CancellationToken {
+        let over = CancellationToken::new();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(target) {
+            Some((other, _)) if other != peer => {}
+            _ => {
+                if let Some((_, before)) = all.insert(target.clone(), (peer.clone(), over.clone()))
+                {
+                    before.cancel();
+                }
+            }
+        }
+        over
+    }
+
+    fn forget(&self, target: &Target, over: &CancellationToken) {
+        // A token that replaced this one cancelled it.
+        if !over.is_cancelled() {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+        }
+    }
+}
+
+impl<C: Connection> Drop for Bound<C> {
+    fn drop(&mut self) {
+        self.world.counters.listeners.less_one();
+        self.world.listeners.forget(&self.target, &self.over);
+        if let (Socket::Unix(_), Target::Unix(path)) = (&self.socket, &self.target) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+async fn bind<C: Connection>(world: &World, admitted: &Admitted) -> io::Result<Socket<C>> {
+    let limits = &world.limits;
+    match admitted.way() {
+        Way::Tcp(addresses) => Ok(Socket::Tcp(TcpListener::bind(&addresses[..]).await?)),
+        Way::Udp(addresses) => {
+            let socket = UdpSocket::bind(&addresses[..]).await?;
+            Ok(Socket::Udp(UdpDoor::new(socket, limits.datagrams_idle, limits.tunnels_each)))
+        }
+        Way::Unix(path) => {
+            crate::local::clear(path)?;
+            Ok(Socket::Unix(UnixListener::bind(path)?))
+        }
+    }
+}
+
+fn arrived(number: u32, flow: Option<u32>) -> Opening {
+    let properties = Properties { flow, ..Properties::default() };
+    Opening { request: Request::Arrived(number), properties }
+}
+
+async fn carry<C: Connection>(
+    world: Arc<World>,
+    session: Arc<Session<C>>,
+    local: Local,
+    number: u32,
+) {
+    if world.counters.tunnels.count() >= world.limits.tunnels as u64 {
+        world.counters.tunnels_over_limit.one();
+        return local.abort();
+    }
+    let _tunnel = session.tunnel();
+    let Ok((sending, inbound)) = session.open(&arrived(number, None)).await else {
+        world.counters.tunnels_broken.one();
+        return local.abort();
+    };
+    // The client dials within its own time.
+    let answer = Some(world.limits.dial * 2);
+    match relay(local, sending, inbound, &session.windows, &world.counters, answer).await {
+        Ok(()) => {}
+        Err(RelayError::Refused(status, why)) => {
+            world.counters.tunnels_refused.one();
+            tracing::info!(?status, %why, "the client refused");
+        }
+        Err(_) => world.counters.tunnels_broken.one(),
+    }
+}
+
+const TRIES: u32 = 10;
+const BREATH: Duration = Duration::from_millis(100);

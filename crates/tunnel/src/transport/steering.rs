@@ -1,0 +1,108 @@
+//! Several sockets at one port: each packet to the socket whose connection it belongs to, wherever it comes
+//! from. By the kernel's own choice, a hash of the addresses, a client that moves would be lost.
+
+use nix::libc::{sock_filter, sock_fprog};
+use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
+use noq_proto::{ConnectionId, ConnectionIdGenerator};
+use rand::Rng;
+use std::io;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+/// Connection IDs whose first byte tells the socket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marked {
+    pub(super) socket: u8,
+    pub(super) sockets: u8,
+}
+
+impl ConnectionIdGenerator for Marked {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut bytes = [0; LENGTH];
+        rand::rng().fill_bytes(&mut bytes);
+        // What remains after the last whole turn would be marked twice.
+        let turns = u8::MAX / self.sockets;
+        bytes[0] = bytes[0] % turns * self.sockets + self.socket;
+        ConnectionId::new(&bytes)
+    }
+
+    fn cid_len(&self) -> usize {
+        LENGTH
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// Of all sockets at the port of `socket`, the one at the place that the connection ID tells, in the order in
+/// which they were bound.
+pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
+    let mut program = program(sockets);
+    let len = program.len() as u16;
+    // The kernel copies the program before setsockopt returns.
+    let program = sock_fprog { len, filter: program.as_mut_ptr() };
+    Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
+}
+
+/// A packet with a long header bears the ID behind version and length, one with a short header behind the
+/// first byte (RFC 9000, 17.2 and 17.3). Until a client knows the server's ID it uses one that it drew, the
+/// same in all its packets (7.2). What is too short for an ID goes to the first.
+fn program(sockets: u8) -> [sock_filter; 8] {
+    let step = |code, jt, k| sock_filter { code, jt, jf: 0, k };
+    [
+        step(LOAD_BYTE, 0, 0),
+        step(JUMP_IF_SET, 3, 0x80),
+        step(LOAD_BYTE, 0, 1),
+        step(MODULO, 0, sockets.into()),
+        step(RETURN, 0, 0),
+        step(LOAD_BYTE, 0, 6),
+        step(MODULO, 0, sockets.into()),
+        step(RETURN, 0, 0),
+    ]
+}
+
+const LENGTH: usize = 8;
+// Classic BPF, linux/bpf_common.h: BPF_LD|BPF_B|BPF_ABS, BPF_JMP|BPF_JSET|BPF_K, BPF_ALU|BPF_MOD|BPF_K,
+// BPF_RET|BPF_A.
+const LOAD_BYTE: u16 = 0x30;
+const JUMP_IF_SET: u16 = 0x45;
+const MODULO: u16 = 0x94;
+const RETURN: u16 = 0x16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+    use std::net::SocketAddr;
+
+    #[test]
+    fn the_mark_is_what_the_kernel_steers_by() {
+        let bind = |address: SocketAddr| {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+            socket.set_reuse_port(true).unwrap();
+            socket.bind(&address.into()).unwrap();
+            UdpSocket::from(socket)
+        };
+        let first = bind("127.0.0.1:0".parse().unwrap());
+        let address = first.local_addr().unwrap();
+        let sockets = [first, bind(address), bind(address)];
+        steer(&sockets[0], 3).unwrap();
+        for socket in 0..3 {
+            sockets[usize::from(socket)].set_nonblocking(false).unwrap();
+            let mut ids = Marked { socket, sockets: 3 };
+            for long in [false, true] {
+                let mut packet = if long { vec![0xc0, 0, 0, 0, 1, 8] } else { vec![0x40] };
+                packet.extend_from_slice(&ids.generate_cid());
+                packet.extend([0; 20]);
+                // From another address each time.
+                let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+                sender.send_to(&packet, address).unwrap();
+                let mut got = [0; 100];
+                let socket = &sockets[usize::from(socket)];
+                socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                assert_eq!(socket.recv(&mut got).unwrap(), packet.len());
+            }
+        }
+    }
+}

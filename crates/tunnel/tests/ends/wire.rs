@@ -1,0 +1,141 @@
+//! What lies between the two ends: it can lose, reorder, go dead, and come from another port.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+
+#[derive(Clone)]
+pub struct Wire {
+    pub address: SocketAddr,
+    state: Arc<State>,
+}
+
+struct State {
+    /// Of 1000 packets, each way.
+    loss: AtomicU32,
+    reorder: AtomicU32,
+    dead: AtomicBool,
+    /// Bumped, every client appears from another port.
+    moved: watch::Sender<u32>,
+    random: AtomicU64,
+}
+
+impl Wire {
+    pub async fn to(server: SocketAddr) -> Self {
+        let front = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let _ = socket2::SockRef::from(&*front).set_recv_buffer_size(4 << 20);
+        let state = Arc::new(State {
+            loss: AtomicU32::new(0),
+            reorder: AtomicU32::new(0),
+            dead: AtomicBool::new(false),
+            moved: watch::Sender::new(0),
+            random: AtomicU64::new(88_172_645_463_325_252),
+        });
+        let wire = Self { address: front.local_addr().unwrap(), state: Arc::clone(&state) };
+        tokio::spawn(async move {
+            let mut known: Vec<(SocketAddr, tokio::sync::mpsc::Sender<Vec<u8>>)> = Vec::new();
+            let mut buffer = vec![0; 65_536];
+            loop {
+                let Ok((count, from)) = front.recv_from(&mut buffer).await else { continue };
+                let packet = buffer[..count].to_vec();
+                let place = known.iter().position(|(address, _)| *address == from);
+                let place = place.unwrap_or_else(|| {
+                    let (sender, receiver) = tokio::sync::mpsc::channel(4096);
+                    let side = side(Arc::clone(&state), Arc::clone(&front), from, server, receiver);
+                    tokio::spawn(side);
+                    known.push((from, sender));
+                    known.len() - 1
+                });
+                let _ = known[place].1.try_send(packet);
+            }
+        });
+        wire
+    }
+
+    pub fn lose(&self, of_thousand: u32) {
+        self.state.loss.store(of_thousand, Ordering::Relaxed);
+    }
+
+    pub fn reorder(&self, of_thousand: u32) {
+        self.state.reorder.store(of_thousand, Ordering::Relaxed);
+    }
+
+    pub fn cut(&self, dead: bool) {
+        self.state.dead.store(dead, Ordering::Relaxed);
+    }
+
+    pub fn move_clients(&self) {
+        self.state.moved.send_modify(|count| *count += 1);
+    }
+}
+
+async fn side(
+    state: Arc<State>,
+    front: Arc<UdpSocket>,
+    client: SocketAddr,
+    server: SocketAddr,
+    mut from_client: tokio::sync::mpsc::Receiver<Vec<u8>>,
+) {
+    let mut moved = state.moved.subscribe();
+    let mut back = far(server).await;
+    let mut buffer = vec![0; 65_536];
+    loop {
+        tokio::select! {
+            packet = from_client.recv() => {
+                let Some(packet) = packet else { return };
+                let back = Arc::clone(&back);
+                state.pass(packet, move |packet| async move { let _ = back.send(&packet).await; });
+            }
+            received = back.recv(&mut buffer) => {
+                let Ok(count) = received else { continue };
+                let (packet, front) = (buffer[..count].to_vec(), Arc::clone(&front));
+                state.pass(packet, move |packet| async move {
+                    let _ = front.send_to(&packet, client).await;
+                });
+            }
+            _ = moved.changed() => back = far(server).await,
+        }
+    }
+}
+
+async fn far(server: SocketAddr) -> Arc<UdpSocket> {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(server).await.unwrap();
+    let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(4 << 20);
+    Arc::new(socket)
+}
+
+impl State {
+    fn pass<F>(&self, packet: Vec<u8>, send: impl FnOnce(Vec<u8>) -> F + Send + 'static)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        if self.dead.load(Ordering::Relaxed) || self.chance(&self.loss) {
+            return;
+        }
+        let late = self.chance(&self.reorder);
+        tokio::spawn(async move {
+            if late {
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+            send(packet).await;
+        });
+    }
+
+    fn chance(&self, of_thousand: &AtomicU32) -> bool {
+        // xorshift64 (Marsaglia 2003).
+        let step = |mut value: u64| {
+            value ^= value << 13;
+            value ^= value >> 7;
+            value ^ value << 17
+        };
+        let random = self
+            .random
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |value| Some(step(value)));
+        let random = random.unwrap_or(0);
+        random % 1000 < u64::from(of_thousand.load(Ordering::Relaxed))
+    }
+}

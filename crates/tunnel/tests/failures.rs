@@ -1,0 +1,232 @@
+//! Whatever breaks, the application is told, others go on, and the client comes back by itself.
+
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use ends::{Keys, pair, pair_over_wire, target, tcp_of, through, to_tcp};
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
+use tunnel::client::{Client, ListenAt, Listener, Reverse};
+use tunnel::server::Server;
+
+#[tokio::test]
+async fn a_dead_path_gives_a_reset_and_a_living_one_new_tunnels() {
+    let (listener, address) = target().await;
+    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let echo = tokio::spawn(echo(listener));
+    let mut stream = through(doors[0]).await;
+    stream.write_all(b"hello").await.unwrap();
+    let mut said = [0; 5];
+    stream.read_exact(&mut said).await.unwrap();
+    wire.cut(true);
+    // Three keepalives of a second, and what a busy machine adds.
+    let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut said)).await.unwrap();
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    wire.cut(false);
+    let mut again = loop {
+        let mut stream = through(doors[0]).await;
+        stream.write_all(b"again").await.unwrap();
+        if stream.read_exact(&mut said).await.is_ok() {
+            break stream;
+        }
+    };
+    assert_eq!(&said, b"again");
+    assert!(client.counted().connections_lost >= 1);
+    again.shutdown().await.unwrap();
+    drop((client, server));
+    echo.abort();
+}
+
+#[tokio::test]
+async fn a_target_that_is_not_there_or_not_listed_is_a_reset_and_others_go_on() {
+    let (listener, address) = target().await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let keys = Keys::new();
+    let rules = [&*format!("tcp:{address}"), &*format!("tcp:{gone}")];
+    let server = Server::start(keys.server_parts(keys.guard(&rules, &[]))).unwrap();
+    let listeners = vec![to_tcp(gone), to_tcp("127.0.0.1:1".parse().unwrap()), to_tcp(address)];
+    let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
+    let client = Client::start(parts).await.unwrap();
+    let echo = tokio::spawn(echo(listener));
+    for door in [0, 1] {
+        let mut stream = through(tcp_of(&client.bound()[door])).await;
+        let error = stream.read(&mut [0; 1]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    }
+    let mut stream = through(tcp_of(&client.bound()[2])).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    assert_eq!(server.counted().tunnels_refused, 2);
+    assert_eq!(server.counted().dials_failed, 1);
+    drop((client, server));
+    echo.abort();
+}
+
+#[tokio::test]
+async fn a_target_that_resets_resets_the_application() {
+    let (listener, address) = target().await;
+    let (server, client, doors) = pair(&[address]).await;
+    let mut stream = through(doors[0]).await;
+    stream.write_all(b"x").await.unwrap();
+    let (far, _) = listener.accept().await.unwrap();
+    socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(far);
+    let error = stream.read(&mut [0; 1]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    drop((client, server));
+}
+
+#[tokio::test]
+async fn garbage_on_the_port_disturbs_nobody() {
+    let (listener, address) = target().await;
+    let (server, client, doors) = pair(&[address]).await;
+    let echo = tokio::spawn(echo(listener));
+    let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let at = server.local_addr().unwrap();
+    for seed in 0..3000 {
+        let mut garbage = ends::bytes(seed, 1 + (seed as usize * 37) % 1400);
+        if seed % 3 == 0 {
+            // Looks like an Initial of version 1.
+            garbage.resize(1200, 0);
+            garbage[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+        }
+        stranger.send_to(&garbage, at).await.unwrap();
+    }
+    let mut stream = through(doors[0]).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    assert_eq!(server.counted().connections_made, 2);
+    drop((client, server));
+    echo.abort();
+}
+
+#[tokio::test]
+async fn a_stranger_is_not_let_in() {
+    let (keys, others) = (Keys::new(), Keys::new());
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]))).unwrap();
+    // Knows the server, but the server does not know it.
+    let thief = Keys { server: keys.server, client: others.client };
+    let (_listener, address) = target().await;
+    let parts = thief.client_parts(&[server.local_addr().unwrap()], vec![to_tcp(address)]);
+    let client = Client::start(parts).await.unwrap();
+    let mut stream = through(tcp_of(&client.bound()[0])).await;
+    let error = stream.read(&mut [0; 1]).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert_eq!(server.counted().tunnels_opened, 0);
+    drop((client, server));
+}
+
+#[tokio::test]
+async fn the_second_server_serves_where_the_first_is_gone() {
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let keys = Keys::new();
+    let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
+    let first = Server::start(keys.server_parts(guard.clone())).unwrap();
+    let second = Server::start(keys.server_parts(guard)).unwrap();
+    let servers = [first.local_addr().unwrap(), second.local_addr().unwrap()];
+    let mut parts = keys.client_parts(&servers, vec![to_tcp(address)]);
+    parts.tuning.handshake = Duration::from_secs(1);
+    let client = Client::start(parts).await.unwrap();
+    client.connected().await;
+    let door = tcp_of(&client.bound()[0]);
+    let mut stream = through(door).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    assert!(first.counted().tunnels_opened == 1 && second.counted().tunnels_opened == 0);
+    drop(first);
+    loop {
+        let mut stream = through(door).await;
+        if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
+            break;
+        }
+    }
+    assert!(second.counted().tunnels_opened >= 1);
+    drop((client, second));
+    echo.abort();
+}
+
+#[tokio::test]
+async fn a_limit_of_tunnels_refuses_the_next_and_lets_it_in_later() {
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let keys = Keys::new();
+    let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]));
+    parts.limits.tunnels_each = 2;
+    let server = Server::start(parts).unwrap();
+    let parts = keys.client_parts(&[server.local_addr().unwrap()], vec![to_tcp(address)]);
+    let client = Client::start(parts).await.unwrap();
+    let door = tcp_of(&client.bound()[0]);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = through(door).await;
+        stream.write_all(b"x").await.unwrap();
+        stream.read_exact(&mut [0; 1]).await.unwrap();
+        held.push(stream);
+    }
+    let mut third = through(door).await;
+    assert!(third.read(&mut [0; 1]).await.is_err());
+    assert_eq!(server.counted().tunnels_over_limit, 1);
+    drop(held);
+    loop {
+        let mut stream = through(door).await;
+        if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
+            break;
+        }
+    }
+    drop((client, server));
+    echo.abort();
+}
+
+#[tokio::test]
+async fn unix_sockets_and_listeners_at_the_server_carry_too() {
+    let home = tempfile::tempdir().unwrap();
+    let (own, far) = (home.path().join("own"), home.path().join("far"));
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let keys = Keys::new();
+    let listen = format!("unix:{}", far.display());
+    let guard = keys.guard(&[&format!("tcp:{address}")], &[&listen]);
+    let server = Server::start(keys.server_parts(guard)).unwrap();
+    let forward = Listener {
+        listen: ListenAt::Unix(own.clone()),
+        target: format!("tcp:{address}").parse().unwrap(),
+    };
+    let mut parts = keys.client_parts(&[server.local_addr().unwrap()], vec![forward]);
+    parts.reverse = vec![
+        Reverse {
+            listen: listen.parse().unwrap(),
+            target: format!("tcp:{address}").parse().unwrap(),
+        },
+        Reverse {
+            listen: "tcp:127.0.0.1:1".parse().unwrap(),
+            target: format!("tcp:{address}").parse().unwrap(),
+        },
+    ];
+    let client = Client::start(parts).await.unwrap();
+    while server.counted().listeners == 0 {
+        tokio::task::yield_now().await;
+    }
+    for path in [&own, &far] {
+        let mut stream = tokio::net::UnixStream::connect(path).await.unwrap();
+        stream.write_all(b"over it").await.unwrap();
+        let mut said = [0; 7];
+        stream.read_exact(&mut said).await.unwrap();
+        assert_eq!(&said, b"over it");
+    }
+    assert_eq!(server.counted().listeners, 1);
+    drop((client, server));
+    echo.abort();
+}
+
+async fn echo(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let (mut reading, mut writing) = stream.split();
+            let _ = tokio::io::copy(&mut reading, &mut writing).await;
+        });
+    }
+}
