@@ -26,7 +26,6 @@ mod inbound;
 mod local;
 pub mod reassembly;
 mod relay;
-pub mod run;
 pub mod server;
 mod session;
 mod target;
