@@ -22,11 +22,14 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The rights of every identity. Empty, it refuses everything.
+/// The rights of every identity. Empty, it refuses everything. Clones count their refusals together.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     rights: HashMap<PeerName, Rights>,
+    refused: Arc<[AtomicU64; Refusal::REASONS.len()]>,
 }
 
 /// What one identity may do.
@@ -70,7 +73,19 @@ pub enum Refusal {
 
 impl Access {
     pub fn new(rights: impl IntoIterator<Item = (PeerName, Rights)>) -> Self {
-        Self { rights: rights.into_iter().collect() }
+        Self { rights: rights.into_iter().collect(), refused: Arc::default() }
+    }
+
+    /// These rights, which go on counting where the others were.
+    pub fn in_place_of(mut self, others: &Self) -> Self {
+        self.refused = Arc::clone(&others.refused);
+        self
+    }
+
+    /// How often something was refused, by [`Refusal::reason`].
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
+        Refusal::REASONS.into_iter().zip(counts)
     }
 
     pub fn rights(&self, peer: &PeerName) -> Option<&Rights> {
@@ -85,16 +100,20 @@ impl Access {
         target: &Target,
         resolver: &dyn Resolve,
     ) -> Result<Admitted, Refusal> {
-        let rights = self.of(peer)?;
-        if !rights.dial.iter().any(|rule| rule.may_cover(target)) {
-            return Err(Refusal::NotListed { peer: peer.clone(), target: target.clone() });
-        }
-        let resolved = resolved(target, resolver).await?;
-        self.admit_resolved(peer, target, &resolved)
+        self.counted(self.looked_up(peer, target, resolver).await)
     }
 
     /// Likewise, of a target whose name has been looked up. Nothing is asked or waited for.
     pub fn admit_resolved(
+        &self,
+        peer: &PeerName,
+        target: &Target,
+        resolved: &[IpAddr],
+    ) -> Result<Admitted, Refusal> {
+        self.counted(self.check(peer, target, resolved))
+    }
+
+    fn check(
         &self,
         peer: &PeerName,
         target: &Target,
@@ -138,6 +157,24 @@ impl Access {
 
     /// May this identity have this end listen there? Port 0, any that is free, takes a rule for all.
     pub fn admit_listen(&self, peer: &PeerName, target: &Target) -> Result<Admitted, Refusal> {
+        self.counted(self.listening(peer, target))
+    }
+
+    async fn looked_up(
+        &self,
+        peer: &PeerName,
+        target: &Target,
+        resolver: &dyn Resolve,
+    ) -> Result<Admitted, Refusal> {
+        let rights = self.of(peer)?;
+        if !rights.dial.iter().any(|rule| rule.may_cover(target)) {
+            return Err(Refusal::NotListed { peer: peer.clone(), target: target.clone() });
+        }
+        let resolved = resolved(target, resolver).await?;
+        self.check(peer, target, &resolved)
+    }
+
+    fn listening(&self, peer: &PeerName, target: &Target) -> Result<Admitted, Refusal> {
         let rights = self.of(peer)?;
         let refused = || Refusal::ListenNotListed { peer: peer.clone(), target: target.clone() };
         let (host, way): (_, fn(_) -> _) = match target {
@@ -155,6 +192,17 @@ impl Access {
             Some(Reach::Covered) => Ok(Admitted(way(vec![SocketAddr::new(address, host.port())]))),
             _ => Err(refused()),
         }
+    }
+
+    fn counted(&self, verdict: Result<Admitted, Refusal>) -> Result<Admitted, Refusal> {
+        if let Err(refusal) = &verdict {
+            let reason = refusal.reason();
+            let at = Refusal::REASONS.into_iter().position(|one| one == reason);
+            if let Some(count) = at.and_then(|at| self.refused.get(at)) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        verdict
     }
 
     fn of(&self, peer: &PeerName) -> Result<&Rights, Refusal> {
@@ -238,11 +286,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_is_listed() {
-        let peer: PeerName = "a".parse().unwrap();
-        let target: Target = "tcp:a:1".parse().unwrap();
-        let refusal = Refusal::NotListed { peer, target };
-        assert!(Refusal::REASONS.contains(&refusal.reason()));
+    fn refusals_are_counted_by_their_reason() {
+        let access = Access::default();
+        let (peer, target): (PeerName, Target) = ("a".parse().unwrap(), "tcp:b:1".parse().unwrap());
+        access.admit_listen(&peer, &target).unwrap_err();
+        access.clone().admit_resolved(&peer, &target, &[]).unwrap_err();
+        assert!(access.refused().any(|counted| counted == ("unknown-peer", 2)));
+        let error = io::ErrorKind::NotFound.into();
+        for refusal in [
+            Refusal::UnknownPeer { peer: peer.clone() },
+            Refusal::NotListed { peer: peer.clone(), target: target.clone() },
+            Refusal::Special {
+                peer: peer.clone(),
+                target: target.clone(),
+                address: [127, 0, 0, 1].into(),
+                special: Special::Loopback,
+            },
+            Refusal::ListenNotListed { peer, target: target.clone() },
+            Refusal::ListenByName { target: target.clone() },
+            Refusal::Lookup { target: target.clone(), source: error },
+            Refusal::NoAddress { target },
+        ] {
+            assert!(Refusal::REASONS.contains(&refusal.reason()), "{refusal}");
+        }
     }
 
     #[test]

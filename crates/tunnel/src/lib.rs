@@ -12,8 +12,10 @@
 //! | [`server`], [`client`] | the two ends |
 //! | [`check`] | what would keep a tunnel from working, before it starts |
 //! | [`run`] | either end as a process |
+//! | [`status`] | how they fare, for people and for Prometheus |
 
 pub mod access;
+pub mod check;
 pub mod client;
 pub mod config;
 pub mod congestion;
@@ -26,8 +28,10 @@ mod inbound;
 mod local;
 pub mod reassembly;
 mod relay;
+pub mod run;
 pub mod server;
 mod session;
+pub mod status;
 mod target;
 pub mod transport;
 

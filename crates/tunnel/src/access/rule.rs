@@ -296,13 +296,6 @@ impl Display for Ports {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Rule {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

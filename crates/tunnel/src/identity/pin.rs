@@ -63,13 +63,6 @@ impl FromStr for Pin {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Pin {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

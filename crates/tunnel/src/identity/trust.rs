@@ -162,13 +162,6 @@ impl FromStr for PeerName {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for PeerName {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 impl std::fmt::Display for PeerName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(&self.0)

@@ -1,0 +1,192 @@
+//! What would keep a tunnel from working, or from being fast, before it starts.
+
+use crate::access::{Admitted, Resolve, SystemResolver};
+use crate::client::ServerAt;
+use crate::config::{ClientConfig, ServerConfig};
+use crate::identity::Identity;
+use crate::run::{RunError, runtime};
+use crate::target::Target;
+use crate::transport::quic::QuicClient;
+use crate::transport::{Connection, Transport, Tuning};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt::{Display, Formatter};
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use units::{Bytes, Span};
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    verdict: Verdict,
+    text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    /// It works, and could work better.
+    Slow,
+    Bad,
+}
+
+impl Finding {
+    /// Whether it would keep the tunnel from working.
+    pub fn is_failure(&self) -> bool {
+        self.verdict == Verdict::Bad
+    }
+
+    fn good(text: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Good, text: text.into() }
+    }
+
+    fn slow(text: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Slow, text: text.into() }
+    }
+
+    fn bad(text: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Bad, text: text.into() }
+    }
+}
+
+/// Its address is bound for a moment: it must not run yet.
+pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
+    let mut findings = of_machine(&config.identity);
+    let address = config.listen_on;
+    findings.push(match UdpSocket::bind(address) {
+        Ok(_) => Finding::good(format!("UDP {address} is free")),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::bad(format!(
+            "UDP {address} is taken: end whoever has it (ss -ulpn), or choose another --listen-on"
+        )),
+        Err(error) => Finding::bad(format!("UDP {address} cannot be listened on: {error}")),
+    });
+    for peer in &config.peers {
+        let rights = config.access.rights(&peer.name);
+        let count = rights.map_or(0, |rights| rights.dial.len() + rights.listen.len());
+        findings.push(match count {
+            0 => Finding::slow(format!("peer {} may connect and do nothing", peer.name)),
+            rules => Finding::good(format!("peer {} has {rules} rules", peer.name)),
+        });
+    }
+    Ok(findings)
+}
+
+/// Each server is greeted as the client would do it.
+pub fn client(config: &ClientConfig) -> Result<Vec<Finding>, RunError> {
+    let mut findings = of_machine(&config.identity);
+    let parts = config.parts(Arc::new(SystemResolver))?;
+    findings.extend(runtime()?.block_on(async {
+        let mut findings = Vec::new();
+        for server in parts.servers {
+            findings.push(greet(server, &parts.tuning, &*parts.resolver).await);
+        }
+        findings
+    }));
+    Ok(findings)
+}
+
+async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Finding {
+    let address = server.address.clone();
+    let bad = |reason: &dyn Display| Finding::bad(format!("server {address}: {reason}"));
+    let target = Target::Udp(server.address.clone());
+    let found = match Admitted::by_own_file(&target, resolver).await {
+        Ok(found) => found,
+        Err(refusal) => return bad(&refusal),
+    };
+    let tuning = Tuning { handshake: PATIENCE, ..tuning.clone() };
+    let quic = match QuicClient::new(server.tls, tuning) {
+        Ok(quic) => quic,
+        Err(error) => return bad(&error),
+    };
+    let mut finding = bad(&"it has no address");
+    for remote in found.addresses() {
+        let began = Instant::now();
+        match quic.connect(*remote, server.trust.server_name()).await {
+            Ok(connection) => {
+                let took = Span::from(began.elapsed());
+                // A refusal of this end's certificate comes a round trip after this end is content.
+                let refused =
+                    tokio::time::timeout(connection.rtt() * 3 + SETTLE, connection.closed());
+                if let Ok(lost) = refused.await {
+                    finding = bad(&format!("{remote} does not let this client in: {lost}"));
+                    continue;
+                }
+                let statistics = connection.statistics();
+                connection.close("only a check");
+                return Finding::good(format!(
+                    "server {address} at {remote} lets this client in: handshake {:.1} ms, round \
+                     trip {:.1} ms, packets of {}",
+                    took.millis_f64(),
+                    statistics.rtt.millis_f64(),
+                    statistics.mtu,
+                ));
+            }
+            Err(crate::transport::Lost::Silent) => {
+                let text = format!(
+                    "{remote} says nothing: it does not run, or something on the way blocks UDP"
+                );
+                finding = bad(&text);
+            }
+            Err(lost) => finding = bad(&format!("{remote}: {lost}")),
+        }
+    }
+    finding
+}
+
+fn of_machine(identity: &Identity) -> Vec<Finding> {
+    let certificate = identity.certificate();
+    let name = certificate.names.first().map_or("this end", String::as_str);
+    let own = format!(
+        "the certificate of {name} ({}) is good until {}",
+        certificate.pin,
+        certificate.valid_until_date()
+    );
+    let buffer = Tuning::default().socket_buffer;
+    let buffers = match receive_buffer(buffer) {
+        Ok(is) if is >= buffer => {
+            Finding::good(format!("UDP sockets may have buffers of {buffer}"))
+        }
+        Ok(is) => Finding::slow(format!(
+            "UDP sockets get buffers of {is} only: sysctl -w net.core.rmem_max={}",
+            buffer.count()
+        )),
+        Err(error) => Finding::bad(format!("no UDP socket can be had: {error}")),
+    };
+    let offload = match segments() {
+        true => Finding::good("the kernel cuts large UDP sends into packets (UDP_SEGMENT)"),
+        false => Finding::slow("the kernel does not cut large UDP sends (UDP_SEGMENT, Linux 4.18)"),
+    };
+    vec![Finding::good(own), buffers, offload]
+}
+
+/// As the tunnel's sockets get it.
+fn receive_buffer(wanted: Bytes) -> io::Result<Bytes> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    let bytes = usize::try_from(wanted.count()).unwrap_or(usize::MAX);
+    if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, bytes).is_err() {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    // The kernel tells twice what was asked for, for its own overhead (socket(7), SO_RCVBUF).
+    Ok(Bytes::new(socket.recv_buffer_size()? as u64 / 2))
+}
+
+fn segments() -> bool {
+    let state = UdpSocket::bind("127.0.0.1:0")
+        .and_then(|socket| noq_udp::UdpSocketState::new((&socket).into()));
+    state.is_ok_and(|state| state.max_gso_segments().get() > 1)
+}
+
+impl Display for Finding {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let word = match self.verdict {
+            Verdict::Good => "ok  ",
+            Verdict::Slow => "slow",
+            Verdict::Bad => "FAIL",
+        };
+        write!(f, "{word}  {}", self.text)
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const SETTLE: Duration = Duration::from_millis(50);

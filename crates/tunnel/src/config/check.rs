@@ -1,0 +1,254 @@
+//! From tables to something that can start, or to the first thing that is wrong with them.
+
+use super::locate::{ConfigError, Place};
+use super::tables::{
+    ClientTable, Common, FarServerTable, File, ForwardTable, PeerTable, ServerTable,
+};
+use super::{
+    ClientConfig, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer, Forward, MOST_CONNECTIONS,
+    MOST_ENDPOINTS, OneOrMore, Said, ServerConfig, Settings,
+};
+use crate::access::{Access, Rights};
+use crate::identity::{self, Identity, Pin, Proof, ServerTrust, TrustedPeer};
+use crate::target::Target;
+use rustls::RootCertStore;
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use units::{Bytes, Span};
+
+pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, ConfigError> {
+    let usual = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT));
+    let listen_on = table.listen_on.as_ref().map_or(usual, |said| said.value);
+    let common = Common::from(table);
+    let settings = settings(file, &common)?;
+    if table.peer.is_empty() {
+        return Err(ConfigError::Incomplete(
+            "nobody may connect: name who may by --peer NAME=PIN or [[server.peer]]; \
+             `weir tunnel keys client` on their side prints what to write"
+                .to_owned(),
+        ));
+    }
+    let identity = identity(file, "server", &common)?;
+    let authorities = authorities(file, common.ca_file)?;
+    let (mut peers, mut rights) = (Vec::new(), Vec::new());
+    let (mut names, mut pins) = (HashSet::new(), HashSet::new());
+    for Said { value: peer, place } in &table.peer {
+        once(file, *place, &mut names, &peer.name, "there are two peers of this name")?;
+        for pin in peer.pin.iter().flat_map(|pins| &pins.value.0) {
+            once(file, *place, &mut pins, pin, "another peer has this pin already")?;
+        }
+        let proof = proof(file, *place, peer, authorities.as_ref())?;
+        if peer.allow.is_empty() && peer.reverse.is_empty() {
+            tracing::warn!("peer {} may connect and do nothing: it has no `allow`", peer.name);
+        }
+        peers.push(TrustedPeer { name: peer.name.clone(), proof });
+        let own = Rights { dial: peer.allow.clone(), listen: peer.reverse.clone() };
+        rights.push((peer.name.clone(), own));
+    }
+    Ok(ServerConfig { listen_on, identity, peers, access: Access::new(rights), settings })
+}
+
+pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, ConfigError> {
+    let common = Common::from(table);
+    let settings = settings(file, &common)?;
+    if table.server.is_empty() {
+        return Err(ConfigError::Incomplete(
+            "there is no server to connect to: --server HOST:PORT or [[client.server]]".to_owned(),
+        ));
+    }
+    if table.forward.is_empty() && table.reverse.is_empty() {
+        return Err(ConfigError::Incomplete(
+            "there is nothing to carry: --forward or --reverse LISTEN=TARGET, or their tables"
+                .to_owned(),
+        ));
+    }
+    let authorities = authorities(file, common.ca_file)?;
+    let servers = table.server.iter().map(|said| far_server(file, said, authorities.as_ref()));
+    let servers = servers.collect::<Result<_, _>>()?;
+    let (mut near, mut far) = (HashSet::new(), HashSet::new());
+    let forwards = table.forward.iter().map(|said| forward(file, said, &mut near));
+    let forwards = forwards.collect::<Result<_, _>>()?;
+    let reverses = table.reverse.iter().map(|said| forward(file, said, &mut far));
+    let reverses = reverses.collect::<Result<_, _>>()?;
+    let connections = within(file, &table.connections, 1..=MOST_CONNECTIONS)?.unwrap_or(2);
+    let identity = identity(file, "client", &common)?;
+    Ok(ClientConfig { identity, servers, forwards, reverses, connections, settings })
+}
+
+fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
+    let usual = Settings::default();
+    let memory = within(file, table.memory, Bytes::kib(8 << 10)..=Bytes::kib(1 << 30))?;
+    let keepalive = within(file, table.keepalive, Span::from_millis(100)..=Span::from_secs(60))?;
+    let patience = within(file, table.dial_timeout, Span::from_millis(10)..=Span::from_secs(120))?;
+    let endpoints = within(file, table.endpoints, 1..=MOST_ENDPOINTS)?;
+    Ok(Settings {
+        congestion: table.congestion.as_ref().map_or(usual.congestion, |said| said.value),
+        memory: memory.unwrap_or(usual.memory),
+        keepalive: keepalive.unwrap_or(usual.keepalive),
+        dial_timeout: patience.unwrap_or(usual.dial_timeout),
+        endpoints: endpoints.unwrap_or(usual.endpoints),
+        metrics_on: table.metrics_on.as_ref().map(|said| said.value.clone()),
+        status_socket: table.status_socket.as_ref().map(|said| path(file, said)),
+    })
+}
+
+/// Where nothing is said, the keys are those of `weir tunnel keys`.
+fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, ConfigError> {
+    let place = |said: &Option<Said<PathBuf>>, ending: &str| match said {
+        Some(said) => (path(file, said), said.place),
+        None => {
+            let usual = Path::new(DEFAULT_DIRECTORY).join(format!("{role}.{ending}"));
+            (usual, Place::Nowhere)
+        }
+    };
+    let (certificate, at) = place(table.cert_file, "crt");
+    let (key, _) = place(table.key_file, "key");
+    if at == Place::Nowhere && !certificate.exists() {
+        return Err(ConfigError::Incomplete(format!(
+            "there is no {}: `weir tunnel keys {role}` makes it, or name another by --cert-file \
+             and --key-file",
+            certificate.display()
+        )));
+    }
+    let identity = Identity::load(&certificate, &key);
+    identity.map_err(|error| file.source.error(at, error.to_string()))
+}
+
+fn authorities(
+    file: &File,
+    said: &Option<Said<PathBuf>>,
+) -> Result<Option<Arc<RootCertStore>>, ConfigError> {
+    let Some(said) = said else { return Ok(None) };
+    let read = identity::authorities(&path(file, said));
+    read.map(Some).map_err(|error| file.source.error(said.place, error.to_string()))
+}
+
+fn proof(
+    file: &File,
+    place: Place,
+    peer: &PeerTable,
+    authorities: Option<&Arc<RootCertStore>>,
+) -> Result<Proof, ConfigError> {
+    match (pins(&peer.pin), &peer.certificate_name, authorities) {
+        (Some(pins), None, _) => Ok(Proof::Pins(pins)),
+        (None, Some(name), Some(authorities)) => {
+            Ok(Proof::Certified { authorities: Arc::clone(authorities), name: name.value.clone() })
+        }
+        (None, Some(name), None) => {
+            let message =
+                "a certificate is believed only if an authority signed it: name it by `ca-file`";
+            Err(file.source.error(name.place, message))
+        }
+        (Some(_), Some(name), _) => {
+            let message = "a peer is known by its pin or by its certificate's name, not by both";
+            Err(file.source.error(name.place, message))
+        }
+        (None, None, _) => {
+            let message =
+                "how is this peer known? By its `pin`, or by a `certificate-name` and `ca-file`";
+            Err(file.source.error(place, message))
+        }
+    }
+}
+
+fn far_server(
+    file: &File,
+    Said { value: server, place }: &Said<FarServerTable>,
+    authorities: Option<&Arc<RootCertStore>>,
+) -> Result<FarServer, ConfigError> {
+    let endpoint = server.endpoint.clone();
+    if endpoint.port() == 0 {
+        return Err(file.source.error(*place, "no server has port 0"));
+    }
+    let name = server.certificate_name.as_ref();
+    let trust = match (pins(&server.pin), name, authorities) {
+        (Some(pins), None, _) => ServerTrust::Pins(pins),
+        (None, name, Some(authorities)) => ServerTrust::Certified {
+            authorities: Arc::clone(authorities),
+            name: name.map_or_else(|| endpoint.host().to_owned(), |name| name.value.clone()),
+        },
+        (Some(_), Some(name), _) => {
+            let message = "a server is known by its pin or by its certificate's name, not by both";
+            return Err(file.source.error(name.place, message));
+        }
+        (None, _, None) => {
+            let message = "how is this server known? By its pin, which `weir tunnel keys server` \
+                           prints there (--pin), or by authorities (--ca-file)";
+            return Err(file.source.error(*place, message));
+        }
+    };
+    Ok(FarServer { endpoint, trust })
+}
+
+fn forward(
+    file: &File,
+    Said { value: forward, place }: &Said<ForwardTable>,
+    taken: &mut HashSet<Target>,
+) -> Result<Forward, ConfigError> {
+    let ForwardTable { listen_on, target } = forward;
+    let wrong = |message: String| Err(file.source.error(*place, message));
+    if let Target::Tcp(host) | Target::Udp(host) = listen_on
+        && host.host().parse::<IpAddr>().is_err()
+    {
+        return wrong(format!("{listen_on} cannot be listened on: write an address, not a name"));
+    }
+    if port(target) == Some(0) {
+        return wrong(format!("{target}: there is no port 0 to connect to"));
+    }
+    if listen_on.is_datagrams() != target.is_datagrams() {
+        return wrong(format!("{listen_on} cannot lead to {target}: datagrams only go to udp:"));
+    }
+    if port(listen_on) != Some(0) {
+        let again = format!("{listen_on} is listened on twice");
+        once(file, *place, taken, listen_on, &again)?;
+    }
+    Ok(Forward { listen_on: listen_on.clone(), target: target.clone() })
+}
+
+fn port(target: &Target) -> Option<u16> {
+    match target {
+        Target::Tcp(host) | Target::Udp(host) => Some(host.port()),
+        Target::Unix(_) => None,
+    }
+}
+
+fn pins(said: &Option<Said<OneOrMore<Pin>>>) -> Option<Vec<Pin>> {
+    said.as_ref().map(|pins| pins.value.0.clone()).filter(|pins| !pins.is_empty())
+}
+
+/// What a file says begins where the file is, what a flag says where the command was given.
+fn path(file: &File, said: &Said<PathBuf>) -> PathBuf {
+    match said.place {
+        Place::Byte(_) => file.directory.join(&said.value),
+        _ => said.value.clone(),
+    }
+}
+
+fn within<T: Copy + PartialOrd + std::fmt::Display>(
+    file: &File,
+    said: &Option<Said<T>>,
+    range: RangeInclusive<T>,
+) -> Result<Option<T>, ConfigError> {
+    match said {
+        Some(said) if !range.contains(&said.value) => {
+            let (least, most) = range.into_inner();
+            let message = format!("{} is out of range: {least} to {most}", said.value);
+            Err(file.source.error(said.place, message))
+        }
+        said => Ok(said.as_ref().map(|said| said.value)),
+    }
+}
+
+fn once<T: Clone + Eq + Hash>(
+    file: &File,
+    place: Place,
+    taken: &mut HashSet<T>,
+    one: &T,
+    message: &str,
+) -> Result<(), ConfigError> {
+    if taken.insert(one.clone()) { Ok(()) } else { Err(file.source.error(place, message)) }
+}

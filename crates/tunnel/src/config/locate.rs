@@ -1,0 +1,80 @@
+//! From a place in the text to a message that names the line and the right spelling.
+
+use std::path::Path;
+
+/// What is wrong with what a tunnel was told, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("{file}:{line}: {message}")]
+    At { file: String, line: usize, message: String },
+    #[error("{flag}: {message}")]
+    Flag { flag: &'static str, message: String },
+    #[error("cannot read {file}: {reason}")]
+    Unreadable { file: String, reason: std::io::Error },
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Byte(usize),
+    Flag(&'static str),
+    /// Said by nobody: a default.
+    Nowhere,
+}
+
+/// The text of a file and what to call it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Source {
+    file: String,
+    text: String,
+}
+
+impl Source {
+    pub(super) fn new(file: &Path, text: &str) -> Self {
+        Self { file: file.display().to_string(), text: text.to_owned() }
+    }
+
+    pub(super) fn error(&self, place: Place, message: impl Into<String>) -> ConfigError {
+        let message = message.into();
+        match place {
+            Place::Flag(flag) => ConfigError::Flag { flag, message },
+            Place::Nowhere => ConfigError::Incomplete(message),
+            Place::Byte(byte) => {
+                let before = &self.text.as_bytes()[..byte.min(self.text.len())];
+                let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+                ConfigError::At { file: self.file.clone(), line, message }
+            }
+        }
+    }
+
+    pub(super) fn malformed(&self, error: &toml::de::Error) -> ConfigError {
+        let place = Place::Byte(error.span().map_or(0, |span| span.start));
+        let message = error.message().trim();
+        self.error(place, in_words(message).unwrap_or_else(|| message.replace('\n', ", ")))
+    }
+}
+
+/// serde lists all that would have been allowed; a person wants the one that was meant.
+fn in_words(message: &str) -> Option<String> {
+    if let Some(key) = message.strip_prefix("missing field ") {
+        return Some(format!("{key} is missing here"));
+    }
+    if message.starts_with("data did not match any variant of untagged enum OneOrMore") {
+        return Some("a text in quotes belongs here, or a list of them in brackets".to_owned());
+    }
+    let (word, rest) = message.strip_prefix("unknown field `")?.split_once('`')?;
+    let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
+    let near = known
+        .iter()
+        .map(|known| (strsim::damerau_levenshtein(&word.replace('_', "-"), known), *known))
+        .filter(|(distance, known)| {
+            let begins = word.len() > 2 && known.starts_with(word);
+            begins || *distance <= 1 + known.len().max(word.len()) / 3
+        })
+        .min();
+    Some(match near {
+        Some((_, known)) => format!("unknown key `{word}` (did you mean `{known}`?)"),
+        None => format!("unknown key `{word}`: one of {} is meant here", known.join(", ")),
+    })
+}

@@ -1,0 +1,197 @@
+//! The file as it is written. Flags fill the same tables.
+
+use super::locate::{ConfigError, Source};
+use super::said::{OneOrMore, Said};
+use super::{MetricsAddress, check};
+use crate::access::Rule;
+use crate::congestion::Congestion;
+use crate::identity::{PeerName, Pin};
+use crate::target::{HostPort, Target};
+use serde::Deserialize;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use units::{Bytes, Span};
+
+/// One file for both ends; each reads its own table.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    pub server: Option<ServerTable>,
+    pub client: Option<ClientTable>,
+    #[serde(skip)]
+    pub(super) source: Source,
+    /// Paths in it begin here.
+    #[serde(skip)]
+    pub(super) directory: PathBuf,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ServerTable {
+    pub listen_on: Option<Said<SocketAddr>>,
+    pub cert_file: Option<Said<PathBuf>>,
+    pub key_file: Option<Said<PathBuf>>,
+    pub ca_file: Option<Said<PathBuf>>,
+    #[serde(default)]
+    pub peer: Vec<Said<PeerTable>>,
+    pub congestion: Option<Said<Congestion>>,
+    pub memory: Option<Said<Bytes>>,
+    pub keepalive: Option<Said<Span>>,
+    pub dial_timeout: Option<Said<Span>>,
+    pub endpoints: Option<Said<usize>>,
+    pub metrics_on: Option<Said<MetricsAddress>>,
+    pub status_socket: Option<Said<PathBuf>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct PeerTable {
+    pub name: PeerName,
+    pub pin: Option<Said<OneOrMore<Pin>>>,
+    /// The DNS name in its certificate, which one of `ca-file` signed.
+    pub certificate_name: Option<Said<String>>,
+    #[serde(default)]
+    pub allow: Vec<Rule>,
+    #[serde(default)]
+    pub reverse: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ClientTable {
+    pub cert_file: Option<Said<PathBuf>>,
+    pub key_file: Option<Said<PathBuf>>,
+    pub ca_file: Option<Said<PathBuf>>,
+    #[serde(default)]
+    pub server: Vec<Said<FarServerTable>>,
+    #[serde(default)]
+    pub forward: Vec<Said<ForwardTable>>,
+    #[serde(default)]
+    pub reverse: Vec<Said<ForwardTable>>,
+    pub connections: Option<Said<usize>>,
+    pub congestion: Option<Said<Congestion>>,
+    pub memory: Option<Said<Bytes>>,
+    pub keepalive: Option<Said<Span>>,
+    pub dial_timeout: Option<Said<Span>>,
+    pub endpoints: Option<Said<usize>>,
+    pub metrics_on: Option<Said<MetricsAddress>>,
+    pub status_socket: Option<Said<PathBuf>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct FarServerTable {
+    pub endpoint: HostPort,
+    pub pin: Option<Said<OneOrMore<Pin>>>,
+    /// The name in its certificate, if it is not the endpoint's host.
+    pub certificate_name: Option<Said<String>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct ForwardTable {
+    pub listen_on: Target,
+    pub target: Target,
+}
+
+impl File {
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|reason| ConfigError::Unreadable {
+            file: path.display().to_string(),
+            reason,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// Only its form is checked here; `server` and `client` of [`Self::server_config`] and
+    /// [`Self::client_config`] check the rest.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source::new(path, text);
+        let mut file: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
+        file.source = source;
+        file.directory = path.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(file)
+    }
+
+    /// What a server is to do, by this file and by flags, which come first.
+    pub fn server_config(&self, flags: ServerTable) -> Result<super::ServerConfig, ConfigError> {
+        let mut table = self.server.clone().unwrap_or_default();
+        table.take(flags);
+        check::server(self, &table)
+    }
+
+    /// Likewise for a client.
+    pub fn client_config(&self, flags: ClientTable) -> Result<super::ClientConfig, ConfigError> {
+        let mut table = self.client.clone().unwrap_or_default();
+        table.take(flags);
+        check::client(self, &table)
+    }
+}
+
+macro_rules! over {
+    ($here:ident, $flags:ident, $($key:ident),*) => {
+        $(if $flags.$key.is_some() { $here.$key = $flags.$key; })*
+    };
+}
+
+impl ServerTable {
+    fn take(&mut self, flags: Self) {
+        over!(self, flags, listen_on, cert_file, key_file, ca_file, congestion, memory, keepalive);
+        over!(self, flags, dial_timeout, endpoints, metrics_on, status_socket);
+        self.peer.extend(flags.peer);
+    }
+}
+
+impl ClientTable {
+    fn take(&mut self, flags: Self) {
+        over!(self, flags, cert_file, key_file, ca_file, connections, congestion, memory);
+        over!(self, flags, keepalive, dial_timeout, endpoints, metrics_on, status_socket);
+        self.server.extend(flags.server);
+        self.forward.extend(flags.forward);
+        self.reverse.extend(flags.reverse);
+    }
+}
+
+/// What both tables have, but for peers and servers.
+pub(super) struct Common<'a> {
+    pub(super) cert_file: &'a Option<Said<PathBuf>>,
+    pub(super) key_file: &'a Option<Said<PathBuf>>,
+    pub(super) ca_file: &'a Option<Said<PathBuf>>,
+    pub(super) congestion: &'a Option<Said<Congestion>>,
+    pub(super) memory: &'a Option<Said<Bytes>>,
+    pub(super) keepalive: &'a Option<Said<Span>>,
+    pub(super) dial_timeout: &'a Option<Said<Span>>,
+    pub(super) endpoints: &'a Option<Said<usize>>,
+    pub(super) metrics_on: &'a Option<Said<MetricsAddress>>,
+    pub(super) status_socket: &'a Option<Said<PathBuf>>,
+}
+
+macro_rules! common {
+    ($table:ident) => {
+        Common {
+            cert_file: &$table.cert_file,
+            key_file: &$table.key_file,
+            ca_file: &$table.ca_file,
+            congestion: &$table.congestion,
+            memory: &$table.memory,
+            keepalive: &$table.keepalive,
+            dial_timeout: &$table.dial_timeout,
+            endpoints: &$table.endpoints,
+            metrics_on: &$table.metrics_on,
+            status_socket: &$table.status_socket,
+        }
+    };
+}
+
+impl<'a> From<&'a ServerTable> for Common<'a> {
+    fn from(table: &'a ServerTable) -> Self {
+        common!(table)
+    }
+}
+
+impl<'a> From<&'a ClientTable> for Common<'a> {
+    fn from(table: &'a ClientTable) -> Self {
+        common!(table)
+    }
+}

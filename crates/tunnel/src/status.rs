@@ -1,0 +1,252 @@
+//! How a running end fares: one document, told over a UNIX socket to `weir tunnel status` and over HTTP to
+//! Prometheus.
+
+mod directory;
+mod http;
+mod prometheus;
+mod text;
+
+pub use directory::{Directory, StatusError, StatusListener, Tell, ask, listen};
+pub use http::{MetricsListener, serve_metrics};
+
+use crate::access::Access;
+use crate::client::{Client, LinkStatus, ListenAt};
+use crate::congestion::Reading;
+use crate::counters::Counted;
+use crate::identity::Certificate;
+use crate::server::{PeerStatus, Server};
+use crate::transport::Statistics;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use units::Bytes;
+
+/// Bytes, bits a second and seconds throughout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// `server` or `client`.
+    pub role: String,
+    pub version: String,
+    pub pid: u32,
+    pub up_seconds: f64,
+    pub listens_on: Vec<String>,
+    pub congestion: String,
+    /// Since 1970.
+    pub certificate_expires: u64,
+    pub memory_granted: u64,
+    pub memory_limit: u64,
+    pub counters: BTreeMap<String, u64>,
+    /// By reason: what this end's rules did not allow.
+    pub refused: BTreeMap<String, u64>,
+    pub connections: Vec<ConnectionStatus>,
+}
+
+/// Why one connection is as fast as it is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionStatus {
+    /// A client's name at a server, a server's endpoint at a client.
+    pub peer: String,
+    /// Empty while there is no connection.
+    pub remote: String,
+    pub tunnels: u64,
+    pub rtt_seconds: f64,
+    pub min_rtt_seconds: f64,
+    pub cwnd: u64,
+    pub inflight: u64,
+    /// What the congestion control allows; 0 where the window alone decides.
+    pub pacing_rate: u64,
+    /// What arrived when the application did not hold it up.
+    pub delivery_rate: u64,
+    pub mtu: u64,
+    pub sent: u64,
+    pub received: u64,
+    pub packets_sent: u64,
+    pub packets_lost: u64,
+    pub limited_by: String,
+}
+
+/// What does not change while an end runs.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    pub version: &'static str,
+    pub congestion: String,
+    pub certificate: Certificate,
+    pub memory: Bytes,
+    pub began: Instant,
+}
+
+impl Status {
+    pub fn of_server(server: &Server, access: &Access, facts: &Facts) -> Self {
+        let refused = access.refused().map(|(reason, count)| (reason.to_owned(), count)).collect();
+        Self {
+            role: "server".to_owned(),
+            listens_on: server.local_addr().iter().map(ToString::to_string).collect(),
+            refused,
+            connections: server.peers().iter().map(ConnectionStatus::of_peer).collect(),
+            ..Self::of(facts, server.counted(), server.memory_granted())
+        }
+    }
+
+    pub fn of_client(client: &Client, facts: &Facts) -> Self {
+        Self {
+            role: "client".to_owned(),
+            listens_on: client.bound().iter().map(listening).collect(),
+            connections: client.links().iter().map(ConnectionStatus::of_link).collect(),
+            ..Self::of(facts, client.counted(), client.memory_granted())
+        }
+    }
+
+    /// Whether it can carry something now.
+    pub fn is_ready(&self) -> bool {
+        self.role == "server" || self.connections.iter().any(|one| !one.remote.is_empty())
+    }
+
+    fn of(facts: &Facts, counted: Counted, granted: Bytes) -> Self {
+        Self {
+            role: String::new(),
+            version: facts.version.to_owned(),
+            pid: std::process::id(),
+            up_seconds: facts.began.elapsed().as_secs_f64(),
+            listens_on: Vec::new(),
+            congestion: facts.congestion.clone(),
+            certificate_expires: facts.certificate.valid_until().as_secs(),
+            memory_granted: granted.count(),
+            memory_limit: facts.memory.count(),
+            counters: by_name(counted),
+            refused: BTreeMap::new(),
+            connections: Vec::new(),
+        }
+    }
+}
+
+impl ConnectionStatus {
+    fn of_peer(status: &PeerStatus) -> Self {
+        let (peer, remote) = (status.peer.to_string(), status.remote.to_string());
+        Self { peer, remote, tunnels: status.tunnels as u64, ..Self::of(&status.statistics) }
+    }
+
+    fn of_link(status: &LinkStatus) -> Self {
+        let text = |some: Option<String>| some.unwrap_or_default();
+        Self {
+            peer: text(status.server.as_ref().map(ToString::to_string)),
+            remote: text(status.remote.as_ref().map(ToString::to_string)),
+            tunnels: status.tunnels as u64,
+            ..Self::of(&status.statistics)
+        }
+    }
+
+    fn of(statistics: &Statistics) -> Self {
+        let reading = &statistics.reading;
+        Self {
+            rtt_seconds: statistics.rtt.secs_f64(),
+            min_rtt_seconds: reading.min_rtt.secs_f64(),
+            cwnd: reading.cwnd.count(),
+            inflight: reading.inflight.count(),
+            pacing_rate: reading.pacing_rate.map_or(0, |rate| rate.bits_per_second()),
+            delivery_rate: reading.delivery_rate.bits_per_second(),
+            mtu: statistics.mtu.count(),
+            sent: statistics.sent.count(),
+            received: statistics.received.count(),
+            packets_sent: statistics.packets_sent,
+            packets_lost: statistics.packets_lost,
+            limited_by: limit(reading).to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Per cent of what was sent.
+    pub fn loss_percent(&self) -> f64 {
+        100.0 * self.packets_lost as f64 / self.packets_sent.max(1) as f64
+    }
+}
+
+/// What keeps this end from sending faster, as far as one look can tell.
+fn limit(reading: &Reading) -> &'static str {
+    let (inflight, cwnd) = (reading.inflight.count(), reading.cwnd.count());
+    // What a pacing rate keeps in flight over one round trip.
+    let paced = reading.pacing_rate.map(|rate| rate.bytes_in(reading.rtt).count());
+    match paced {
+        _ if cwnd == 0 => "",
+        _ if inflight * 10 >= cwnd * 9 => "window",
+        Some(paced) if inflight * 10 >= paced * 8 => "pacing",
+        _ => "application",
+    }
+}
+
+fn listening(at: &ListenAt) -> String {
+    match at {
+        ListenAt::Tcp(address) => format!("tcp:{address}"),
+        ListenAt::Udp(address) => format!("udp:{address}"),
+        ListenAt::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+fn by_name(counted: Counted) -> BTreeMap<String, u64> {
+    match serde_json::to_value(counted) {
+        Ok(serde_json::Value::Object(all)) => {
+            all.into_iter().filter_map(|(name, count)| Some((name, count.as_u64()?))).collect()
+        }
+        _ => BTreeMap::new(),
+    }
+}
+
+/// Somebody who asks and then says nothing does not keep a place for long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn status() -> Status {
+        let connection = ConnectionStatus {
+            peer: "laptop".to_owned(),
+            remote: "192.0.2.1:5555".to_owned(),
+            rtt_seconds: 0.02,
+            packets_sent: 1000,
+            packets_lost: 10,
+            pacing_rate: 600_000_000,
+            ..ConnectionStatus::default()
+        };
+        Status {
+            role: "server".to_owned(),
+            version: "0".to_owned(),
+            pid: 1,
+            up_seconds: 3.5,
+            listens_on: vec!["0.0.0.0:7500".to_owned()],
+            congestion: "tcpa".to_owned(),
+            certificate_expires: 1_900_000_000,
+            memory_granted: 1,
+            memory_limit: 2,
+            counters: [("bytes_in".to_owned(), 7), ("tunnels".to_owned(), 3)].into(),
+            refused: [("not-listed".to_owned(), 2)].into(),
+            connections: vec![connection],
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_owns_the_socket_is_told_everything() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let directory = Directory::at(home.path().join("weir/tunnel"));
+        directory.prepare().unwrap();
+        let path = directory.socket("server");
+        let listener = listen(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
+        let serving = tokio::spawn(listener.serve(std::sync::Arc::new(|| Some(status()))));
+        let told = ask(&path).await.unwrap().unwrap();
+        assert_eq!(told, status());
+        let text = told.to_string();
+        assert!(text.contains("lost 1.00 % of packets; pacing 600.0 Mbit/s"), "{text}");
+        assert!(text.contains("not allowed: not-listed 2"), "{text}");
+        assert_eq!(directory.sockets().len(), 1);
+        serving.abort();
+        let _ = serving.await;
+        assert!(!path.exists());
+        // As kill -9 leaves it.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert_eq!(ask(&path).await.unwrap(), None);
+        listen(&path).unwrap();
+    }
+}

@@ -1,0 +1,126 @@
+//! As much HTTP as Prometheus and a health check need: GET of three paths, one answer to a connection.
+
+use super::directory::Tell;
+use super::{PATIENCE, prometheus};
+use crate::config::MetricsAddress;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+
+/// Bound, so that a port that is taken is known before anything starts.
+#[derive(Debug)]
+pub enum MetricsListener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl MetricsListener {
+    pub async fn bind(address: &MetricsAddress) -> io::Result<Self> {
+        match address {
+            MetricsAddress::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
+            MetricsAddress::Unix(path) => {
+                let left = std::os::unix::net::UnixStream::connect(path);
+                if left.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                    std::fs::remove_file(path)?;
+                }
+                UnixListener::bind(path).map(Self::Unix)
+            }
+        }
+    }
+}
+
+/// For ever.
+pub async fn serve_metrics(listener: MetricsListener, tell: Tell) {
+    let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let tell = Arc::clone(&tell);
+        let accepted = match &listener {
+            MetricsListener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+                tokio::spawn(async move {
+                    answer(stream, &tell).await;
+                    drop(place);
+                })
+            }),
+            MetricsListener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
+                tokio::spawn(async move {
+                    answer(stream, &tell).await;
+                    drop(place);
+                })
+            }),
+        };
+        if accepted.is_err() {
+            tokio::time::sleep(PATIENCE / 50).await;
+        }
+    }
+}
+
+async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, tell: &Tell) {
+    let exchange = async {
+        let mut request = Vec::with_capacity(1024);
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            if request.len() > LONGEST_REQUEST || stream.read_buf(&mut request).await? == 0 {
+                return Ok(());
+            }
+        }
+        stream.write_all(response(&request, tell).as_bytes()).await?;
+        stream.shutdown().await
+    };
+    let _: Result<io::Result<()>, _> = tokio::time::timeout(PATIENCE, exchange).await;
+}
+
+fn response(request: &[u8], tell: &Tell) -> String {
+    let line = request.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let path = path.split('?').next().unwrap_or_default();
+    let (status, kind, body) = match (method, path, tell()) {
+        ("GET", "/metrics", Some(status)) => {
+            ("200 OK", prometheus::KIND, prometheus::exposition(&status))
+        }
+        ("GET", "/healthz", Some(_)) => ("200 OK", PLAIN, "ok\n".to_owned()),
+        ("GET", "/readyz", Some(status)) if status.is_ready() => {
+            ("200 OK", PLAIN, "ok\n".to_owned())
+        }
+        ("GET", "/readyz", Some(_)) => {
+            ("503 Service Unavailable", PLAIN, "no connection\n".to_owned())
+        }
+        (_, _, None) => ("503 Service Unavailable", PLAIN, "ending\n".to_owned()),
+        ("GET", _, _) => ("404 Not Found", PLAIN, "/metrics, /healthz, /readyz\n".to_owned()),
+        _ => ("405 Method Not Allowed", PLAIN, "GET only\n".to_owned()),
+    };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+const LONGEST_REQUEST: usize = 8 * 1024;
+const MOST_AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::status;
+    use super::*;
+
+    #[test]
+    fn answers_what_it_knows_and_nothing_else() {
+        let ready: Tell = Arc::new(|| Some(status()));
+        let told = |request: &str| response(request.as_bytes(), &ready);
+        assert!(told("GET /metrics HTTP/1.1\r\n\r\n").contains("weir_tunnel_up_seconds"));
+        assert!(told("GET /readyz?x=1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        assert!(told("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(told("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+        assert!(told("\0\u{ff}").starts_with("HTTP/1.1 405 "));
+        let mut lonely = status();
+        lonely.role = "client".to_owned();
+        lonely.connections.clear();
+        let lonely: Tell = Arc::new(move || Some(lonely.clone()));
+        assert!(response(b"GET /readyz HTTP/1.1\r\n\r\n", &lonely).starts_with("HTTP/1.1 503 "));
+    }
+}

@@ -1,0 +1,98 @@
+use super::{ConnectionStatus, Status};
+use std::fmt::{Display, Formatter};
+use units::{Bytes, Rate, Span};
+
+/// For people.
+impl Display for Status {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Self { role, pid, congestion, .. } = self;
+        let up = Span::from_secs(self.up_seconds as u64);
+        writeln!(f, "{role} (pid {pid}), up {up}, congestion control {congestion}")?;
+        writeln!(f, "  listens on {}", self.listens_on.join(", "))?;
+        let count = |name: &str| self.counters.get(name).copied().unwrap_or(0);
+        writeln!(
+            f,
+            "  tunnels {} now, {} opened, {} refused, {} broken; dials failed {}",
+            count("tunnels"),
+            count("tunnels_opened"),
+            count("tunnels_refused"),
+            count("tunnels_broken"),
+            count("dials_failed"),
+        )?;
+        writeln!(
+            f,
+            "  carried {} in, {} out; memory {} of {}",
+            short(count("bytes_in")),
+            short(count("bytes_out")),
+            short(self.memory_granted),
+            short(self.memory_limit),
+        )?;
+        writeln!(
+            f,
+            "  connections made {}, failed {}, lost {}; strangers {}; handshakes put off {}",
+            count("connections_made"),
+            count("connections_failed"),
+            count("connections_lost"),
+            count("strangers"),
+            count("handshakes_put_off"),
+        )?;
+        let refused: Vec<String> = self
+            .refused
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(reason, count)| format!("{reason} {count}"))
+            .collect();
+        if !refused.is_empty() {
+            writeln!(f, "  not allowed: {}", refused.join(", "))?;
+        }
+        if self.connections.is_empty() {
+            return writeln!(f, "  no connection");
+        }
+        self.connections.iter().try_for_each(|one| write!(f, "{one}"))
+    }
+}
+
+impl Display for ConnectionStatus {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        if self.remote.is_empty() {
+            return writeln!(f, "  - no connection; one is being made");
+        }
+        let millis = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+        writeln!(f, "  - {} at {}, {} tunnels", self.peer, self.remote, self.tunnels)?;
+        writeln!(
+            f,
+            "      rtt {} (least {}), window {}, in flight {}, mtu {}",
+            millis(self.rtt_seconds),
+            millis(self.min_rtt_seconds),
+            short(self.cwnd),
+            short(self.inflight),
+            self.mtu,
+        )?;
+        let rate = |bits: u64| match bits {
+            0 => "unknown".to_owned(),
+            bits => format!("{:.1} Mbit/s", Rate::from_bits_per_second(bits).mbit_per_second()),
+        };
+        let paced = if self.pacing_rate == 0 { "none".to_owned() } else { rate(self.pacing_rate) };
+        write!(
+            f,
+            "      sent {}, received {}, lost {:.2} % of packets; pacing {paced}, delivered {}",
+            short(self.sent),
+            short(self.received),
+            self.loss_percent(),
+            rate(self.delivery_rate),
+        )?;
+        match self.limited_by.as_str() {
+            "" => writeln!(f),
+            limit => writeln!(f, "; limited by {limit}"),
+        }
+    }
+}
+
+/// To three figures: exact bytes are for machines.
+fn short(count: u64) -> String {
+    let units = [("GB", 1e9), ("MB", 1e6), ("KB", 1e3)];
+    match units.into_iter().find(|(_, size)| count as f64 >= *size) {
+        Some((unit, size)) => format!("{:.1} {unit}", count as f64 / size),
+        None => Bytes::new(count).to_string(),
+    }
+}
