@@ -73,6 +73,15 @@ impl Algorithm {
         Ok(Registration { link, linked: self.linked })
     }
 
+    /// What is no link outlasts a command that is killed: it has to be found again from before it is registered.
+    pub(crate) fn pin_ahead(&mut self, pins: &Pins) -> Result<(), AccelError> {
+        if self.linked {
+            return Ok(());
+        }
+        let mut ops = self.loaded.map_mut(self.ops)?;
+        told(WHAT, || ops.pin(pins.at(pins::ALGORITHM_MAP)))
+    }
+
     /// Takes the place of what is registered by that link: who chooses `tcpa` from now on gets this one.
     pub fn replace(&mut self, registered: &Link) -> Result<(), AccelError> {
         // The map is made ready on the way to a second registration, which the name then forbids.
@@ -110,12 +119,11 @@ impl Algorithm {
 impl Registration {
     /// It lasts until [`Pins`] are removed.
     pub(crate) fn keep(mut self, pins: &Pins) -> Result<(), AccelError> {
-        let name = if self.linked { pins::ALGORITHM } else { pins::ALGORITHM_MAP };
-        told(WHAT, || self.link.pin(pins.at(name)))?;
-        if !self.linked {
-            // What libbpf calls a link here is the map, out of which it would take the algorithm again.
-            self.link.disconnect();
+        if self.linked {
+            return told(WHAT, || self.link.pin(pins.at(pins::ALGORITHM)));
         }
+        // What libbpf calls a link here is the map, out of which it would take the algorithm again.
+        self.link.disconnect();
         Ok(())
     }
 

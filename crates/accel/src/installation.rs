@@ -202,6 +202,7 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     let root = cgroup::mount()?;
     let root = File::open(&root).map_err(|source| AccelError::file("opening", &root, source))?;
     let (mut algorithm, hook) = build(pins, policy)?;
+    algorithm.pin_ahead(pins)?;
     algorithm.register()?.keep(pins)?;
     let program = hook.program(PROGRAM)?;
     let mut link = told(WHAT, || program.attach_cgroup(root.as_raw_fd()))?;

@@ -37,7 +37,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let too_old = || AccelError::NotSupported {
         feature: "congestion control in BPF (struct_ops for TCP)",
         doing: DOING,
-        advice: "it came whole with Linux 6.1; check CONFIG_BPF_JIT too",
+        advice: "it came whole with Linux 6.1; check CONFIG_BPF_JIT and CONFIG_CGROUP_BPF too",
     };
     let btf = Btf::from_path(types).map_err(|source| AccelError::Refused {
         what: "the question for its types",
@@ -51,6 +51,13 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         .ok_or_else(too_old)?;
     // The wrapper that makes an implementation of it is there only where BPF may implement it.
     btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
+    // By these a connection's control groups are known (Linux 6.1).
+    let ancestors = btf
+        .type_by_name::<Struct<'_>>("cgroup")
+        .is_some_and(|cgroup| cgroup.iter().any(|member| is(member.name, "ancestors")));
+    if !ancestors {
+        return Err(too_old());
+    }
     let links = btf
         .type_by_name::<Struct<'_>>("bpf_struct_ops")
         .is_some_and(|ops| ops.iter().any(|member| is(member.name, "update")));

@@ -16,6 +16,8 @@ const OURS_TO_IMPLEMENT: &str = "struct bpf_struct_ops_tcp_congestion_ops { int 
 const UNLINKED: &str = "struct bpf_struct_ops { int (*reg)(void *); void (*unreg)(void *); } kind;";
 const LINKED: &str = "struct bpf_struct_ops { int (*reg)(void *, void *); int (*update)(void *, void *, void *); } kind;";
 const ITERATOR: &str = "struct bpf_iter__tcp { void *meta; } iterator;";
+const CGROUP: &str = "struct cgroup { int level; void *ancestors[]; } *group;";
+const OLDER_CGROUP: &str = "struct cgroup { int level; unsigned long ancestor_ids[]; } *group;";
 const RTO_FIXED: &str = "struct inet_connection_sock { unsigned icsk_rto; } sock;";
 const RTO_MAX: &str = "struct inet_connection_sock { unsigned icsk_rto, icsk_rto_max; } sock;";
 
@@ -34,27 +36,27 @@ fn each_version_is_taken_as_it_is() {
     for (version, types, expected) in [
         (
             "6.1",
-            [OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, RTO_FIXED],
+            [OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, CGROUP, RTO_FIXED],
             (false, false, true, false),
         ),
         (
             "6.4",
-            [OPS_TWO, OURS_TO_IMPLEMENT, LINKED, ITERATOR, RTO_FIXED],
+            [OPS_TWO, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_FIXED],
             (false, true, true, false),
         ),
         (
             "6.10",
-            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, RTO_FIXED],
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_FIXED],
             (true, true, true, false),
         ),
         (
             "6.15",
-            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, RTO_MAX],
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_MAX],
             (true, true, true, true),
         ),
         (
             "6.15-without-proc",
-            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, "", RTO_MAX],
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, "", CGROUP, RTO_MAX],
             (true, true, false, true),
         ),
     ] {
@@ -67,7 +69,8 @@ fn each_version_is_taken_as_it_is() {
 #[test]
 fn what_cannot_be_is_told_with_a_reason() {
     for (name, types, told) in [
-        ("5.5", &[OPS_TWO][..], "6.1"),
+        ("5.5", &[OPS_TWO, OLDER_CGROUP][..], "6.1"),
+        ("6.0", &[OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, OLDER_CGROUP], "6.1"),
         ("without-tcp", &["struct sock { int family; } sock;"], "struct_ops"),
         (
             "another-control",
