@@ -2,22 +2,30 @@
 //! crates/cc/build.rs).
 #![no_main]
 
-use cc::{Ack, CongestionControl, Loss, Path, Tcpa};
+use cc::{Ack, CongestionControl, Loss, Memory, Path, Tcpa, TcpaSettings};
 use libfuzzer_sys::fuzz_target;
-use units::{Bytes, Span, Time};
+use units::{Bytes, Rate, Span, Time};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut words = Words(bytes);
     let mss = words.number().clamp(1, 65_535);
     let mut now = words.number();
-    let mut tcpa = Tcpa::new(&Path {
+    let memory = words.span().map(|min_rtt| Memory {
+        rate: Rate::from_bits_per_second(words.number()),
+        min_rtt,
+        age: Span::from_nanos(words.number()),
+    });
+    let settings =
+        TcpaSettings { init_cwnd: words.number() as u32, loss_init_cwnd: words.number() as u32 };
+    let path = Path {
         mss: Bytes::new(mss),
         initial_window: Bytes::new(10 * mss),
         handshake_rtt: words.span(),
         now: Time::from_nanos(now),
         seed: words.number(),
-        memory: None,
-    });
+        memory,
+    };
+    let mut tcpa = Tcpa::with(&path, settings);
     let mut delivered = 0_u64;
     while let Some(kind) = words.byte() {
         // Time goes on, or jumps anywhere.
@@ -30,7 +38,11 @@ fuzz_target!(|bytes: &[u8]| {
                 tcpa.on_loss(&loss(at, &mut words));
                 tcpa.on_recovered(at);
             }
-            3 => tcpa.on_undo(at),
+            3 => {
+                tcpa.on_undo(at);
+                let noted = tcpa.note();
+                assert!(noted.is_none_or(|noted| noted.rate.bits_per_second() > 0));
+            }
             _ => {
                 let acked = words.number();
                 delivered = match kind & 16 {

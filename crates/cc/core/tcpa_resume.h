@@ -11,9 +11,10 @@
 
 #include "tcpa_loss.h"
 
-/* A part of what is remembered, in 1/1024. On a path ten times slower than it was, three bandwidth-delay
- * products are on their way before the first answer: two wait, and start-up leaves more than one there anyway. */
-#define TCPA_RESUME_SHARE 307U
+/* A part of what is remembered, in 1/1024. On a path ten times slower than it was, 2.3 bandwidth-delay
+ * products are on their way before the first answer: 1.3 of them wait, and start-up leaves more than half a one
+ * there anyway. */
+#define TCPA_RESUME_SHARE 240U
 /* From one part to the next, in 1/1024. */
 #define TCPA_RESUME_STEP 2048U
 /* Beyond what is remembered, to see whether it has become more. */

@@ -1,8 +1,8 @@
 //! Whatever a path does, an algorithm answers with a window and a rate that can be used.
 
-use cc::{Ack, Algorithm, CongestionControl, Loss, Path};
+use cc::{Ack, Algorithm, CongestionControl, Loss, Memory, Path, Tcpa, TcpaSettings};
 use proptest::prelude::*;
-use units::{Bytes, Span, Time};
+use units::{Bytes, Rate, Span, Time};
 
 const MSS: u64 = 1448;
 
@@ -42,6 +42,17 @@ struct Connection {
 }
 
 impl Connection {
+    fn new(algorithm: Box<dyn CongestionControl>, path: &Path) -> Self {
+        Self {
+            algorithm,
+            now: path.now,
+            delivered: 0,
+            inflight: 0,
+            min_rtt: path.handshake_rtt,
+            recovering_until: None,
+        }
+    }
+
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Ack { wait_us, rtt_us, segments, lost, marked, app_limited } => {
@@ -128,14 +139,7 @@ proptest! {
                 seed,
                 memory: None,
             };
-            let mut connection = Connection {
-                algorithm: algorithm.start(&path),
-                now: path.now,
-                delivered: 0,
-                inflight: 0,
-                min_rtt: path.handshake_rtt,
-                recovering_until: None,
-            };
+            let mut connection = Connection::new(algorithm.start(&path), &path);
             for step in &steps {
                 connection.take(step);
                 let answers = &connection.algorithm;
@@ -144,6 +148,58 @@ proptest! {
                     answers.pacing_rate().is_none_or(|rate| rate.bits_per_second() > 0),
                     "{algorithm}: {step:?}"
                 );
+            }
+        }
+    }
+}
+
+fn memory() -> impl Strategy<Value = Memory> {
+    let rate = prop_oneof![Just(0_u64), 8_u64..1_000_000, 1_000_000_u64..1_000_000_000_000];
+    (rate, 1_u64..1_000_000, 0_u64..10_000_000).prop_map(|(rate, rtt_us, age)| Memory {
+        rate: Rate::from_bits_per_second(rate),
+        min_rtt: Span::from_micros(rtt_us),
+        age: Span::from_secs(age),
+    })
+}
+
+proptest! {
+    /// Whatever is set and remembered: the first window is the one that is set unless another is
+    /// remembered, and the one after a timeout is always the one that is set.
+    #[test]
+    fn settings_and_memories_are_kept_within_bounds(
+        steps in prop::collection::vec(step(), 1..200),
+        handshake in 1_u64..1_000_000,
+        memory in prop::option::of(memory()),
+        init_cwnd in 1_u32..5_000,
+        loss_init_cwnd in 1_u32..5_000,
+    ) {
+        let path = Path {
+            mss: Bytes::new(MSS),
+            initial_window: Bytes::new(10 * MSS),
+            handshake_rtt: Some(Span::from_micros(handshake)),
+            now: Time::from_nanos(1_000_000_000),
+            seed: 1,
+            memory,
+        };
+        let tcpa = Tcpa::with(&path, TcpaSettings { init_cwnd, loss_init_cwnd });
+        let (first, afresh) = (tcpa.cwnd().count(), u64::from(init_cwnd) * MSS);
+        match memory {
+            None => prop_assert_eq!(first, afresh),
+            Some(memory) => {
+                let product = memory.rate.bytes_in(memory.min_rtt.min(Span::from_micros(handshake)));
+                prop_assert!(first <= afresh.max(product.count() / 3 + MSS), "{first} of {memory:?}");
+            }
+        }
+        let mut connection = Connection::new(Box::new(tcpa), &path);
+        for step in &steps {
+            connection.take(step);
+            let answers = &connection.algorithm;
+            prop_assert!(answers.cwnd().count() >= MSS, "{step:?}");
+            prop_assert!(answers.pacing_rate().is_some_and(|rate| rate.bits_per_second() >= 8_000));
+            prop_assert!(answers.note().is_none_or(|noted| noted.rate.bits_per_second() > 0
+                && noted.min_rtt > Span::ZERO && noted.age == Span::ZERO));
+            if matches!(step, Step::Timeout) {
+                prop_assert_eq!(answers.cwnd().count(), u64::from(loss_init_cwnd) * MSS);
             }
         }
     }

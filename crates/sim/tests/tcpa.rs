@@ -1,0 +1,241 @@
+//! What tcpa does on paths drawn by chance. The bounds are those of its goals or wider: no figure of one run
+//! is written down here.
+
+#![allow(clippy::unwrap_used)]
+
+use cc::{Algorithm, Memory};
+use link::{LinkConfig, Stream};
+use sim::{
+    Demand, Dumbbell, FlowOutcome, FlowSpec, Opening, Policer, ReceiveWindow, TcpConfig, World,
+    WorldConfig, jain,
+};
+use std::sync::Arc;
+use units::{Bytes, Rate, Span, Time};
+
+/// One bottleneck.
+#[derive(Debug, Clone)]
+struct Path {
+    rate: Rate,
+    rtt: Span,
+    /// Bandwidth-delay products.
+    buffer: f64,
+    loss: f64,
+    policer: Option<Policer>,
+    lasts: Span,
+    seed: u64,
+}
+
+/// What came of flows on it.
+struct Ended {
+    flows: Vec<FlowOutcome>,
+    /// Of the opening, in round trips.
+    peak: f64,
+}
+
+impl Path {
+    /// Rates and round trips are drawn over their orders of magnitude.
+    fn drawn(from: &mut Stream, seed: u64) -> Self {
+        let mut spread = |low: f64, high: f64| low * (high / low).powf(from.unit());
+        let rate = Rate::from_bits_per_second(spread(2e6, 100e6) as u64);
+        let rtt = Span::from_micros(spread(10e3, 200e3) as u64);
+        let lasts = Span::from_secs(10);
+        Self { rate, rtt, buffer: 1.0, loss: 0.0, policer: None, lasts, seed }
+    }
+
+    fn memory(&self, times: f64) -> Memory {
+        let rate = self.rate.bits_per_second() as f64 * times;
+        Memory { rate: Rate::from_bits_per_second(rate as u64), min_rtt: self.rtt, age: Span::ZERO }
+    }
+
+    fn product(&self) -> f64 {
+        self.rate.bytes_in(self.rtt).count() as f64
+    }
+
+    /// The server sends, as to a client that asked for something.
+    fn run(&self, flows: usize, demand: Demand, memory: Option<Memory>) -> Ended {
+        self.run_with(flows, demand, TcpConfig { memory, ..hosts() })
+    }
+
+    fn run_with(&self, flows: usize, demand: Demand, hosts: TcpConfig) -> Ended {
+        let delay = self.rtt / 2;
+        let queue = format!("droptail:{}", ((self.product() * self.buffer) as u64).max(4 * 1514));
+        let bottleneck = LinkConfig {
+            rate: link::Capacity::Fixed(self.rate),
+            delay,
+            queue: queue.parse().unwrap(),
+            loss: format!("{}%", self.loss * 100.0).parse().unwrap(),
+            ..LinkConfig::default()
+        };
+        let back = LinkConfig { delay, ..LinkConfig::default() };
+        let mut shape = Dumbbell::new(&vec![LinkConfig::default(); flows], &bottleneck, &back);
+        if let Some(policer) = self.policer {
+            shape.topology.police(shape.bottleneck, policer);
+        }
+        let hosts = Arc::new(hosts);
+        let specs = (0..flows).map(|number| {
+            let (from, to) = (shape.senders[number], shape.receivers[number]);
+            FlowSpec::tcp(from, to, Algorithm::Tcpa, demand, Arc::clone(&hosts))
+                .starting(Time::ZERO + Span::from_millis(130) * number as u64)
+        });
+        let config = WorldConfig {
+            seed: self.seed,
+            until: Time::ZERO + self.lasts,
+            measure_from: Time::ZERO + self.lasts / 3,
+            opening_until: Time::ZERO + self.rtt * 30,
+            ..WorldConfig::default()
+        };
+        let outcome = World::new(&shape.topology, specs.collect(), config).unwrap().run();
+        let peak = outcome.opening_peak(shape.bottleneck).unwrap();
+        let peak = self.rate.time_for(peak).secs_f64() / self.rtt.secs_f64();
+        Ended { flows: outcome.flows, peak }
+    }
+
+    /// Of what could arrive.
+    fn share(&self, ended: &Ended) -> f64 {
+        let goodput: f64 = ended.flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum();
+        let rate = self.policer.map_or(self.rate, |policer| policer.rate);
+        goodput / (rate.mbit_per_second() * 1448.0 / 1514.0 * (1.0 - self.loss))
+    }
+}
+
+impl Ended {
+    fn retransmitted(&self) -> f64 {
+        let sum = |of: fn(&FlowOutcome) -> Bytes| {
+            self.flows.iter().map(|flow| of(flow).count() as f64).sum::<f64>()
+        };
+        sum(|flow| flow.retransmitted) / sum(|flow| flow.sent)
+    }
+
+    fn completion(&self) -> Span {
+        self.flows[0].completion.unwrap()
+    }
+}
+
+fn hosts() -> TcpConfig {
+    TcpConfig {
+        opening: Opening::ByReceiver,
+        receive_window: ReceiveWindow::Fixed(Bytes::kib(64 * 1024)),
+        ..TcpConfig::default()
+    }
+}
+
+fn paths(name: &str, count: u64) -> Vec<Path> {
+    let mut stream = Stream::new(1, name);
+    (0..count).map(|seed| Path::drawn(&mut stream, seed)).collect()
+}
+
+#[test]
+fn a_wrong_memory_costs_a_round_trip_of_queue_at_most() {
+    let mut factors = Stream::new(1, "factors");
+    for path in paths("wrong memory", 60) {
+        let path = Path { buffer: 100.0, lasts: path.rtt * 40, ..path };
+        let times = 10_f64.powf(factors.unit());
+        let without = path.run(1, Demand::Bulk, None).peak;
+        for times in [times, 10.0] {
+            let with = path.run(1, Demand::Bulk, Some(path.memory(times))).peak;
+            assert!(with - without <= 1.0, "{times}: {with} after {without} on {path:?}");
+        }
+    }
+}
+
+#[test]
+fn a_memory_that_holds_makes_nothing_slower_and_the_queue_shorter() {
+    for path in paths("right memory", 40) {
+        let path = Path { lasts: Span::from_secs(300), ..path };
+        for size in [100_000, 640_000, 8_000_000] {
+            let size = Demand::Size(Bytes::new(size));
+            let without = path.run(1, size, None);
+            let with = path.run(1, size, Some(path.memory(1.0)));
+            let (cold, warm) = (without.completion(), with.completion());
+            assert!(warm <= cold + cold / 10, "{warm} after {cold} on {path:?}");
+            let (warm, cold) = (with.peak, without.peak);
+            assert!(warm <= cold + 0.2, "{warm} after {cold} round trips of queue on {path:?}");
+        }
+    }
+}
+
+#[test]
+fn another_path_than_the_one_remembered_is_begun_afresh() {
+    for path in paths("another path", 10) {
+        let size = Demand::Size(Bytes::new(640_000));
+        let path = Path { lasts: Span::from_secs(60), ..path };
+        let afresh = path.run(1, size, None).completion();
+        for min_rtt in [path.rtt * 3, path.rtt / 3, Span::ZERO] {
+            let memory = Memory { min_rtt, ..path.memory(4.0) };
+            assert_eq!(path.run(1, size, Some(memory)).completion(), afresh, "{min_rtt} {path:?}");
+        }
+        // Nothing tells how long the round trip is.
+        let unknown = |memory| TcpConfig { opening: Opening::Established, memory, ..hosts() };
+        let afresh = path.run_with(1, size, unknown(None)).completion();
+        let memory = Some(path.memory(4.0));
+        assert_eq!(path.run_with(1, size, unknown(memory)).completion(), afresh, "{path:?}");
+    }
+}
+
+#[test]
+fn what_is_noted_is_the_path() {
+    for path in paths("noted", 20) {
+        let noted = path.run(1, Demand::Bulk, None).flows[0].noted.unwrap();
+        let share = noted.rate.mbit_per_second() / path.rate.mbit_per_second();
+        assert!((0.6..1.1).contains(&share), "{share} {path:?}");
+        // No packet is there before its bits are, two of the handshake and one of data.
+        let most = path.rtt + path.rtt / 5 + path.rate.time_for(Bytes::new(1514));
+        assert!((path.rtt..=most).contains(&noted.min_rtt), "{} {path:?}", noted.min_rtt);
+        assert_eq!(noted.age, Span::ZERO);
+    }
+}
+
+#[test]
+fn an_application_with_little_to_say_leaves_what_was_remembered() {
+    for path in paths("little to say", 10) {
+        let size = Bytes::new((path.product() / 8.0) as u64 + 1);
+        let trickle = Demand::Pieces { size, every: path.rtt };
+        assert_eq!(path.run(1, trickle, None).flows[0].noted, None, "{path:?}");
+        let one = Demand::Size(Bytes::new(20_000));
+        assert_eq!(path.run(1, one, None).flows[0].noted, None, "{path:?}");
+    }
+}
+
+#[test]
+fn random_loss_is_no_congestion() {
+    for path in paths("loss", 16) {
+        let rtt = path.rtt.max(Span::from_millis(20));
+        let path = Path { rtt, loss: 0.05, buffer: 4.0, lasts: Span::from_secs(20), ..path };
+        let ended = path.run(1, Demand::Bulk, None);
+        let share = path.share(&ended);
+        assert!(share >= 0.9, "{share} of what loss leaves, on {path:?}");
+    }
+}
+
+#[test]
+fn a_policer_is_not_fought() {
+    let mut again = Vec::new();
+    for path in paths("policer", 16) {
+        let rate = Rate::from_bits_per_second(path.rate.bits_per_second() / 2);
+        let burst = rate.bytes_in(path.rtt).max(Bytes::new(15_140));
+        let policer = Some(Policer { rate, burst });
+        let path = Path { policer, buffer: 2.0, lasts: Span::from_secs(30), ..path };
+        let ended = path.run(1, Demand::Bulk, None);
+        let share = path.share(&ended);
+        assert!(share >= 0.75, "{share} of the policed rate on {path:?}");
+        again.push(ended.retransmitted());
+    }
+    // The goal is 5 % on every path; where the policer lets no more than 2 Mbit/s through it is far.
+    again.sort_by(f64::total_cmp);
+    assert!(again[again.len() / 2] < 0.05, "{again:?}");
+    assert!(again[again.len() - 1] < 0.35, "{again:?}");
+}
+
+#[test]
+fn its_own_kind_shares_alike() {
+    let mut jains = Vec::new();
+    for path in paths("own kind", 8) {
+        let path =
+            Path { lasts: Span::from_secs(45), rate: path.rate.max(Rate::from_mbit(10)), ..path };
+        let ended = path.run(2, Demand::Bulk, None);
+        let rates: Vec<f64> = ended.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
+        assert!(jain(&rates) >= 0.75, "{rates:?} on {path:?}");
+        jains.push(jain(&rates));
+    }
+    assert!(jains.iter().sum::<f64>() / jains.len() as f64 >= 0.93, "{jains:?}");
+}
