@@ -11,7 +11,7 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 7] = [
+pub const BUILTIN: [Builtin; 8] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
     Builtin { name: "perf-overhead", text: include_str!("../../../labs/perf-overhead.toml") },
@@ -19,6 +19,7 @@ pub const BUILTIN: [Builtin; 7] = [
     Builtin { name: "validate", text: include_str!("../../../labs/validate.toml") },
     Builtin { name: "kernel-cells", text: include_str!("../../../labs/kernel-cells.toml") },
     Builtin { name: "tcpa", text: include_str!("../../../labs/tcpa.toml") },
+    Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },
 ];
 
 /// A built-in lab by its name, or a file by its path.

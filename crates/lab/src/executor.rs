@@ -3,6 +3,7 @@
 use crate::file::{LabFile, Pinning, SystemSpec, Traffic, WorkloadKind};
 use crate::outcome::Verdict;
 use crate::plan::{Plan, PlannedCell, Turn, seed_of};
+use crate::simulated;
 use crate::testbed::CpuPlan;
 use crate::virtual_time;
 use crate::workload::{self, IPERF3, is_installed, missing_programs};
@@ -74,12 +75,12 @@ impl Executor {
             return Err(LabError::File(lab.source.error(place, message)));
         }
         match (self, lab.workload.get_ref().kind) {
-            (Self::Namespaces { .. }, WorkloadKind::Flows | WorkloadKind::Validate) => {
+            (Self::Namespaces { .. }, WorkloadKind::Validate) => {
                 refuse(format!("this workload exists in virtual time alone: weir sim run {name}"))
             }
-            (Self::VirtualTime { .. }, WorkloadKind::Download) => refuse(format!(
-                "a web server cannot live in virtual time: weir lab run {name}"
-            )),
+            (Self::VirtualTime { .. }, WorkloadKind::Download) => {
+                refuse(format!("a web server cannot live in virtual time: weir lab run {name}"))
+            }
             (Self::VirtualTime { .. }, WorkloadKind::LinkAccuracy) => refuse(format!(
                 "the emulated link is judged by the machine's clock, and virtual time has none: \
                  weir lab run {name}"
@@ -89,6 +90,10 @@ impl Executor {
                 privilege: *privilege,
                 weir,
                 cpus: CpuPlan::for_lab(lab),
+                simulator: match lab.workload.get_ref().kind {
+                    WorkloadKind::Flows => Some(virtual_time::Simulator::new(lab, 1)?),
+                    _ => None,
+                },
             })),
             (Self::VirtualTime { threads }, _) => {
                 Ok(Box::new(virtual_time::Simulator::new(lab, *threads)?))
@@ -102,6 +107,8 @@ struct Namespaces<'a> {
     privilege: Privilege,
     weir: &'a Path,
     cpus: CpuPlan,
+    /// What it comes to stands beside what was measured.
+    simulator: Option<virtual_time::Simulator<'a>>,
 }
 
 impl Bench for Namespaces<'_> {
@@ -151,19 +158,16 @@ impl Bench for Namespaces<'_> {
             let cell = plan.cells.get(turn.cell)?;
             let system = self.lab.systems().find(|system| system.name() == cell.system)?;
             let downloads = self.lab.workload.get_ref().kind == WorkloadKind::Download;
-            downloads.then(|| {
-                workload::download_lasting(self.lab, system, &cell.axes, plan.duration)
-            })
+            downloads
+                .then(|| workload::download_lasting(self.lab, system, &cell.axes, plan.duration))
         };
-        let of_one = |turn: &&Turn| {
-            plan.omit + lasting(turn).unwrap_or(plan.duration) + around
-        };
+        let of_one = |turn: &&Turn| plan.omit + lasting(turn).unwrap_or(plan.duration) + around;
         left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()
     }
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
         let Job { lab, plan, turn, cell, system, programs, cancel } = *job;
-        Ok(measured(&workload::Turn {
+        let verdict = measured(&workload::Turn {
             lab,
             system,
             axes: &cell.axes,
@@ -176,7 +180,19 @@ impl Bench for Namespaces<'_> {
             weir: self.weir,
             programs,
             cancel,
-        }))
+        });
+        let (simulator, mut measured) = match (&self.simulator, verdict) {
+            (Some(simulator), Some(Verdict::Measured(measured))) => (simulator, measured),
+            (_, verdict) => return Ok(verdict),
+        };
+        match simulator.measure(job)? {
+            None => return Ok(None),
+            Some(Verdict::Measured(simulated)) => simulated::beside(&simulated, &mut measured),
+            Some(Verdict::Failed(reason)) => {
+                measured.warnings.push(format!("the simulator came to nothing: {reason}"));
+            }
+        }
+        Ok(Some(Verdict::Measured(measured)))
     }
 }
 

@@ -22,6 +22,7 @@ mod run_directory;
 mod runner;
 pub mod runs;
 pub mod stats;
+mod simulated;
 mod summary;
 mod testbed;
 mod turns;

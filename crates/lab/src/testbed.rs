@@ -100,7 +100,7 @@ impl Testbed {
         }
         for host in hosts.values() {
             // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have none to spare.
-            let tcp = matches!(kind, WorkloadKind::Bulk | WorkloadKind::Download);
+            let tcp = !matches!(kind, WorkloadKind::LinkAccuracy);
             if tcp && cpus.emulator.is_some() {
                 spare_the_emulator(host, &cpus.workload);
             }

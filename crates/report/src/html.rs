@@ -31,8 +31,8 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
         main {
             (heat::means(results))
             (heat::maps(results))
-            (tables::headline(results))
             (tables::held(results))
+            (tables::headline(results))
             (figures::charts(results, samples))
             (figures::comparisons(results))
             (tables::other_metrics(results))

@@ -19,6 +19,11 @@ pub struct Meaning {
 /// Any name has a meaning: an unknown one is shown as it is written.
 pub fn meaning(name: &str) -> Meaning {
     let (family, part) = name.split_once('.').unwrap_or((name, ""));
+    if family == "simulated" && !part.is_empty() {
+        let Meaning { label, unit, .. } = meaning(part);
+        let label = format!("Simulated: {}", label.to_lowercase());
+        return Meaning { label, unit, direction: Direction::Neither };
+    }
     let known = KNOWN.iter().find(|(known, ..)| *known == family);
     let (label, unit, direction) = match known {
         Some(&(_, label, unit, direction)) => (label.to_owned(), unit, direction),
@@ -154,6 +159,7 @@ mod tests {
         let ksoftirqd = meaning("cpu_percent.ksoftirqd");
         assert_eq!((ksoftirqd.label.as_str(), ksoftirqd.unit), ("CPU ksoftirqd", "%"));
         assert_eq!(meaning("new_thing").label, "new thing");
+        assert_eq!(meaning("simulated.queue_bdp.p95").label, "Simulated: queue p95");
     }
 
     #[test]

@@ -94,6 +94,13 @@ fn each_world_names_the_other_for_what_it_cannot_do() {
                  [workload]\nkind = \"bulk\"\nfrom = \"a\"\nto = \"b\"\n[[system]]\nname = \"c\"\nkind = \"tcp\"\n\
                  congestion = \"cubic\"\n[form.full]\nduration = \"1s\"\n";
     world.write("cable.toml", cable);
+    world.write(
+        "cross.toml",
+        GRID.replace(
+            "[[system]]\nname = \"cubic\"",
+            "cross = \"30%\"\n[[system]]\nname = \"cubic\"",
+        ),
+    );
     world.write("stranger.toml", GRID.replace("\"cubic\"\nstagger", "\"cubik\"\nstagger"));
     world.write("streams.toml", GRID.replace("flows = 2", "streams = 2"));
     world.write("bulk.toml", GRID.replace("\"flows\"", "\"bulk\""));
@@ -105,8 +112,8 @@ fn each_world_names_the_other_for_what_it_cannot_do() {
     };
     for (words, expected) in [
         (
-            ["lab", "run", "grid.toml"],
-            "grid.toml:12: this workload exists in virtual time alone: weir sim run grid",
+            ["lab", "run", "cross.toml"],
+            "cross.toml:19: `cross` exists in virtual time alone: weir sim run grid",
         ),
         (
             ["lab", "run", "validate"],

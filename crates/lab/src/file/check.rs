@@ -618,7 +618,9 @@ impl LabFile {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let of_links = self.link.iter().flat_map(|link| link.get_ref().emulated());
         let of_links = of_links.map(|(key, setting)| (key, setting.span()));
-        of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()))
+        let of_links =
+            of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()));
+        of_links.or_else(|| self.flows_only_in_virtual_time())
     }
 
     fn refuse(&self, place: Range<usize>, message: impl Into<String>) -> Result<(), FileError> {
@@ -703,5 +705,15 @@ pub(crate) const METRICS: &[&str] = &[
     "measured",
     "within",
 ];
+    "within.use",
+    "within.fairness",
+    "within.jain",
+    "within.queue",
+    "simulated.share_of_ideal",
+    "simulated.fair_share",
+    "simulated.jain",
+    "simulated.queue_bdp.p95",
+    "simulated.retransmit_percent",
+    "simulated.goodput_mbit_s",
 /// The axis of a `validate` lab.
 pub(crate) const CASE: &str = "case";

@@ -6,6 +6,7 @@ use super::schema::{FormSpec, LabFile, NumberOrText, WorkloadKind};
 use cc::Algorithm;
 use report::Axes;
 use sim::Sizes;
+use std::ops::Range;
 use toml::Spanned;
 use units::{Rate, Span};
 
@@ -139,6 +140,25 @@ impl LabFile {
             }
         }
         Ok(())
+    }
+
+    /// What the kernel's flows have no meaning for, or nobody has built for them yet.
+    pub(super) fn flows_only_in_virtual_time(&self) -> Option<(String, Range<usize>)> {
+        let spec = self.workload.get_ref();
+        if spec.kind != WorkloadKind::Flows {
+            return None;
+        }
+        let text = |text: &Option<Spanned<String>>| text.as_ref().map(Spanned::span);
+        let keys = [
+            ("size", text(&spec.size)),
+            ("arrivals", text(&spec.arrivals)),
+            ("demand", text(&spec.demand)),
+            ("cross", text(&spec.cross)),
+            ("memory", text(&spec.memory)),
+            ("[topology]", self.topology.as_ref().map(Spanned::span)),
+            ("[tcp]", self.tcp.as_ref().map(Spanned::span)),
+        ];
+        keys.into_iter().find_map(|(key, place)| Some((key.to_owned(), place?)))
     }
 
     fn read_at<T>(

@@ -3,6 +3,7 @@
 mod bulk;
 mod download;
 mod external;
+mod flows;
 mod link_accuracy;
 mod loaded;
 mod started;
@@ -68,14 +69,18 @@ impl Turn<'_> {
         let WorkloadSettings { from, to, .. } = self.ends;
         let expected = cables.iter().find(|cable| cable.joins(from, to));
         let expected = expected.and_then(|cable| cable.way_from(from)).cloned();
+        let back = expected.and_then(|cable| cable.way_from(to)).map(|config| config.delay);
         let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
-        let measured = match (self.lab.workload.get_ref().kind, expected) {
+        let bottleneck = expected.clone().zip(back);
+        let kind = self.lab.workload.get_ref().kind;
+        let measured = match (kind, expected) {
             (WorkloadKind::Bulk, _) => bulk::measure(self, &testbed),
             (WorkloadKind::Download, _) => download::measure(self, &testbed),
             (WorkloadKind::LinkAccuracy, Some(expected)) => {
                 link_accuracy::measure(self, &testbed, &expected)
             }
-            (WorkloadKind::Flows | WorkloadKind::Validate, _) => {
+            (WorkloadKind::Flows, _) => flows::measure(self, &testbed),
+            (WorkloadKind::Validate, _) => {
                 Err(Failure::Workload("only virtual time has such a workload".to_owned()))
             }
             (WorkloadKind::LinkAccuracy, None) => {
@@ -93,7 +98,11 @@ impl Turn<'_> {
             (Ok(_), Err(cause)) => Err(cause),
             (Ok(measured), Ok(seen)) => {
                 if let Some(seen) = &seen {
-                    return Ok(self.with_links(measured, started, seen));
+                    let mut result = self.with_links(measured, started, seen);
+                    if let (WorkloadKind::Flows, Some((link, back))) = (kind, &bottleneck) {
+                        flows::account_queue(link, link.delay + *back, &mut result);
+                    }
+                    return Ok(result);
                 }
                 Ok(measured.result)
             }

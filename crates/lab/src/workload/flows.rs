@@ -1,0 +1,295 @@
+//! Flows that share a link, by the kernel: those under test beside others, started one after the other.
+//!
+//! As in virtual time, so that one lab file can be asked in both worlds: those beside begin first, what is
+//! left out at the start counts from the last one's, and the figures are formed alike.
+
+use super::{PORT, Turn, Windowed};
+use crate::file::FlowsSettings;
+use crate::outcome::Measurement;
+use crate::testbed::Testbed;
+use crate::watch::{Roles, Watch};
+use crate::{Cancel, Failure};
+use host::Namespace;
+use link::LinkConfig;
+use probe::tcp::TcpInfo;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use units::{Bytes, Span};
+
+/// One flow: both its ends are held here.
+#[derive(Debug)]
+struct Flow {
+    sender: TcpStream,
+    receiver: TcpStream,
+    congestion: String,
+    own: bool,
+    starts: Duration,
+    received: AtomicU64,
+}
+
+/// What had come and had been sent at one moment.
+#[derive(Debug, Clone)]
+struct Look {
+    at: Instant,
+    received: Vec<u64>,
+    senders: Vec<TcpInfo>,
+}
+
+/// What is known of the measured time.
+#[derive(Debug)]
+struct Seen {
+    before: Watch,
+    first: Look,
+    last: Look,
+    after: Watch,
+}
+
+pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
+    let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
+    let settings = turn.lab.flows_at(turn.axes).map_err(wrong)?;
+    let links = turn.lab.links_at(turn.axes).map_err(wrong)?;
+    let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
+    let link = links.iter().find(|link| link.joins(from, to)).and_then(|link| link.way_from(from));
+    let link = link.ok_or_else(|| Failure::Workload("flows share an emulated link".to_owned()))?;
+    let flows = connected(turn, testbed, &settings)?;
+    let roles = Roles { emulator_tid: testbed.emulator_tid(), ..Roles::default() };
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    let last = flows.iter().map(|flow| flow.starts).max().unwrap_or_default();
+    let opens = begun + last + turn.omit.as_duration();
+    let closes = opens + turn.duration.as_duration();
+    let measured = std::thread::scope(|scope| {
+        let mut working = Vec::with_capacity(2 * flows.len());
+        for flow in &flows {
+            working.push(scope.spawn(|| pinned(&turn.cpus.from, || flow.send(begun, &over))));
+            working.push(scope.spawn(|| pinned(&turn.cpus.to, || flow.receive(&over))));
+        }
+        let measured = Seen::between(opens, closes, &flows, &roles, turn.cancel);
+        over.store(true, Ordering::Release);
+        for flow in &flows {
+            // Whoever waits for room or for data is woken by that.
+            let _ = flow.sender.shutdown(Shutdown::Both);
+            let _ = flow.receiver.shutdown(Shutdown::Both);
+        }
+        for thread in working {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        measured
+    });
+    let Seen { before, first, last, after } = measured?;
+    let window = before.taken()..after.taken();
+    let mut result = Measurement::default();
+    account(&flows, &first, &last, link, &mut result);
+    let all = result.metrics.get("goodput_mbit_s").map(|value| value.value);
+    after.account(&before, turn.cpus, all, &mut result);
+    let own = flows.iter().find(|flow| flow.own);
+    result.congestion_control = own.map(|flow| flow.congestion.clone());
+    Ok(Windowed { window, result, ways: Vec::new() })
+}
+
+/// What waits, in time at the link's rate and in bandwidth-delay products, from what is known in bytes.
+pub(super) fn account_queue(link: &LinkConfig, round_trip: Span, result: &mut Measurement) {
+    let Some(rate) = link.rate.mean_rate() else { return };
+    let product = rate.bytes_in(round_trip).count() as f64 / 1000.0;
+    for part in ["p50", "p95", "p99"] {
+        let waiting = result.metrics.get(&format!("queue_kbyte.{part}")).map(|value| value.value);
+        let delay = waiting
+            .map(|kilobytes| rate.time_for(Bytes::new((kilobytes * 1000.0) as u64)).millis_f64());
+        result.record(&format!("queue_ms.{part}"), "ms", delay);
+        if part == "p95" {
+            result.record("queue_bdp.p95", "BDP", waiting.map(|waiting| waiting / product));
+        }
+    }
+}
+
+/// All connections, before any of them sends; their algorithms are set and read back.
+fn connected(
+    turn: &Turn<'_>,
+    testbed: &Testbed,
+    settings: &FlowsSettings,
+) -> Result<Vec<Flow>, Failure> {
+    let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
+    let (near, far) = (testbed.namespace(from)?, testbed.namespace(to)?);
+    let address = SocketAddr::new(testbed.address(to, from)?, PORT);
+    let listener = far.run(|| Ok(TcpListener::bind(address)))?;
+    let listener = listener.map_err(|error| Failure::io("listening", &error))?;
+    let own = turn.system.congestion.as_ref().map_or("", |name| name.get_ref().as_str());
+    let beside = settings.beside.map_or(0, |beside| beside.count);
+    let other = settings.beside.and_then(|beside| beside.algorithm);
+    let mut flows = Vec::with_capacity((beside + settings.own) as usize);
+    for number in 0..beside + settings.own {
+        let is_own = number >= beside;
+        let name = other.filter(|_| !is_own).map_or(own, |other| other.name());
+        let (sender, receiver) = connect(&near, &listener, address, turn.cancel)?;
+        probe::tcp::set_congestion_control(&sender, name)
+            .map_err(|refused| Failure::Workload(refused.to_string()))?;
+        flows.push(Flow {
+            sender,
+            receiver,
+            congestion: name.to_owned(),
+            own: is_own,
+            starts: (settings.stagger * u64::from(number)).as_duration(),
+            received: AtomicU64::new(0),
+        });
+    }
+    Ok(flows)
+}
+
+fn connect(
+    near: &Namespace,
+    listener: &TcpListener,
+    address: SocketAddr,
+    cancel: &Cancel,
+) -> Result<(TcpStream, TcpStream), Failure> {
+    let wrong = |error: std::io::Error| Failure::io("connecting", &error);
+    let sender = near.run(|| Ok(TcpStream::connect_timeout(&address, PATIENCE)))?;
+    let sender = sender.map_err(wrong)?;
+    listener.set_nonblocking(true).map_err(wrong)?;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match listener.accept() {
+            Ok((receiver, _)) => {
+                receiver.set_nonblocking(false).map_err(wrong)?;
+                return Ok((sender, receiver));
+            }
+            // The last packet of the handshake is still under way.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(wrong(error)),
+        }
+        if cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        if Instant::now() > deadline {
+            return Err(Failure::Workload("the far end never heard of a connection".to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+impl Seen {
+    fn between(
+        opens: Instant,
+        closes: Instant,
+        flows: &[Flow],
+        roles: &Roles,
+        cancel: &Cancel,
+    ) -> Result<Self, Failure> {
+        await_moment(opens, cancel)?;
+        let (before, first) = (Watch::read(roles)?, look(flows)?);
+        await_moment(closes, cancel)?;
+        let last = look(flows)?;
+        Ok(Self { before, first, last, after: Watch::read(roles)? })
+    }
+}
+
+impl Flow {
+    fn send(&self, begun: Instant, over: &AtomicBool) -> Result<(), Failure> {
+        let starts = begun + self.starts;
+        std::thread::sleep(starts.saturating_duration_since(Instant::now()));
+        let block = vec![0_u8; BLOCK];
+        let mut socket = &self.sender;
+        while !over.load(Ordering::Acquire) {
+            match socket.write(&block) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) if over.load(Ordering::Acquire) => break,
+                Err(error) => return Err(Failure::io("sending", &error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&self, over: &AtomicBool) -> Result<(), Failure> {
+        let mut block = vec![0_u8; BLOCK];
+        let mut socket = &self.receiver;
+        while !over.load(Ordering::Acquire) {
+            match socket.read(&mut block) {
+                Ok(0) => break,
+                Ok(count) => {
+                    self.received.fetch_add(count as u64, Ordering::Relaxed);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) if over.load(Ordering::Acquire) => break,
+                Err(error) => return Err(Failure::io("receiving", &error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn pinned<T>(cpus: &[usize], work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    host::pin_to(cpus)?;
+    work()
+}
+
+fn look(flows: &[Flow]) -> Result<Look, Failure> {
+    let senders = flows.iter().map(|flow| probe::tcp::of_socket(&flow.sender));
+    let senders = senders.collect::<Result<Vec<_>, _>>()?;
+    for flow in flows {
+        let has = probe::tcp::congestion_control_of(&flow.sender)?;
+        if has != flow.congestion {
+            let wanted = &flow.congestion;
+            let text = format!("a flow runs {has} though {wanted} was asked for");
+            return Err(Failure::Workload(text));
+        }
+    }
+    let received = flows.iter().map(|flow| flow.received.load(Ordering::Relaxed)).collect();
+    Ok(Look { at: Instant::now(), received, senders })
+}
+
+fn account(flows: &[Flow], first: &Look, last: &Look, link: &LinkConfig, result: &mut Measurement) {
+    let elapsed = last.at.duration_since(first.at).as_secs_f64();
+    let goodput = |number: usize| {
+        (last.received[number] - first.received[number]) as f64 * 8e-6 / elapsed.max(1e-9)
+    };
+    let of = |own: bool| -> Vec<f64> {
+        let numbers = flows.iter().enumerate().filter(|(_, flow)| flow.own == own);
+        numbers.map(|(number, _)| goodput(number)).collect()
+    };
+    let (own, beside) = (of(true), of(false));
+    let sum = |rates: &[f64]| rates.iter().sum::<f64>();
+    result.record("goodput_mbit_s", "Mbit/s", Some(sum(&own)));
+    let frame = Bytes::new((SEGMENT + HEADERS) as u64);
+    let payload = SEGMENT / link.overhead.on_the_medium(frame).count() as f64;
+    let rate = link.rate.mean_rate().unwrap_or_default().mbit_per_second();
+    let ideal = rate * payload * (1.0 - link.loss.mean().fraction());
+    result.record("share_of_ideal", "", Some((sum(&own) + sum(&beside)) / ideal));
+    if !beside.is_empty() {
+        let fair = ideal / flows.len() as f64;
+        result.record("fair_share", "", Some(sum(&own) / own.len() as f64 / fair));
+    }
+    if own.len() > 1 {
+        result.record("jain", "", Some(sim::jain(&own)));
+    }
+    let grown = |field: fn(&TcpInfo) -> Option<Bytes>| -> Option<f64> {
+        let of = |look: &Look| -> Option<u64> {
+            let own = flows.iter().zip(&look.senders).filter(|(flow, _)| flow.own);
+            own.map(|(_, info)| Some(field(info)?.count())).sum()
+        };
+        Some(of(last)?.saturating_sub(of(first)?) as f64)
+    };
+    let again = grown(|info| info.bytes_retrans).zip(grown(|info| info.bytes_sent));
+    let share = again.filter(|(_, sent)| *sent > 0.0).map(|(again, sent)| again / sent * 100.0);
+    result.record("retransmit_percent", "%", share);
+}
+
+fn await_moment(moment: Instant, cancel: &Cancel) -> Result<(), Failure> {
+    loop {
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        if cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const BLOCK: usize = 128 * 1024;
+/// With timestamps; as the simulator has them.
+const SEGMENT: f64 = 1448.0;
+const HEADERS: f64 = 66.0;
