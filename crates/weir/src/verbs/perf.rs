@@ -1,6 +1,7 @@
 //! Measurements of a path: iperf3's tests, and netperf's.
 
 mod client;
+mod download;
 mod plain;
 mod report;
 mod rounds;
@@ -20,6 +21,7 @@ pub(crate) enum Verb {
     Server(Box<server::Server>),
     #[command(flatten)]
     Rounds(rounds::Verb),
+    Download(download::Arguments),
     /// Write to a plain server for a time, and nothing else: a baseline
     PlainClient(plain::Client),
     /// Read what plain clients write, and nothing else: a baseline
@@ -31,6 +33,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Client(arguments) => client::run(&arguments),
         Verb::Server(arguments) => server::run(&arguments),
         Verb::Rounds(verb) => rounds::run(&verb),
+        Verb::Download(arguments) => download::run(&arguments),
         Verb::PlainClient(arguments) => plain::measure(&arguments),
         Verb::PlainServer(arguments) => plain::read(&arguments),
     }

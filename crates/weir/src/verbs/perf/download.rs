@@ -1,0 +1,104 @@
+use crate::exit::Ending;
+use crate::output;
+use crate::signals::cancel_on_signals;
+use clap::Args;
+use perf::PerfError;
+use perf::download::{Download, Downloaded};
+use serde_json::json;
+
+/// Fetch a file over http and say how fast it came
+///
+/// Every time over a new connection. The rate counts from before the connection is opened; beside it
+/// stands the rate from when it was open. KB are 1024 bytes.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// For example http://192.0.2.1/file
+    url: String,
+    /// How often
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    times: u32,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
+    let cancel = cancel_on_signals()?;
+    let download = Download::of_url(&arguments.url)?;
+    let (mut came, mut failed) = (Vec::new(), Vec::new());
+    for number in 1..=arguments.times {
+        match download.run(|| cancel.is_cancelled()).map(|(one, _)| one) {
+            Err(PerfError::Interrupted) => break,
+            Ok(one) if one.status == 200 => {
+                if !arguments.json {
+                    output::print(line(number, &one))?;
+                }
+                came.push(one);
+            }
+            outcome => {
+                let reason = match outcome {
+                    Ok(one) => format!("the server answered {}", one.status),
+                    Err(error) => error.to_string(),
+                };
+                output::note(format_args!("{number}: {reason}"));
+                failed.push(reason);
+            }
+        }
+    }
+    let tried = came.len() + failed.len();
+    let available = came.len() as f64 / tried.max(1) as f64 * 100.0;
+    let rate = mean(&came, Downloaded::kbyte_s);
+    let transfer = mean(&came, Downloaded::transfer_kbyte_s);
+    if arguments.json {
+        let one = |one: &Downloaded| {
+            json!({
+                "bytes": one.body.count(),
+                "connect_ms": one.connected.millis_f64(),
+                "first_byte_ms": one.first_byte.millis_f64(),
+                "complete_ms": one.complete.millis_f64(),
+                "kbyte_s": one.kbyte_s(),
+                "transfer_kbyte_s": one.transfer_kbyte_s(),
+                "checksum": format!("{:016x}", one.checksum),
+            })
+        };
+        let document = json!({
+            "url": arguments.url,
+            "kbyte_s": rate,
+            "transfer_kbyte_s": transfer,
+            "availability_percent": available,
+            "downloads": came.iter().map(one).collect::<Vec<_>>(),
+            "failed": failed,
+        });
+        output::print(format_args!("{}\n", serde_json::to_string_pretty(&document)?))?;
+    } else if let (Some(rate), Some(transfer)) = (rate, transfer)
+        && tried > 1
+    {
+        output::print(format_args!(
+            "mean of {}: {rate:.0} KB/s, without connect time {transfer:.0} KB/s; availability {available:.2} %\n",
+            came.len()
+        ))?;
+    }
+    Ok(if tried > 0 && failed.is_empty() { Ending::Fine } else { Ending::Failed })
+}
+
+fn line(number: u32, one: &Downloaded) -> String {
+    format!(
+        "{number}: {} in {:.3} s: {:.0} KB/s, without connect time {:.0} KB/s; connected after {:.1} ms, first byte after {:.1} ms\n",
+        one.body,
+        one.complete.secs_f64(),
+        one.kbyte_s(),
+        one.transfer_kbyte_s(),
+        one.connected.millis_f64(),
+        one.first_byte.millis_f64(),
+    )
+}
+
+fn mean(all: &[Downloaded], of: fn(&Downloaded) -> f64) -> Option<f64> {
+    (!all.is_empty()).then(|| all.iter().map(of).sum::<f64>() / all.len() as f64)
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  weir perf download http://192.0.2.1/640K.png
+  weir perf download http://192.0.2.1:8080/8M.apk --times 20 --json";
