@@ -41,8 +41,8 @@ pub use loss::{GilbertElliott, Loss, LossTrace};
 pub use overhead::Overhead;
 pub use packet::Packet;
 pub use queue::{
-    Caqm, CaqmConfig, CoDel, CoDelConfig, Discipline, DropTail, FqCoDel, FqCoDelConfig, HeadDrop, Limit, Pie,
-    PieConfig, Queue, QueueConfig, Queued, Red, RedConfig,
+    Caqm, CaqmConfig, CoDel, CoDelConfig, Discipline, DropTail, FqCoDel, FqCoDelConfig, HeadDrop,
+    Limit, Pie, PieConfig, Queue, QueueConfig, Queued, Red, RedConfig,
 };
 pub use random::{Stream, mix};
 pub use reorder::Reorder;
