@@ -704,7 +704,6 @@ pub(crate) const METRICS: &[&str] = &[
     "expected",
     "measured",
     "within",
-];
     "within.use",
     "within.fairness",
     "within.jain",
@@ -715,5 +714,6 @@ pub(crate) const METRICS: &[&str] = &[
     "simulated.queue_bdp.p95",
     "simulated.retransmit_percent",
     "simulated.goodput_mbit_s",
+];
 /// The axis of a `validate` lab.
 pub(crate) const CASE: &str = "case";
