@@ -68,10 +68,10 @@ impl Turn<'_> {
         }
         let WorkloadSettings { from, to, .. } = self.ends;
         let expected = cables.iter().find(|cable| cable.joins(from, to));
-        let expected = expected.and_then(|cable| cable.way_from(from)).cloned();
         let back = expected.and_then(|cable| cable.way_from(to)).map(|config| config.delay);
-        let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
+        let expected = expected.and_then(|cable| cable.way_from(from)).cloned();
         let bottleneck = expected.clone().zip(back);
+        let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
         let kind = self.lab.workload.get_ref().kind;
         let measured = match (kind, expected) {
             (WorkloadKind::Bulk, _) => bulk::measure(self, &testbed),
