@@ -57,7 +57,8 @@ impl Path {
 }
 
 /// What Linux offers while `tcp_rmem`'s default is 131072 (net/ipv4/tcp_input.c, `tcp_init_buffer_space`
-/// and `tcp_adv_win_scale`): half of the buffer.
+/// and `tcp_adv_win_scale`): half of the buffer. Over the emulated link Linux 6.18 offered 64,256 bytes
+/// for the first round trip of data, 80,512 for the second, and all that was wanted from the third on.
 pub(super) const FIRST_WINDOW: Bytes = Bytes::new(65_536);
 /// A segment with timestamps in an Ethernet frame without its checksum.
 const SEGMENT: f64 = 1448.0;
