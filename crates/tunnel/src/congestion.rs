@@ -44,6 +44,7 @@ impl ControllerFactory for Factory {
             recovery_until: None,
             newest_sent: 0,
             window_limited: false,
+            pending: None,
             lost: 0,
             lost_total: 0,
             last_active: now,
@@ -68,6 +69,9 @@ struct State {
     recovery_until: Option<u64>,
     newest_sent: u64,
     window_limited: bool,
+    /// Acknowledgements and losses of one moment, not told yet. A process that did not run for a while finds
+    /// many at once: one by one they would look like a path that stood still and then raced.
+    pending: Option<Pending>,
     /// Not told yet.
     lost: u64,
     lost_total: u64,
@@ -75,7 +79,39 @@ struct State {
     readings: Readings,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    now: Instant,
+    in_flight: u64,
+    app_limited: bool,
+    largest: Option<u64>,
+    loss: Option<PendingLoss>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PendingLoss {
+    bytes: u64,
+    largest: u64,
+    persistent: bool,
+}
+
 impl Adapter {
+    /// With all told that is known.
+    fn current(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.tell();
+        state
+    }
+
+    /// With all told that is known of another moment.
+    fn at(&self, now: Instant) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        if state.pending.is_some_and(|pending| pending.now != now) {
+            state.tell();
+        }
+        state
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,13 +156,12 @@ impl State {
         Some((rate.bits_per_second() / 8).max(u64::from(self.mtu)))
     }
 
-    fn on_end_acks(
-        &mut self,
-        now: Instant,
-        in_flight: u64,
-        app_limited: bool,
-        largest: Option<u64>,
-    ) {
+    fn tell(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        if let Some(loss) = pending.loss {
+            self.tell_loss(pending.now, loss);
+        }
+        let Pending { now, in_flight, app_limited, largest, .. } = pending;
         let Some(batch) = self.sampler.take_batch(now, app_limited, in_flight) else { return };
         let Some(rtt) = batch.rtt else { return };
         if self.algorithm.is_none() {
@@ -173,9 +208,34 @@ impl State {
     }
 }
 
+impl State {
+    fn tell_loss(&mut self, now: Instant, loss: PendingLoss) {
+        let time = self.time(now);
+        let inflight = Bytes::new(self.sampler.inflight() + loss.bytes);
+        let Some(algorithm) = self.algorithm.as_mut() else { return };
+        let within = self.recovery_until.is_some_and(|until| loss.largest <= until);
+        let told = cc::Loss {
+            now: time,
+            lost: Bytes::new(loss.bytes),
+            inflight,
+            repeated: loss.persistent && self.recovery_until.is_some(),
+        };
+        if loss.persistent {
+            algorithm.on_timeout(&told);
+            self.recovery_until = None;
+        } else if !within {
+            if self.recovery_until.is_some() {
+                algorithm.on_recovered(time);
+            }
+            algorithm.on_loss(&told);
+            self.recovery_until = Some(self.newest_sent);
+        }
+    }
+}
+
 impl Controller for Adapter {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
-        let mut state = self.lock();
+        let mut state = self.current();
         let state = &mut *state;
         if state.sampler.inflight() == 0 {
             let idle = now.saturating_duration_since(state.last_active);
@@ -193,7 +253,7 @@ impl Controller for Adapter {
     }
 
     fn on_cwnd_limited(&mut self) {
-        self.lock().window_limited = true;
+        self.current().window_limited = true;
     }
 
     fn on_ack(
@@ -205,7 +265,7 @@ impl Controller for Adapter {
         _app_limited: bool,
         rtt: &noq_proto::RttEstimator,
     ) {
-        let mut state = self.lock();
+        let mut state = self.at(now);
         state.sampler.on_smoothed(rtt.get());
         state.sampler.on_acked(now, sent, bytes, pn);
     }
@@ -217,7 +277,11 @@ impl Controller for Adapter {
         app_limited: bool,
         largest: Option<u64>,
     ) {
-        self.lock().on_end_acks(now, in_flight, app_limited, largest);
+        let mut state = self.at(now);
+        let before = state.pending;
+        let largest = before.and_then(|pending| pending.largest).max(largest);
+        let loss = before.and_then(|pending| pending.loss);
+        state.pending = Some(Pending { now, in_flight, app_limited, largest, loss });
     }
 
     fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, _now: Instant) {
@@ -236,27 +300,29 @@ impl Controller for Adapter {
         lost_bytes: u64,
         largest_lost_pn: u64,
     ) {
-        let mut state = self.lock();
-        let state = &mut *state;
-        let time = state.time(now);
-        let inflight = Bytes::new(state.sampler.inflight() + lost_bytes);
-        let Some(algorithm) = state.algorithm.as_mut() else { return };
-        let repeated = state.recovery_until.is_some();
-        let loss = cc::Loss { now: time, lost: Bytes::new(lost_bytes), inflight, repeated };
-        if is_persistent_congestion {
-            algorithm.on_timeout(&loss);
-            state.recovery_until = None;
-        } else if state.recovery_until.is_none_or(|until| largest_lost_pn > until) {
-            if repeated {
-                algorithm.on_recovered(time);
-            }
-            algorithm.on_loss(&cc::Loss { repeated: false, ..loss });
-            state.recovery_until = Some(state.newest_sent);
-        }
+        let mut state = self.at(now);
+        // What was lost is taken off already.
+        let in_flight = state.sampler.inflight() + lost_bytes;
+        let pending = state.pending.get_or_insert(Pending {
+            now,
+            in_flight,
+            app_limited: false,
+            largest: None,
+            loss: None,
+        });
+        pending.in_flight = pending.in_flight.saturating_sub(lost_bytes);
+        let loss = pending.loss.get_or_insert(PendingLoss {
+            bytes: 0,
+            largest: largest_lost_pn,
+            persistent: false,
+        });
+        loss.bytes += lost_bytes;
+        loss.largest = loss.largest.max(largest_lost_pn);
+        loss.persistent |= is_persistent_congestion;
     }
 
     fn on_spurious_congestion_event(&mut self) {
-        let mut state = self.lock();
+        let mut state = self.current();
         let state = &mut *state;
         let time = state.time(state.last_active);
         if let Some(algorithm) = state.algorithm.as_mut().filter(|_| state.recovery_until.is_some())
@@ -271,11 +337,11 @@ impl Controller for Adapter {
     }
 
     fn window(&self) -> u64 {
-        self.lock().window()
+        self.current().window()
     }
 
     fn metrics(&self) -> ControllerMetrics {
-        let state = self.lock();
+        let state = self.current();
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = state.window();
         metrics.pacing_rate = state.pacing_rate();

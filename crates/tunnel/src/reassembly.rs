@@ -1,8 +1,8 @@
 //! Bytes that came in any order, put in theirs. Pure.
 //!
-//! Streams are read as their packets come, not in order: a library that keeps what it cannot hand out yet
-//! would give up on the connection when too many gaps are open on a long path with loss. How much may be
-//! held is the business of [`Windows`].
+//! Streams are read as their packets come, not in order: a library that keeps what it cannot hand out yet gives
+//! up on the connection when a thousand packets wait behind a gap (`MAX_CHUNKS` in noq-proto), a megabyte and a
+//! half. How much may be held here is the business of [`Windows`].
 
 mod windows;
 

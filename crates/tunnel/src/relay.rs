@@ -41,7 +41,7 @@ pub(crate) async fn relay<C: Connection>(
             if let Some(patience) = answer {
                 answered(&mut inbound, patience).await?;
             }
-            inward(&local, &mut inbound, counters).await
+            inward(&local, &mut inbound, windows, counters).await
         };
         tokio::try_join!(out, inward)
     };
@@ -100,6 +100,7 @@ async fn outward<C: Connection>(
 async fn inward<C: Connection>(
     local: &Local,
     inbound: &mut Inbound<C>,
+    windows: &Windows<C>,
     counters: &Counters,
 ) -> Result<(), RelayError> {
     loop {
@@ -119,15 +120,43 @@ async fn inward<C: Connection>(
                     counters.bytes_in.add(count as u64);
                     inbound.consume(count);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => local.writable().await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    writable(local, windows).await?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
     }
 }
 
+async fn writable<C: Connection>(local: &Local, windows: &Windows<C>) -> io::Result<()> {
+    if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
+        return writable;
+    }
+    let _stuck = Stuck::of(windows);
+    local.writable().await
+}
+
+/// As long as it is kept.
+struct Stuck<'a, C: Connection>(&'a Windows<C>);
+
+impl<'a, C: Connection> Stuck<'a, C> {
+    fn of(windows: &'a Windows<C>) -> Self {
+        windows.on_stuck();
+        Self(windows)
+    }
+}
+
+impl<C: Connection> Drop for Stuck<'_, C> {
+    fn drop(&mut self) {
+        self.0.on_unstuck();
+    }
+}
+
 /// What the other side is told of a stream that broke off here.
 pub(crate) const BROKEN: u32 = 1;
+/// After this whoever does not take what is theirs must not keep others waiting.
+const STUCK: Duration = Duration::from_secs(1);
 const READ: usize = 128 * 1024;
 const LEAST_READ: usize = 16 * 1024;
 /// One write takes so many packets' payload.

@@ -66,6 +66,8 @@ pub struct PeerStatus {
     pub peer: PeerName,
     pub remote: SocketAddr,
     pub tunnels: usize,
+    /// What came and waits for something before it, and how much of that there may be.
+    pub held: (Bytes, Bytes),
     pub statistics: Statistics,
 }
 
@@ -143,6 +145,7 @@ impl Server {
             peer,
             remote: session.connection.remote(),
             tunnels: session.tunnels(),
+            held: session.windows.held(),
             statistics: session.connection.statistics(),
         };
         sessions.map(status).collect()

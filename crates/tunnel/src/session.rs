@@ -3,10 +3,9 @@ use crate::datagrams::Flows;
 use crate::frame::Opening;
 use crate::inbound::Inbound;
 use crate::reassembly::{Budget, Windows};
-use crate::transport::{Connection, Lost, Sending, StreamError};
+use crate::transport::{Connection, Lost, Sending, StreamError, Tuning};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use units::Bytes;
 
 /// One connection and what goes over it, the same at both ends.
 #[derive(Debug)]
@@ -29,10 +28,10 @@ impl<C: Connection> Session<C> {
         connection: C,
         first_flow: u32,
         budget: &Budget,
-        first_window: Bytes,
+        tuning: &Tuning,
         counters: &Arc<Counters>,
     ) -> Option<Arc<Self>> {
-        let windows = Arc::new(Windows::new(connection.clone(), budget, first_window)?);
+        let windows = Arc::new(Windows::new(connection.clone(), budget, tuning)?);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
         Some(Arc::new(Self { connection, windows, counters, flows, tunnels: AtomicUsize::new(0) }))

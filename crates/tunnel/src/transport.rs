@@ -93,8 +93,8 @@ pub trait Sending: Debug + Send + 'static {
 }
 
 pub trait Receiving: Debug + Send + 'static {
-    /// Some bytes and where in the stream they belong, in the order in which they came; nothing twice. `None`
-    /// once all were read.
+    /// Some bytes and where in the stream they belong, in whatever order the transport has them. `None` once
+    /// all were read.
     fn read(&mut self) -> impl Future<Output = Result<Option<(u64, Bytes)>, StreamError>> + Send;
 
     fn stop(&mut self, code: u32);

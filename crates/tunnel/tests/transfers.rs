@@ -36,7 +36,7 @@ async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
 
 #[tokio::test]
 async fn many_transfers_both_ways_with_either_end_falling_silent_first() {
-    let (server, client, done) = transfers_over(0, 0, 60, 1 << 20, false).await;
+    let (server, client, done) = transfers_over(0, 0, 60, 1 << 20).await;
     assert_eq!(done, 60);
     assert_eq!(client.counted().tunnels_broken, 0, "{:?}", client.counted());
     client.drain(Duration::from_secs(5)).await;
@@ -45,11 +45,38 @@ async fn many_transfers_both_ways_with_either_end_falling_silent_first() {
 
 #[tokio::test]
 async fn loss_and_reordering_change_nothing() {
-    let (server, client, done) = transfers_over(50, 20, 40, 1 << 20, false).await;
+    let (server, client, done) = transfers_over(50, 20, 40, 1 << 20).await;
     assert_eq!(done, 40);
     assert!(client.links().iter().any(|link| link.statistics.packets_lost > 0));
     client.drain(Duration::from_secs(5)).await;
     server.drain(Duration::from_secs(5)).await;
+}
+
+#[tokio::test]
+async fn a_client_that_comes_from_another_port_goes_on_where_it_was() {
+    let (listener, address) = target().await;
+    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let echo = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let (mut reading, mut writing) = stream.split();
+        tokio::io::copy(&mut reading, &mut writing).await.unwrap();
+    });
+    let mut stream = through(doors[0]).await;
+    for round in 0..6 {
+        let sent = bytes(round, 200_000);
+        let mut got = vec![0; sent.len()];
+        let (mut reading, mut writing) = stream.split();
+        let (written, read) =
+            tokio::join!(writing.write_all(&sent), reading.read_exact(&mut got));
+        written.unwrap();
+        read.unwrap();
+        assert!(got == sent);
+        wire.move_clients();
+    }
+    drop(stream);
+    assert_eq!(client.counted().connections_lost, 0);
+    drop((client, server));
+    echo.abort();
 }
 
 /// Each transfer says its number; both ends know what the other will send, and who ends first.
@@ -58,7 +85,6 @@ async fn transfers_over(
     reorder: u32,
     count: u64,
     most: usize,
-    moving: bool,
 ) -> (tunnel::server::Server, tunnel::client::Client, u64) {
     let (listener, address) = target().await;
     let (server, client, doors, wire) = pair_over_wire(&[address]).await;
@@ -82,9 +108,6 @@ async fn transfers_over(
     for group in (0..count).collect::<Vec<_>>().chunks(8) {
         let all: Vec<_> =
             group.iter().map(|number| tokio::spawn(transfer(doors[0], *number, most))).collect();
-        if moving {
-            wire.move_clients();
-        }
         for one in all {
             one.await.unwrap();
             done += 1;

@@ -166,9 +166,13 @@ async fn connect(world: &World, remote: &Remote) -> Result<Standing, Lost> {
         let address = SocketAddr::new(address, remote.address.port());
         match remote.quic.connect(address, &remote.name).await {
             Ok(connection) => {
-                let first = world.tuning.first_window;
-                let session =
-                    Session::new(connection, CLIENTS, &world.budget, first, &world.counters);
+                let session = Session::new(
+                    connection,
+                    CLIENTS,
+                    &world.budget,
+                    &world.tuning,
+                    &world.counters,
+                );
                 return session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()));
             }
             Err(error) => lost = error,

@@ -1,4 +1,4 @@
-use crate::transport::Connection;
+use crate::transport::{Connection, Tuning};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,8 +25,9 @@ pub struct Share {
 /// retransmission of a retransmission comes 2 to 3 round trips late, and meanwhile the path goes on
 /// delivering; at 5 % loss and 100 ms less than that costs a tenth of the rate.
 ///
-/// What is held counts against what the peer may send: read it is, but out of order. A gap never waits for
-/// room: what fills it was allowed before.
+/// What is held here counts against what the peer may send: read it is, but out of order. A gap never waits
+/// for room: what fills it was allowed before. A stream that nobody takes from may fill its own window, so it
+/// gets one beside the others', as far as the budget goes.
 #[derive(Debug)]
 pub struct Windows<C> {
     connection: C,
@@ -38,6 +39,10 @@ struct State {
     share: Share,
     least: u64,
     held: u64,
+    /// What the path asks for, without what stuck streams have.
+    bound: u64,
+    stuck: u64,
+    stream_window: u64,
     /// As told to the connection.
     window: u64,
     send_window: u64,
@@ -90,9 +95,9 @@ impl Drop for Share {
 
 impl<C: Connection> Windows<C> {
     /// `None`: the budget has not even `least` left, and the connection is one too many.
-    pub fn new(connection: C, budget: &Budget, least: Bytes) -> Option<Self> {
+    pub fn new(connection: C, budget: &Budget, tuning: &Tuning) -> Option<Self> {
         let mut share = budget.share();
-        let least = least.count();
+        let least = tuning.first_window.count();
         if share.ask(least) < least {
             return None;
         }
@@ -100,6 +105,9 @@ impl<C: Connection> Windows<C> {
             share,
             least,
             held: 0,
+            bound: least,
+            stuck: 0,
+            stream_window: tuning.stream_window.count(),
             window: least,
             send_window: least,
             since: Instant::now(),
@@ -120,12 +128,40 @@ impl<C: Connection> Windows<C> {
         if now.saturating_duration_since(state.since) >= STRETCH {
             self.measure(state, now);
         }
+        self.apply(state);
+    }
+
+    /// A stream's bytes are not taken any more: the others go on.
+    pub fn on_stuck(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        state.stuck += 1;
+        state.ask();
+        self.apply(state);
+    }
+
+    /// They are taken again, or it is no more.
+    pub fn on_unstuck(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        state.stuck = state.stuck.saturating_sub(1);
+        state.ask();
+        self.apply(state);
+    }
+
+    fn apply(&self, state: &mut State) {
         let window = state.share.granted.saturating_sub(state.held);
         // Each change costs a lock and maybe a frame.
         if window.abs_diff(state.window) >= (state.share.granted / 16).max(1) {
             state.window = window;
             self.connection.set_receive_window(Bytes::new(window));
         }
+    }
+
+    /// What is held behind gaps now, and how much may be.
+    pub fn held(&self) -> (Bytes, Bytes) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (Bytes::new(state.held), Bytes::new(state.share.granted))
     }
 
     /// Something was written: as much may be kept unacknowledged as is in flight, and as much again.
@@ -146,7 +182,9 @@ impl<C: Connection> Windows<C> {
         let state = &mut *state;
         state.held = 0;
         state.largest = 0;
-        state.share.ask(state.least);
+        state.bound = state.least;
+        state.stuck = 0;
+        state.ask();
         state.window = state.share.granted;
         self.connection.set_receive_window(Bytes::new(state.window));
     }
@@ -165,9 +203,16 @@ impl<C: Connection> Windows<C> {
         state.largest = state.largest.max(product as u64);
         let wanted = (state.largest * 13 / 2).max(state.least);
         // Growing is urgent; a little less is not worth a change.
-        if wanted > state.share.granted || wanted < state.share.granted / 2 {
-            state.share.ask(wanted.max(state.held));
+        if wanted > state.bound || wanted < state.bound / 2 {
+            state.bound = wanted;
+            state.ask();
         }
+    }
+}
+
+impl State {
+    fn ask(&mut self) {
+        self.share.ask((self.bound + self.stuck * self.stream_window).max(self.held));
     }
 }
 

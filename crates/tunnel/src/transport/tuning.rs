@@ -18,7 +18,8 @@ pub struct Tuning {
     pub memory: Bytes,
     /// What one connection may hold before anything is known of its path.
     pub first_window: Bytes,
-    /// What one stream may bring that was not read.
+    /// What one stream may bring that was not read. It is read as it comes, so that twice what the longest path
+    /// holds is enough.
     pub stream_window: Bytes,
     /// How long a thread that is woken again and again waits before it looks what else has come: packets are
     /// then taken by the dozen, at a fraction of the price.
@@ -36,7 +37,7 @@ impl Default for Tuning {
             largest_packet: 1472,
             socket_buffer: Bytes::kib(7680),
             memory: Bytes::kib(256 * 1024),
-            first_window: Bytes::kib(2048),
+            first_window: Bytes::kib(512),
             stream_window: Bytes::kib(16 * 1024),
             gather: Duration::from_micros(100),
             streams: 16_384,
