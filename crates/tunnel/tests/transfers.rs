@@ -66,8 +66,7 @@ async fn a_client_that_comes_from_another_port_goes_on_where_it_was() {
         let sent = bytes(round, 200_000);
         let mut got = vec![0; sent.len()];
         let (mut reading, mut writing) = stream.split();
-        let (written, read) =
-            tokio::join!(writing.write_all(&sent), reading.read_exact(&mut got));
+        let (written, read) = tokio::join!(writing.write_all(&sent), reading.read_exact(&mut got));
         written.unwrap();
         read.unwrap();
         assert!(got == sent);

@@ -39,7 +39,7 @@ impl Default for Tuning {
             memory: Bytes::kib(256 * 1024),
             first_window: Bytes::kib(512),
             stream_window: Bytes::kib(16 * 1024),
-            gather: Duration::from_micros(100),
+            gather: Duration::from_micros(200),
             streams: 16_384,
         }
     }
