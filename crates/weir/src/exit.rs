@@ -4,6 +4,7 @@ use emu::{EmuError, UsageError};
 use lab::LabError;
 use perf::PerfError;
 use std::process::ExitCode;
+use tunnel::config::ConfigError;
 
 /// How a verb ended when nothing was wrong with its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,7 @@ fn told(error: &anyhow::Error) -> String {
 
 fn is_misuse(error: &anyhow::Error) -> bool {
     if error.is::<UsageError>()
+        || error.is::<ConfigError>()
         || error.downcast_ref().is_some_and(AccelError::is_misuse)
         || error.downcast_ref().is_some_and(EmuError::is_misuse)
         || error.downcast_ref().is_some_and(PerfError::is_misuse)

@@ -34,6 +34,9 @@ enum Verb {
     /// Run a lab in virtual time: thousands of cells, up to 400G
     #[command(subcommand, arg_required_else_help = true)]
     Sim(verbs::sim::Verb),
+    /// Carry TCP, UNIX and UDP over QUIC across lossy and long paths
+    #[command(subcommand, arg_required_else_help = true)]
+    Tunnel(verbs::tunnel::Verb),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Verb::Link(verb) => verbs::link::run(verb),
         Verb::Perf(verb) => verbs::perf::run(verb),
         Verb::Sim(verb) => verbs::sim::run(verb),
+        Verb::Tunnel(verb) => verbs::tunnel::run(verb),
     };
     exit::code(outcome)
 }

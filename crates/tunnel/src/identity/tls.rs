@@ -152,6 +152,17 @@ impl ServerCertVerifier for Server {
     }
 }
 
+/// rustls and noq print causes for programmers; this one is for people there, too.
+#[derive(thiserror::Error)]
+#[error(transparent)]
+struct Reason(IdentityError);
+
+impl std::fmt::Debug for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
 /// The one certificate there is, whoever asks.
 #[derive(Debug)]
 struct Own(Arc<CertifiedKey>);
@@ -184,6 +195,6 @@ fn refused(error: IdentityError, now: UnixTime) -> rustls::Error {
             CertificateError::NotValidYetContext { time, not_before: at(from) }.into()
         }
         IdentityError::Tls(error) => error,
-        other => CertificateError::Other(OtherError(Arc::new(other))).into(),
+        other => CertificateError::Other(OtherError(Arc::new(Reason(other)))).into(),
     }
 }

@@ -6,3 +6,4 @@ pub(crate) mod lab;
 pub(crate) mod link;
 pub(crate) mod perf;
 pub(crate) mod sim;
+pub(crate) mod tunnel;

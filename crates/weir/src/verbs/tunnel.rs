@@ -1,0 +1,39 @@
+//! TCP, UNIX and UDP carried over QUIC between two hosts.
+
+mod check;
+mod client;
+mod keys;
+mod server;
+mod settings;
+mod status;
+
+use crate::exit::Ending;
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Let known clients in and dial for them what each may reach
+    #[command(after_help = server::EXAMPLES)]
+    Server(Box<server::Server>),
+    /// Listen here and carry what comes to a server
+    #[command(after_help = client::EXAMPLES)]
+    Client(Box<client::Client>),
+    /// Make this end's key and print the line the other side needs
+    #[command(after_help = keys::EXAMPLES)]
+    Keys(keys::Keys),
+    /// Show how the tunnels that run here fare, and why they are as fast as they are
+    Status(status::StatusOf),
+    /// Say what would keep a tunnel from working or from being fast
+    #[command(after_help = check::EXAMPLES)]
+    Check(Box<check::Check>),
+}
+
+pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
+    match verb {
+        Verb::Server(arguments) => server::run(*arguments),
+        Verb::Client(arguments) => client::run(*arguments),
+        Verb::Keys(arguments) => keys::run(&arguments),
+        Verb::Status(arguments) => status::run(&arguments),
+        Verb::Check(arguments) => check::run(*arguments),
+    }
+}

@@ -1,0 +1,38 @@
+use super::client::Client;
+use super::server::Server;
+use crate::exit::Ending;
+use crate::output::print;
+use clap::{Args, Subcommand};
+use tunnel::check::{self, Finding};
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// With the flags of `weir tunnel server`
+    Server(Box<Server>),
+    /// With the flags of `weir tunnel client`: every server is greeted
+    Client(Box<Client>),
+}
+
+pub(crate) fn run(arguments: Check) -> anyhow::Result<Ending> {
+    let findings = match arguments.role {
+        Role::Server(server) => check::server(&server.config()?)?,
+        Role::Client(client) => check::client(&client.config()?)?,
+    };
+    for finding in &findings {
+        print(format_args!("{finding}\n"))?;
+    }
+    let failed = findings.iter().any(Finding::is_failure);
+    Ok(if failed { Ending::Failed } else { Ending::Fine })
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir tunnel check client --config /etc/weir/tunnel.toml
+  weir tunnel check server --config /etc/weir/tunnel.toml
+Exit status 1 if something keeps it from working; what only makes it slower is told.";

@@ -1,0 +1,79 @@
+use super::settings::{Settings, said};
+use crate::exit::Ending;
+use crate::output::note;
+use clap::Args;
+use tunnel::HostPort;
+use tunnel::config::{
+    ClientConfig, ClientTable, ConfigError, FarServerTable, Forward, ForwardTable, OneOrMore, Said,
+};
+use tunnel::identity::Pin;
+
+#[derive(Debug, Args)]
+pub(crate) struct Client {
+    /// The server; may be repeated: the next where the one before cannot be reached
+    #[arg(long, value_name = "HOST:PORT")]
+    server: Vec<HostPort>,
+    /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, any will do
+    #[arg(long, value_name = "PIN", requires = "server")]
+    pin: Vec<Pin>,
+    /// Listen here, reach the target from the server: tcp:ADDRESS:PORT, udp:ADDRESS:PORT or unix:/PATH
+    /// on either side; may be repeated
+    #[arg(long, value_name = "LISTEN=TARGET")]
+    forward: Vec<Forward>,
+    /// Listen at the server, reach the target from here; may be repeated
+    #[arg(long, value_name = "LISTEN=TARGET")]
+    reverse: Vec<Forward>,
+    /// Parallel connections, over which tunnels are spread [default: 2]
+    #[arg(long, value_name = "N", help_heading = "Working")]
+    connections: Option<usize>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(crate) fn run(arguments: Client) -> anyhow::Result<Ending> {
+    let config = arguments.config()?;
+    tunnel::run::client(&config, note)?;
+    Ok(Ending::Fine)
+}
+
+impl Client {
+    pub(super) fn config(self) -> Result<ClientConfig, ConfigError> {
+        let file = self.settings.file()?;
+        let pins = self.pin;
+        let server = |endpoint| {
+            let pin = (!pins.is_empty()).then(|| OneOrMore(pins.clone()));
+            let table =
+                FarServerTable { endpoint, pin: said("--pin", pin), certificate_name: None };
+            Said::by_flag("--server", table)
+        };
+        let forward = |flag: &'static str, all: Vec<Forward>| {
+            let table = |Forward { listen_on, target }| ForwardTable { listen_on, target };
+            all.into_iter().map(|one| Said::by_flag(flag, table(one))).collect()
+        };
+        let table = ClientTable {
+            server: self.server.into_iter().map(server).collect(),
+            forward: forward("--forward", self.forward),
+            reverse: forward("--reverse", self.reverse),
+            connections: said("--connections", self.connections),
+            ..ClientTable::default()
+        };
+        file.client_config(self.settings.into_client(table))
+    }
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
+      --forward tcp:127.0.0.1:2222=tcp:10.0.0.5:22
+  weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
+      --forward udp:127.0.0.1:5353=udp:10.0.0.1:53 --forward unix:/run/db.sock=tcp:db.internal:5432
+  weir tunnel client --config /etc/weir/tunnel.toml
+
+A file:
+  [[client.server]]
+  endpoint = \"tokyo.example:7500\"
+  pin = \"sha256/…\"
+
+  [[client.forward]]
+  listen-on = \"tcp:127.0.0.1:2222\"
+  target = \"tcp:10.0.0.5:22\"";

@@ -1,0 +1,101 @@
+use crate::exit::Ending;
+use crate::output::{note, print};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use tunnel::config::DEFAULT_DIRECTORY;
+use tunnel::identity::{Identity, PeerName};
+
+#[derive(Debug, Args)]
+pub(crate) struct Keys {
+    /// Which end this is
+    role: Role,
+    /// What the other side calls it [default: this machine's name]
+    #[arg(long)]
+    name: Option<PeerName>,
+    /// How long the certificate is good for
+    #[arg(long, value_name = "N", default_value_t = 730, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// Where the two files go, as server.crt and server.key, or client.crt and client.key
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
+    directory: PathBuf,
+    /// Put a new key in the place of one that is there; the other side has to be told
+    #[arg(long)]
+    force: bool,
+    /// Print lines for the other side's file instead of a flag for its command
+    #[arg(long)]
+    toml: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Role {
+    Server,
+    Client,
+}
+
+pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
+    let role = match arguments.role {
+        Role::Server => "server",
+        Role::Client => "client",
+    };
+    let file = |ending: &str| arguments.directory.join(format!("{role}.{ending}"));
+    let (certificate, key) = (file("crt"), file("key"));
+    let identity = if !arguments.force && certificate.exists() && key.exists() {
+        note(format_args!(
+            "{} is there already and stays; --force puts a new key in its place",
+            certificate.display()
+        ));
+        Identity::load(&certificate, &key)?
+    } else {
+        let name = arguments.name.clone().unwrap_or_else(|| machine_name(role));
+        let (identity, made) = Identity::generate(name.as_str(), arguments.days)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&arguments.directory)
+            .with_context(|| format!("making {}", arguments.directory.display()))?;
+        made.write(&certificate, &key, arguments.force)?;
+        note(format_args!(
+            "{} and {} are good until {}",
+            certificate.display(),
+            key.display(),
+            identity.certificate().valid_until_date()
+        ));
+        identity
+    };
+    let pin = identity.pin();
+    let named = identity.certificate().names.first().and_then(|name| name.parse().ok());
+    let name = arguments.name.clone().or(named).unwrap_or_else(|| machine_name(role));
+    let other = match arguments.role {
+        Role::Server => "client",
+        Role::Client => "server",
+    };
+    note(format_args!("the {other} is told:"));
+    print(match (arguments.role, arguments.toml) {
+        (Role::Server, false) => format!("--pin {pin}\n"),
+        (Role::Server, true) => format!("pin = \"{pin}\"\n"),
+        (Role::Client, false) => format!("--peer {name}={pin}\n"),
+        (Role::Client, true) => format!("[[server.peer]]\nname = \"{name}\"\npin = \"{pin}\"\n"),
+    })?;
+    Ok(Ending::Fine)
+}
+
+/// As far as it can name a peer.
+fn machine_name(role: &str) -> PeerName {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let first = name.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
+    match first.parse().or_else(|_| role.parse()) {
+        Ok(name) => name,
+        Err(_) => unreachable!("a role is a name"),
+    }
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  server# weir tunnel keys server
+  client# weir tunnel keys client --name laptop
+Each prints what goes to the other side, on its command line:
+  --pin sha256/…              for the client
+  --peer laptop=sha256/…      for the server";

@@ -1,0 +1,88 @@
+use super::settings::{Settings, said};
+use crate::exit::Ending;
+use crate::output::note;
+use clap::Args;
+use std::net::SocketAddr;
+use std::str::FromStr;
+use tunnel::access::Rule;
+use tunnel::config::{ConfigError, OneOrMore, PeerTable, Said, ServerConfig, ServerTable};
+use tunnel::identity::{PeerName, Pin};
+
+#[derive(Debug, Args)]
+pub(crate) struct Server {
+    /// The UDP address to serve [default: 0.0.0.0:7500]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen_on: Option<SocketAddr>,
+    /// Who may connect, as `weir tunnel keys client` prints it there; may be repeated
+    #[arg(long, value_name = "NAME=PIN")]
+    peer: Vec<NamedPin>,
+    /// What peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH; HOST is a name,
+    /// *.name, an address or a prefix, PORTS 22 or 80,443 or 8000-8999 or *; may be repeated
+    #[arg(long, value_name = "RULE", requires = "peer")]
+    allow: Vec<Rule>,
+    /// Where they may have this end listen for them, likewise; may be repeated
+    #[arg(long, value_name = "RULE", requires = "peer")]
+    allow_reverse: Vec<Rule>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(crate) fn run(arguments: Server) -> anyhow::Result<Ending> {
+    let config = arguments.config()?;
+    tunnel::run::server(&config, note)?;
+    Ok(Ending::Fine)
+}
+
+impl Server {
+    pub(super) fn config(self) -> Result<ServerConfig, ConfigError> {
+        let file = self.settings.file()?;
+        let (allow, reverse) = (self.allow, self.allow_reverse);
+        let peer = |NamedPin { name, pin }| {
+            let pin = said("--peer", Some(OneOrMore(vec![pin])));
+            let (allow, reverse) = (allow.clone(), reverse.clone());
+            Said::by_flag("--peer", PeerTable { name, pin, certificate_name: None, allow, reverse })
+        };
+        let table = ServerTable {
+            listen_on: said("--listen-on", self.listen_on),
+            peer: self.peer.into_iter().map(peer).collect(),
+            ..ServerTable::default()
+        };
+        file.server_config(self.settings.into_server(table))
+    }
+}
+
+#[derive(Debug, Clone)]
+struct NamedPin {
+    name: PeerName,
+    pin: Pin,
+}
+
+impl FromStr for NamedPin {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (name, pin) = text
+            .split_once('=')
+            .ok_or_else(|| anyhow::anyhow!("it is written NAME=PIN, as in laptop=sha256/…"))?;
+        Ok(Self { name: name.parse()?, pin: pin.parse()? })
+    }
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir tunnel server --peer laptop=sha256/… --allow tcp:10.0.0.5:22
+  weir tunnel server --peer laptop=sha256/… --allow 'tcp:10.0.0.0/8:80,443' --allow udp:10.0.0.1:53
+  weir tunnel server --config /etc/weir/tunnel.toml
+
+What is not listed is refused, and so are this machine itself (127.0.0.0/8, 0.0.0.0), link-local and
+metadata addresses, unless a rule lists that very address: tcp:127.0.0.1:5432.
+
+A file:
+  [server]
+  listen-on = \"[::]:7500\"
+
+  [[server.peer]]
+  name = \"laptop\"
+  pin = \"sha256/…\"
+  allow = [\"tcp:10.0.0.0/8:22\", \"tcp:db.internal:5432\"]
+  reverse = [\"tcp:127.0.0.1:8080\"]";

@@ -1,0 +1,28 @@
+use crate::exit::Ending;
+use crate::output::{note, print};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusOf {
+    /// Ask there instead of all ends of this user
+    #[arg(long, value_name = "PATH")]
+    status_socket: Option<PathBuf>,
+    /// One JSON document, a list with an entry for each end
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &StatusOf) -> anyhow::Result<Ending> {
+    let all = tunnel::run::statuses(arguments.status_socket.as_deref())?;
+    if arguments.json {
+        print(format_args!("{}\n", serde_json::to_string_pretty(&all)?))?;
+    } else {
+        all.iter().try_for_each(print)?;
+    }
+    if all.is_empty() {
+        note("no tunnel of this user runs here");
+        return Ok(Ending::Failed);
+    }
+    Ok(Ending::Fine)
+}
