@@ -13,7 +13,8 @@ use toml::Spanned;
 use units::Span;
 
 /// What a command line of an external system may name.
-pub(crate) const COMMAND_WORDS: [&str; 3] = ["client", "server", "port"];
+pub(crate) const COMMAND_WORDS: [&str; 7] =
+    ["client", "server", "port", "weir", "keys", "server-pin", "client-pin"];
 
 impl LabFile {
     pub(super) fn check(&self) -> Result<(), FileError> {

@@ -2,6 +2,7 @@
 
 use super::Turn;
 use super::started::Started;
+use super::tunnel_keys::{self, TunnelKeys};
 use crate::Failure;
 use crate::file::SystemSpec;
 use crate::testbed::Testbed;
@@ -16,6 +17,7 @@ pub(super) struct Pair {
     pub(super) server: Started,
     pub(super) client: Started,
     pub(super) connect: Option<SocketAddr>,
+    _keys: Option<TunnelKeys>,
 }
 
 /// The programs of a system that are not installed here.
@@ -24,7 +26,7 @@ pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
         .into_iter()
         .flatten()
         .filter_map(|command| words(command.get_ref()).into_iter().next())
-        .filter(|program| !is_installed(program))
+        .filter(|program| program != WEIR && !is_installed(program))
         .collect()
 }
 
@@ -47,6 +49,7 @@ impl Pair {
             return Ok(None);
         };
         let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
+        let keys = TunnelKeys::for_commands([server.get_ref(), client.get_ref()])?;
         let fill = |text: &str| -> Result<String, Failure> {
             let client = testbed.address(from, to)?.to_string();
             let server = testbed.address(to, from)?.to_string();
@@ -55,7 +58,11 @@ impl Pair {
                 "client" => Some(client.clone()),
                 "server" => Some(server.clone()),
                 "port" => Some(port.clone()),
-                axis => turn.axes.get(axis).cloned(),
+                "weir" => tunnel_keys::weir(),
+                other => keys
+                    .as_ref()
+                    .and_then(|keys| keys.word(other))
+                    .or_else(|| turn.axes.get(other).cloned()),
             })
             .map_err(Failure::Workload)
         };
@@ -65,7 +72,7 @@ impl Pair {
         };
         let server = begin(to, server.get_ref(), &turn.cpus.to)?;
         let client = begin(from, client.get_ref(), &turn.cpus.from)?;
-        let mut pair = Self { server, client, connect: None };
+        let mut pair = Self { server, client, connect: None, _keys: None };
         if let Some(connect) = &turn.system.connect {
             let text = fill(connect.get_ref())?;
             let address: SocketAddr = text.parse().map_err(|_| {
@@ -77,6 +84,7 @@ impl Pair {
                 return Err(pair.failure(Duration::ZERO).unwrap_or(failure));
             }
         }
+        pair._keys = keys;
         Ok(Some(pair))
     }
 
@@ -152,6 +160,8 @@ fn split(line: &str) -> (Vec<String>, Option<char>) {
     (words, quote)
 }
 
+/// This program, wherever it is installed.
+const WEIR: &str = "{weir}";
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

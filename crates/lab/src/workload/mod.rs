@@ -9,6 +9,7 @@ mod loaded;
 mod started;
 mod stream;
 mod traffic;
+mod tunnel_keys;
 mod udp;
 
 pub(crate) use download::lasting as download_lasting;

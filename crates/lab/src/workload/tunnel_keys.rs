@@ -1,0 +1,62 @@
+//! Keys for both ends of a tunnel, where an external system's commands ask for them.
+
+use crate::Failure;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Made for one turn; gone with it.
+#[derive(Debug)]
+pub(super) struct TunnelKeys {
+    folder: TempDir,
+    server_pin: String,
+    client_pin: String,
+}
+
+impl TunnelKeys {
+    /// If one of these commands has a word that stands for them.
+    pub(super) fn for_commands(commands: [&str; 2]) -> Result<Option<Self>, Failure> {
+        let asked =
+            |command: &str| WORDS.iter().any(|word| command.contains(&format!("{{{word}}}")));
+        if commands.into_iter().any(asked) { Self::make().map(Some) } else { Ok(None) }
+    }
+
+    pub(super) fn word(&self, name: &str) -> Option<String> {
+        match name {
+            "keys" => Some(self.folder.path().display().to_string()),
+            "server-pin" => Some(self.server_pin.clone()),
+            "client-pin" => Some(self.client_pin.clone()),
+            _ => None,
+        }
+    }
+
+    fn make() -> Result<Self, Failure> {
+        let folder = tempfile::Builder::new().prefix("weir-lab-keys-").tempdir();
+        let folder =
+            folder.map_err(|error| Failure::Workload(format!("a folder for keys: {error}")))?;
+        let server_pin = made("server", folder.path())?;
+        let client_pin = made("client", folder.path())?;
+        Ok(Self { folder, server_pin, client_pin })
+    }
+}
+
+/// This very program.
+pub(super) fn weir() -> Option<String> {
+    std::env::current_exe().ok().map(|path| path.display().to_string())
+}
+
+/// By `weir tunnel keys`, as anyone would; its line ends with the pin.
+fn made(role: &str, folder: &Path) -> Result<String, Failure> {
+    let failed = |why: String| Failure::Workload(format!("weir tunnel keys {role}: {why}"));
+    let weir = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+    let mut command = Command::new(weir);
+    command.args(["tunnel", "keys", role, "--name", "lab", "--directory"]).arg(folder);
+    let output = command.output().map_err(|error| failed(error.to_string()))?;
+    let line = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match line.find("sha256/") {
+        Some(at) if output.status.success() => Ok(line[at..].to_owned()),
+        _ => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+const WORDS: [&str; 3] = ["keys", "server-pin", "client-pin"];
