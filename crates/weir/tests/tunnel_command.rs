@@ -1,0 +1,347 @@
+//! `weir tunnel` as a user runs it: two ends, whoever comes to them, and what breaks.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use support::{Running, World, await_some, is_installed};
+
+#[test]
+fn wrong_use_is_refused_with_advice_and_nothing_starts() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    world.write("wrong.toml", "[server]\nlisten-onn = \"0.0.0.0:7500\"\n");
+    let (server, client) = (ends.own("server"), ends.own("client"));
+    for (end, words, told) in [
+        (&server, vec!["server"], "weir tunnel keys client"),
+        (&client, vec!["client"], "--server HOST:PORT"),
+        (&server, vec!["server", "--config", "wrong.toml"], "wrong.toml:2: unknown key"),
+        (&server, vec!["server", "--peer", "a=b"], "is not a pin"),
+        (
+            &server,
+            vec!["server", "--peer", &ends.peer, "--allow", "tcp:10.0.0.1"],
+            "names no ports",
+        ),
+        (&server, vec!["server", "--peer", &ends.peer, "--metrics-on", "0.0.0.0:9"], "127.0.0.1:9"),
+        (&server, vec!["server", "--peer", &ends.peer, "--congestion", "fixed"], "fixed 100mbit"),
+        (&client, vec!["client", "--server", "a:1", "--forward", FORWARD], "--pin"),
+    ] {
+        let mut all = vec!["tunnel"];
+        all.extend(&words);
+        all.extend(end.iter().map(String::as_str));
+        let said = world.weir(&all);
+        assert_eq!(said.status.code(), Some(2), "{words:?}: {}", said.stderr);
+        assert!(said.stderr.contains(told), "{words:?}: {}", said.stderr);
+    }
+    assert!(world.marked().is_empty());
+}
+
+#[test]
+fn both_directions_are_carried_and_what_is_not_listed_is_not() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let target = world.inside(echo);
+    let mut server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
+    let mut client = ends.client(&[
+        &format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}"),
+        "tcp:127.0.0.1:6001=tcp:127.0.0.1:9",
+        "tcp:127.0.0.1:6002=tcp:169.254.169.254:80",
+    ]);
+    for size in [0, 1, 100_000, 3_000_000] {
+        let sent: Vec<u8> = (0..size).map(|at: u32| (at * 7 + at / 251) as u8).collect();
+        assert!(world.inside(|| through(6000, &sent)).unwrap() == sent, "{size} bytes");
+    }
+    for port in [6001, 6002] {
+        assert!(world.inside(|| through(port, b"x")).map_or(true, |got| got.is_empty()));
+    }
+    let status = world.weir(&["tunnel", "status", "--json", "--status-socket", "server.sock"]);
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status[0]["refused"]["not-listed"], 2, "{status}");
+    assert_eq!(status[0]["connections"][0]["peer"], "laptop", "{status}");
+    let metrics = world.inside(|| get(9150, "/metrics"));
+    assert!(metrics.contains("weir_tunnel_refused_total{role=\"server\",reason=\"not-listed\"} 2"));
+
+    for running in [&mut client, &mut server] {
+        running.signal("TERM");
+        await_some("a clean end", || running.has_ended().then_some(()));
+        assert!(running.child.wait().unwrap().success(), "{:?}", running.said_so_far());
+    }
+    assert!(!world.path("server.sock").exists() && !world.path("client.sock").exists());
+}
+
+#[test]
+fn who_is_not_known_gets_nothing() {
+    let Some(world) = World::new() else { return };
+    let (ends, others) = (Ends::new(&world), Ends::below(&world, "others"));
+    let target = world.inside(echo);
+    let _server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
+    let forward = format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}");
+    let check = |pin: &str, own: &[String]| {
+        let mut words = vec!["tunnel", "check", "client", "--server", "127.0.0.1:7500"];
+        words.extend(["--forward", &forward, "--pin", pin]);
+        words.extend(own.iter().map(String::as_str));
+        world.weir(&words)
+    };
+    let good = check(&ends.pin, &ends.own("client"));
+    assert_eq!(good.status.code(), Some(0), "{good:?}");
+    let wrong_pin = check(&others.pin, &ends.own("client"));
+    assert_eq!(wrong_pin.status.code(), Some(1), "{wrong_pin:?}");
+    assert!(wrong_pin.stdout.contains(&ends.pin), "{wrong_pin:?}");
+    let stranger = check(&ends.pin, &others.own("client"));
+    assert_eq!(stranger.status.code(), Some(1), "{stranger:?}");
+    assert!(stranger.stdout.contains("does not let this client in"), "{stranger:?}");
+}
+
+#[test]
+fn garbage_on_the_port_changes_nothing() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let target = world.inside(echo);
+    let _server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
+    world.inside(|| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut seed = 7u32;
+        for size in (0..1400).chain(std::iter::repeat_n(1200, 2000)) {
+            let mut random = || {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (seed >> 24) as u8
+            };
+            let mut packet: Vec<u8> = (0..size).map(|_| random()).collect();
+            // Half of them look like a first packet of QUIC version 1.
+            if size > 5 && size % 2 == 0 {
+                packet[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
+            }
+            let _ = socket.send_to(&packet, "127.0.0.1:7500");
+        }
+    });
+    let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}")]);
+    assert_eq!(world.inside(|| through(6000, b"still there")).unwrap(), b"still there");
+}
+
+#[test]
+fn either_end_may_be_killed_and_the_client_recovers_by_itself() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let target = world.inside(echo);
+    let forward = format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}");
+    let rule = format!("tcp:127.0.0.1:{target}");
+    let mut server = ends.server(&[&rule]);
+    let _client = ends.client(&[&forward]);
+    assert_eq!(world.inside(|| through(6000, b"one")).unwrap(), b"one");
+    // An application in the middle of it is told, and is not left waiting.
+    let mut held = world.inside(|| TcpStream::connect("127.0.0.1:6000")).unwrap();
+    held.write_all(b"a").unwrap();
+    let mut got = [0; 1];
+    held.read_exact(&mut got).unwrap();
+    server.signal("KILL");
+    server.child.wait().unwrap();
+    held.set_read_timeout(Some(NEVER_LONGER)).unwrap();
+    match held.read(&mut got) {
+        Ok(0) => {}
+        Ok(_) => panic!("bytes from nowhere"),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+    }
+    let mut server = ends.server(&[&rule]);
+    await_some("the client's return", || {
+        world.inside(|| through(6000, b"two")).ok().filter(|got| got == b"two")
+    });
+
+    let mut second = ends.client_at(&["tcp:127.0.0.1:6005=tcp:127.0.0.1:9"], "second.sock");
+    second.signal("KILL");
+    second.child.wait().unwrap();
+    assert_eq!(world.inside(|| through(6000, b"three")).unwrap(), b"three");
+    assert!(!server.has_ended());
+}
+
+#[test]
+fn a_name_that_leads_elsewhere_is_refused_by_its_address() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let target = world.inside(echo);
+    // Listed by name, and the name is this machine's: the list would have to say 127.0.0.1.
+    let name = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let name = name.lines().filter(|line| line.starts_with("127.")).find_map(|line| {
+        line.split_whitespace()
+            .skip(1)
+            .find(|name| !name.starts_with("localhost"))
+            .map(str::to_owned)
+    });
+    let Some(name) = name else {
+        eprintln!("SKIPPED: /etc/hosts gives 127.0.0.0/8 no name but localhost");
+        return;
+    };
+    let _server = ends.server(&[&format!("tcp:{name}:{target}")]);
+    let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:{name}:{target}")]);
+    assert!(world.inside(|| through(6000, b"x")).map_or(true, |got| got.is_empty()));
+    let status = world.weir(&["tunnel", "status", "--json", "--status-socket", "server.sock"]);
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status[0]["refused"]["special-address"], 1, "{status}");
+}
+
+#[test]
+fn where_udp_is_blocked_it_is_said_and_nobody_waits_for_ever() {
+    let Some(world) = World::new() else { return };
+    if !is_installed("nft") {
+        eprintln!("SKIPPED: nft is needed");
+        return;
+    }
+    let ends = Ends::new(&world);
+    let blocked = world.inside(|| {
+        let rule = "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
+                    add rule inet t c udp dport 7500 drop";
+        Command::new("nft").arg(rule).status().is_ok_and(|status| status.success())
+    });
+    if !blocked {
+        eprintln!("SKIPPED: this kernel has no nftables");
+        return;
+    }
+    let _server = ends.server(&["tcp:127.0.0.1:9"]);
+    let mut words = vec!["tunnel", "check", "client", "--server", "127.0.0.1:7500"];
+    words.extend(["--forward", FORWARD, "--pin", &ends.pin]);
+    let own = ends.own("client");
+    words.extend(own.iter().map(String::as_str));
+    let said = world.weir(&words);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(said.stdout.contains("blocks UDP"), "{said:?}");
+}
+
+/// As the README tells it, in two namespaces, on a machine within the machine.
+#[test]
+fn the_start_in_the_readme_works_as_it_is_written() {
+    let Some(world) = World::new() else { return };
+    for needed in ["unshare", "curl", "python3"] {
+        if !is_installed(needed) {
+            eprintln!("SKIPPED: {needed} is needed");
+            return;
+        }
+    }
+    let readme = include_str!("../../../README.md");
+    let start = readme.split("<!-- two namespaces -->").nth(1).unwrap();
+    let block = start.split("```").nth(1).unwrap();
+    let commands: String = block
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap().display().to_string();
+    let script = format!(
+        "set -e\nmount -t tmpfs none /run\nmount -t tmpfs none /mnt\ncp -a /etc /mnt/etc\n\
+         mount --bind /mnt/etc /etc\nPATH={weir}:$PATH\n{commands}kill %1 %2 %3\nwait || true\n"
+    );
+    world.write("start.sh", script);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "bash", "-m", "start.sh"]);
+    let said = world.start_command(command).end();
+    assert!(said.stdout.contains("it works"), "{said:?}");
+}
+
+/// Keys of two ends in the world's folder, and how to start them.
+struct Ends<'a> {
+    world: &'a World,
+    folder: String,
+    pin: String,
+    peer: String,
+}
+
+impl<'a> Ends<'a> {
+    fn new(world: &'a World) -> Self {
+        Self::below(world, "keys")
+    }
+
+    fn below(world: &'a World, folder: &str) -> Self {
+        let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(world.inside(up).unwrap().success());
+        let key = |role: &str| {
+            let mut words = vec!["tunnel", "keys", role, "--directory", folder];
+            words.extend(["--name", if role == "client" { "laptop" } else { "server" }]);
+            let said = world.weir(&words);
+            assert!(said.status.success(), "{said:?}");
+            said.stdout.trim().split_once(' ').unwrap().1.to_owned()
+        };
+        Self { world, folder: folder.to_owned(), pin: key("server"), peer: key("client") }
+    }
+
+    fn own(&self, role: &str) -> Vec<String> {
+        let file = |ending: &str| format!("{}/{role}.{ending}", self.folder);
+        vec!["--cert-file".to_owned(), file("crt"), "--key-file".to_owned(), file("key")]
+    }
+
+    fn server(&self, allow: &[&str]) -> Running {
+        let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
+        words.extend(["--peer", &self.peer, "--metrics-on", "127.0.0.1:9150"]);
+        words.extend(["--status-socket", "server.sock"]);
+        words.extend(allow.iter().flat_map(|rule| ["--allow", rule]));
+        let own = self.own("server");
+        words.extend(own.iter().map(String::as_str));
+        self.started(&words, "listening on")
+    }
+
+    fn client(&self, forward: &[&str]) -> Running {
+        self.client_at(forward, "client.sock")
+    }
+
+    fn client_at(&self, forward: &[&str], socket: &str) -> Running {
+        let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &self.pin];
+        words.extend(["--keepalive", "500ms", "--status-socket", socket]);
+        words.extend(forward.iter().flat_map(|forward| ["--forward", forward]));
+        let own = self.own("client");
+        words.extend(own.iter().map(String::as_str));
+        self.started(&words, "connected to")
+    }
+
+    fn started(&self, words: &[&str], told: &str) -> Running {
+        let mut running = self.world.start(words);
+        await_some("a tunnel's end", || {
+            let said = running.said_so_far();
+            assert!(!running.has_ended(), "{said:?}");
+            said.1.contains(told).then_some(())
+        });
+        running
+    }
+}
+
+/// Sends back what it is sent, and ends when that ends. Its port.
+fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut reading = stream.try_clone().unwrap();
+                let _ = std::io::copy(&mut reading, &mut stream);
+                let _ = stream.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    port
+}
+
+/// All that comes back until the end, when all that is sent was sent and its end told.
+fn through(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(NEVER_LONGER))?;
+    let mut writing = stream.try_clone()?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = writing.write_all(sent);
+            let _ = writing.shutdown(Shutdown::Write);
+        });
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).map(|_| got)
+    })
+}
+
+fn get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+const FORWARD: &str = "tcp:127.0.0.1:6000=tcp:127.0.0.1:9";
+const NEVER_LONGER: Duration = Duration::from_secs(60);
