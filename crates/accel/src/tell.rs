@@ -25,12 +25,15 @@ impl Status {
             }
             Presence::Whole => "tcpa is on\n".to_owned(),
         };
-        for (number, rule) in (1..).zip(&self.policy.rules) {
-            let _ = writeln!(text, "  {number:>2}  {:<44} {}", rule.whose(), rule.treatment());
+        let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
+        let lengths = whose.iter().map(|whose| whose.chars().count());
+        let width = lengths.chain([ITSELF.len()]).max().unwrap_or_default();
+        for ((number, rule), whose) in (1..).zip(&self.policy.rules).zip(&whose) {
+            let _ = writeln!(text, "  {number:>2}  {whose:<width$}  {}", rule.treatment());
         }
         if self.presence == Presence::Whole {
             let defaults = self.policy.defaults.to_text();
-            let _ = writeln!(text, "      {:<44} {defaults}", "whoever chooses tcpa itself");
+            let _ = writeln!(text, "      {ITSELF:<width$}  {defaults}");
         }
         for (name, value) in self.policy.system.told() {
             let _ = writeln!(text, "  {name} {value} while it is on");
@@ -249,6 +252,7 @@ fn known(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+const ITSELF: &str = "whoever chooses tcpa itself";
 /// Of the flows' table.
 const HEADER: [&str; 10] = [
     "connection",
