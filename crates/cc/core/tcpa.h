@@ -3,10 +3,10 @@
  * tcpa: a congestion control for servers.
  *
  * Alone or among its own kind it holds a small queue, smaller for whoever has more, so that shares become
- * equal (tcpa_hold.h). Beside others who fill the queue it takes part as CUBIC does (tcpa_contend.h). Which of the two
- * holds, what round trip the path has without a queue, and what it loses by itself, it learns in pauses:
- * all flows send less for a round trip at the same instants (tcpa_pause.h). Loss is an answer to sending
- * only where it is more than the path loses by itself and comes with the queue that overflowed
+ * equal (tcpa_hold.h). Beside others who fill the queue, and where the queue is too shallow to warn, it does
+ * as CUBIC does (tcpa_contend.h). Which of them holds, what round trip the path has without a queue, and
+ * what it loses by itself, it learns in pauses: all flows send less for a round trip at the same instants
+ * (tcpa_pause.h). Loss is an answer to sending only where it is more than the path loses by itself
  * (tcpa_loss.h).
  */
 #ifndef WEIR_CC_TCPA_H
@@ -20,13 +20,13 @@ CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 {
 	if (!t->round_rtt)
 		return;
-	t->spread += (u32)(cc_min(cc_less(cc_div(t->round_rtt_sum, t->round_rtts), t->round_rtt), t->round_rtt / 2) / 8);
+	t->spread += (u32)(cc_min(cc_less(t->round_rtt_max, t->round_rtt), t->round_rtt / 2) / 8);
 	t->spread -= t->spread / 8;
 	if (t->rival)
 		tcpa_contend(t, ack);
 	else
 		tcpa_hold_queue(t, ack);
-	t->window = tcpa_clamp_window(t->window, t->mss / 2 + 1);
+	t->window = tcpa_clamp_window(t->window, 2ULL * t->mss);
 }
 
 CC_INLINE void tcpa_settle(struct tcpa *t)
@@ -34,6 +34,7 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 	u64 rate = t->starved ? tcpa_rate(t) : cc_min(t->average, tcpa_rate(t));
 
 	t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
+	t->held = t->window;
 	t->base_rtt = t->min_rtt;
 	t->rtt = t->min_rtt;
 	t->mode = TCPA_STEADY;
@@ -59,9 +60,12 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 
 CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 {
+	if (t->round_bursts)
+		t->burst = (u32)((3ULL * t->burst + t->round_lost / t->round_bursts) / 4);
 	t->average = cc_div((ack->delivered - t->round_began_delivered) * 1000000U,
 			    ack->now_us - t->round_began_us);
-	t->room = (u32)cc_max(t->room, cc_less(t->round_rtt, t->min_rtt));
+	if (tcpa_told(t))
+		t->room = (u32)cc_max(t->room, cc_less(t->round_rtt, t->min_rtt));
 	switch (t->judged) {
 	case TCPA_STARTUP:
 		tcpa_judge_startup(t, ack);
@@ -73,7 +77,8 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 		}
 		break;
 	case TCPA_PAUSE:
-		tcpa_judge_pause(t, ack);
+		if (t->looking)
+			tcpa_judge_pause(t, ack);
 		break;
 	default:
 		break;
@@ -137,6 +142,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		t->slumps++;
 		if (t->slumps >= 2) {
 			t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
+			t->held = t->window;
 			t->rate[0] = rate;
 			t->rate[1] = 0;
 			t->slumps = 0;
@@ -201,7 +207,7 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, target), t->mss);
 		return;
 	default:
-		target = t->window + 2ULL * t->mss;
+		target = t->window + (tcpa_small(t) ? 0 : 2ULL * t->mss);
 		t->cwnd = tcpa_clamp_window(cc_min((u64)t->cwnd + ack->acked, target), 2ULL * t->mss);
 		return;
 	}

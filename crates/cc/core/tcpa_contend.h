@@ -23,11 +23,11 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 	if (!t->rival) {
 		t->patience = t->quiet_looks > 2 * TCPA_PATIENCE_MOST ? TCPA_PATIENCE :
 			(u8)cc_min(2U * t->patience, TCPA_PATIENCE_MOST);
-		t->verify = 0;
+		t->echoes = 0;
 		t->quiet_looks = 0;
-		t->rival_best = window;
-		t->rival_since_us = now_us;
-		t->ceiling = 0;
+		t->peak = window;
+		t->peak_at_us = now_us;
+		t->cut = TCPA_RIVAL_CUT;
 		t->debt = 0;
 	}
 	t->rival = t->patience;
@@ -36,14 +36,24 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 /* CUBIC's window so long after a loss, in bytes (RFC 9438, 4.2). */
 CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 {
-	u64 best = t->rival_best / t->mss;
-	u64 passed = cc_min((now_us - t->rival_since_us + t->rtt) / 1000, 200000);
-	/* K in milliseconds: the cube root of 0.3 / 0.4 of the best window */
-	u64 k = tcpa_cube_root(cc_max(best, 1) * 750000000ULL);
+	u64 best = t->peak / t->mss;
+	u64 passed = cc_min((now_us - t->peak_at_us + t->rtt) / 1000, 200000);
+	/* K in milliseconds: the cube root of what was cut / 0.4 of the best window */
+	u64 k = tcpa_cube_root(cc_max(best, 1) * t->cut * 2441406ULL);
 	u64 off = passed > k ? passed - k : k - passed;
 	u64 segments = off * off * off / 2500000000ULL;
 
 	return (passed > k ? best + segments : cc_less(best, segments)) * t->mss;
+}
+
+/* Up to CUBIC's window, and at least by so much a round. */
+CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
+{
+	u64 wanted = tcpa_cubic(t, ack->now_us);
+
+	t->window += least;
+	if (wanted > t->window)
+		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
 }
 
 /* Beside others who fill the queue: as they do, but for loss that is the path's, and for loss that comes again
@@ -51,15 +61,14 @@ CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);
-	u8 deaf = t->unanswered >= 3;
+	u8 deaf = t->unanswered >= 3 && !tcpa_small(t);
 	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
 	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;
-	u64 wanted;
 
 	t->rival_rounds++;
 	if (tcpa_owes(t, floor, tolerated, floor > 4 || deaf ? 2 : 0)) {
 		t->debt = 0;
-		if (t->verify)
+		if (t->echoes)
 			return;
 		/* Sooner than after a loss that all answered. */
 		if (t->rival_rounds < cc_min(2 * (t->window / t->mss) / 5, 24))
@@ -67,20 +76,18 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 		else
 			t->unanswered = (u8)cc_less(t->unanswered, 1);
 		t->rival_rounds = 0;
-		t->rival_best = t->window;
-		t->rival_since_us = ack->now_us;
-		t->window -= (u32)cc_scale(t->window, (u32)cc_max(cc_min(tcpa_round_share(t), 512), cut));
-		t->verify = 2;
+		t->peak = t->window;
+		t->peak_at_us = ack->now_us;
+		t->cut = (u32)cc_max(cc_min(tcpa_round_share(t), 512), cut);
+		t->window -= (u32)cc_scale(t->window, t->cut);
+		t->echoes = 2;
 		return;
 	}
-	t->verify = (u8)cc_less(t->verify, 1);
+	t->echoes = (u8)cc_less(t->echoes, 1);
 	if (t->starved)
 		return;
-	wanted = tcpa_cubic(t, ack->now_us);
 	/* As Reno would have it on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. */
-	t->window += (u32)cc_min(t->mss / 2, t->window / 8) + (deaf ? t->window / 16 : 0);
-	if (wanted > t->window)
-		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
+	tcpa_grow(t, ack, (u32)cc_min(t->mss / 2, t->window / 8) + (deaf ? t->window / 16 : 0));
 }
 
 #endif

@@ -30,37 +30,30 @@ CC_INLINE u32 tcpa_own_target(const struct tcpa *t)
 /* No more than half of what overflowed. */
 CC_INLINE u32 tcpa_target(const struct tcpa *t)
 {
-	u64 own = tcpa_own_target(t) + cc_min(t->spread, t->min_rtt / 4);
+	u64 own = tcpa_own_target(t) + cc_min(t->spread, t->min_rtt / 8);
 	u64 most = t->depth / 2;
 
 	return (u32)(t->depth ? cc_div(own * most, own + most) : own);
 }
 
-/* What overflowed was ours in part. Whether the loss stays when less is sent, the next rounds tell. */
-CC_INLINE void tcpa_back_off(struct tcpa *t)
+/* What is given for a loss: a small window does as others do. */
+CC_INLINE u32 tcpa_own_cut(const struct tcpa *t)
 {
-	u32 share = tcpa_round_share(t);
-
-	t->blamed = share;
-	t->window_before = t->window;
-	t->window -= (u32)cc_scale(t->window, (u32)cc_max(cc_min(share, 512), TCPA_LEAST_CUT));
-	t->depth = (u32)cc_max(cc_less(t->round_rtt_max, t->base_rtt), 1);
-	t->ceiling = t->depth < tcpa_own_target(t) ? t->window + t->window / 32 : 0;
-	t->debt = 0;
-	t->haste = 0;
-	t->verify = TCPA_VERIFY_ROUNDS;
+	return tcpa_small(t) ? TCPA_RIVAL_CUT : TCPA_LEAST_CUT;
 }
 
-/* Loss that stays when less is sent is the path's. */
-CC_INLINE void tcpa_verify(struct tcpa *t, u8 low)
+/* What overflowed was ours in part. */
+CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 {
-	t->verify--;
-	if (t->verify + 1U < TCPA_VERIFY_ROUNDS && t->sure && low)
-		tcpa_learn_floor(t, 1);
-	if (!t->verify && 2 * tcpa_floor(t) > t->blamed && t->blamed <= 2 * TCPA_MOST_FLOOR) {
-		t->window = (u32)cc_max(t->window, t->window_before);
-		t->ceiling = 0;
-	}
+	t->peak = t->window;
+	t->peak_at_us = now_us;
+	t->cut = (u32)cc_max(cc_min(tcpa_round_share(t), 512), tcpa_own_cut(t));
+	t->window -= (u32)cc_scale(t->window, t->cut);
+	t->depth = (u32)cc_max(cc_less(t->round_rtt_max, t->base_rtt), 1);
+	t->shallow = t->depth < tcpa_own_target(t);
+	t->debt = 0;
+	t->haste = 0;
+	t->echoes = TCPA_ECHO_ROUNDS;
 }
 
 /* Alone, or among its own kind. */
@@ -69,41 +62,42 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	u32 rtt = t->round_rtt;
 	u32 queue = (u32)cc_less(rtt, t->base_rtt);
 	u32 target = tcpa_target(t);
-	u8 roomy = tcpa_roomy(t, target);
+	u8 roomy = !tcpa_small(t) && tcpa_roomy(t, target);
+	/* Few packets do not tell the path's loss from that of many who share it. */
+	u32 floor = tcpa_small(t) && t->shallow ? 0 : tcpa_floor(t);
+	u32 least;
 	u64 step;
 
-	if (roomy && !tcpa_owes(t, TCPA_MOST_FLOOR, 0, 32)) {
+	if (t->echoes) {
+		t->echoes--;
+		t->debt = 0;
+	} else if (roomy && !tcpa_owes(t, tcpa_most_floor(t), 0, 4)) {
 		tcpa_learn_floor(t, 1);
-		t->verify = (u8)cc_less(t->verify, 1);
-	} else if (t->verify && tcpa_round_share(t) <= TCPA_MOST_FLOOR) {
-		tcpa_verify(t, queue * 2 <= target || tcpa_drained(t));
-	} else if (roomy || tcpa_owes(t, tcpa_floor(t), TCPA_TOLERATED, 2)) {
-		tcpa_back_off(t);
+	} else if (roomy || tcpa_owes(t, floor, TCPA_TOLERATED, t->shallow ? 0 : 2)) {
+		tcpa_back_off(t, ack->now_us);
+		return;
+	}
+	/* Where no queue warns, as CUBIC does, at least by a small part of a segment a round: shares become equal. */
+	if (t->shallow) {
+		if (!t->starved && !t->echoes)
+			tcpa_grow(t, ack, (u32)cc_scale(t->mss, tcpa_own_cut(t) / 2));
 		return;
 	}
 	if (queue > target) {
-		if (!t->yielding)
-			t->window_yielded_from = t->window;
-		if (queue > 2 * target && t->yielding < 255)
-			t->yielding++;
 		t->haste = 0;
-		t->window -= (u32)((u64)t->window * (queue - target) / (2ULL * rtt));
-		/* Half is given, and the queue stays: it is not ours. */
-		if (t->yielding >= TCPA_YIELD_ROUNDS && t->window < t->window_yielded_from / 8 * 5) {
-			tcpa_meet_rival(t, ack->now_us, t->window_yielded_from);
-		}
+		/* A rival takes whatever is given: no more until the next pause tells whether there is one. */
+		least = t->held - t->held / 4;
+		step = (u64)t->window * (queue - target) / (2ULL * rtt);
+		t->window -= (u32)cc_min(step, cc_less(t->window, least));
 		return;
 	}
-	t->yielding = 0;
-	if (t->starved || t->verify)
+	if (t->starved || t->echoes)
 		return;
 	t->haste = queue * 4 <= target ? (u8)cc_min(t->haste + 1U, 8) : 0;
 	step = (u64)t->window * (target - queue) / (2ULL * rtt);
 	if (t->haste > 4)
 		step <<= t->haste - 4;
 	step = cc_min(step, t->window / 4);
-	if (t->ceiling)
-		step = cc_min(step, cc_less(t->ceiling, t->window));
 	t->window += (u32)step;
 }
 

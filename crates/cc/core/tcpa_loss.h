@@ -18,13 +18,24 @@ CC_INLINE void tcpa_learn_floor(struct tcpa *t, u32 weight)
 	}
 }
 
+/* The same of a pause. */
+CC_INLINE void tcpa_learn_pause(struct tcpa *t)
+{
+	t->pause_lost += t->round_lost;
+	t->pause_sent += tcpa_round_sent(t);
+	if (t->pause_sent > 1024ULL * t->mss) {
+		t->pause_lost /= 2;
+		t->pause_sent /= 2;
+	}
+}
+
 /* Whether loss beyond the floor has added up to more than chance brings: a few segments, and more where the
  * path itself loses in bursts. Many small rounds tell as much as a large one. */
 CC_INLINE u8 tcpa_owes(struct tcpa *t, u32 floor, u32 tolerated, u32 chance)
 {
 	u64 sent = tcpa_round_sent(t);
 	u64 burst = cc_min(cc_max(cc_div(t->round_lost / t->mss, t->round_bursts), 1), 8);
-	u64 segments = chance + burst * cc_min(640 * floor / CC_ONE, 8);
+	u64 segments = chance + burst * cc_min(160 * floor / CC_ONE, 8);
 
 	t->debt = cc_less(t->debt + t->round_lost, cc_scale(sent, floor + floor / 2 + tolerated));
 	/* A small window cannot wait for as much. */

@@ -25,39 +25,32 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 		t->min_rtt = seen;
 		t->min_rtt_at_us = ack->now_us;
 	}
-	/* No path that is worth using loses more by itself. */
-	if (tcpa_round_share(t) <= 2 * TCPA_MOST_FLOOR)
-		tcpa_learn_floor(t, 4);
+	if (tcpa_told(t)) {
+		/* No path that is worth using loses more by itself. */
+		if (tcpa_round_share(t) <= 2 * TCPA_MOST_FLOOR)
+			tcpa_learn_floor(t, 4);
+		tcpa_learn_pause(t);
+	}
 	t->sure = !t->found_shorter;
 	t->found_shorter = 0;
 	t->depth = (u32)cc_min(t->depth + t->depth / 4, 1U << 24);
 	t->room -= t->room / 32;
-	t->ceiling = (u32)cc_min(t->ceiling + t->ceiling / 16, TCPA_MOST_WINDOW);
 	if (seen > t->min_rtt + slack) {
+		if (!tcpa_told(t))
+			return;
 		if (t->rival || (t->standing && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
-			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held_most));
+			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
 		t->standing = 1;
 		return;
 	}
 	t->standing = 0;
-	if (t->rival) {
-		t->rival--;
-		if (!t->rival) {
-			t->yielding = 0;
-			t->verify = 0;
-			t->debt = 0;
-			t->held_most = 0;
-			t->falls = 0;
-		}
-	} else {
-		/* It gives and gives: somebody takes what it gives. */
-		t->falls = t->window < t->held - t->held / 128 ? (u8)cc_min(t->falls + 1U, 250) : t->falls / 2;
-		t->held = t->window;
-		t->held_most -= t->held_most / 64;
-		t->held_most = (u32)cc_max(t->held_most, t->held);
-		if (t->falls >= 5 && t->window < t->held_most / 4 * 3)
-			tcpa_meet_rival(t, ack->now_us, t->held_most);
+	t->held = t->window;
+	if (!t->rival) {
 		t->quiet_looks = (u8)cc_min(t->quiet_looks + 1U, 255);
+	} else {
+		t->rival--;
+		t->echoes = 0;
+		t->debt = 0;
 	}
 	t->base_rtt = seen <= t->min_rtt + t->min_rtt / 16 + 500 ? t->min_rtt : seen;
 }
@@ -72,8 +65,6 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	if (t->sure && 24ULL * t->min_rtt > (1U << 20))
 		shift++;
 	if (t->sure && 24ULL * t->min_rtt > (1U << 21))
-		shift++;
-	if (t->rival && shift < 22)
 		shift++;
 	epoch = ack->now_us >> shift << shift;
 	if (t->mode == TCPA_PAUSE && ack->now_us >= t->pause_until)

@@ -25,7 +25,7 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (t->round_rate >= t->full_rate + t->full_rate / 4) {
 		/* More is delivered, and there is no queue: what is lost is the path's. */
-		if (tcpa_drained(t))
+		if (tcpa_drained(t) && t->round_acked >= TCPA_SMALL_SEGMENTS * t->mss)
 			tcpa_learn_floor(t, 1);
 		t->full_rate = t->round_rate;
 		t->full_rounds = 0;

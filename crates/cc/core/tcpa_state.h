@@ -77,18 +77,17 @@ struct tcpa {
 	u8 restarting;
 	/* the queue held */
 	u8 haste; /* rounds in a row that met no queue */
-	u8 yielding; /* rounds in a row that met too much */
-	u8 verify; /* rounds left, below the rate, to verify a loss */
-	u32 blamed; /* the share lost that made it back off, of 1024 */
-	u32 window_before;
-	u32 window_yielded_from;
-	u32 ceiling; /* no more than that where loss came without a queue; 0: none */
+	u8 echoes; /* rounds left in which what is lost was sent before the last answer to loss */
+	u8 shallow; /* what overflowed was less than the queue it would hold */
 	u64 full_rate; /* in start-up, the rate to be beaten */
 
 	/* loss */
 	u64 debt; /* bytes lost beyond what the path loses by itself; never below zero */
 	u64 floor_lost; /* bytes; both decay */
 	u64 floor_sent;
+	u64 pause_lost; /* the same, of pauses alone */
+	u64 pause_sent;
+	u32 burst; /* bytes lost at a time */
 
 	/* others */
 	u8 rival; /* pauses without a queue until it counts as alone again; 0: it does */
@@ -96,13 +95,12 @@ struct tcpa {
 	u8 standing; /* the last pause met a queue */
 	u8 looking; /* at a pause's outcome */
 	u8 quiet_looks; /* pauses since it counts as alone */
-	u8 falls; /* pauses in a row at which less was held than at the one before */
 	u8 unanswered; /* losses in a row that came although less was sent than at the one before */
-	u32 held; /* the window at the last pause */
-	u32 held_most; /* the largest of them; decays */
-	u32 rival_best; /* the window before the last loss among others */
-	u64 rival_since_us;
-	u32 rival_rounds; /* since that loss */
+	u32 held; /* the window at the last pause without a queue */
+	u32 cut; /* what was given then, of 1024 */
+	u32 peak; /* the window before the last loss that was answered */
+	u64 peak_at_us; /* when that was */
+	u32 rival_rounds; /* since then, among others */
 	u64 epoch;
 	u64 pause_until;
 
@@ -124,10 +122,10 @@ struct tcpa {
 #define TCPA_TOLERATED 16U /* of 1024, beyond the floor */
 #define TCPA_FAIR_US 40000U
 #define TCPA_LEAST_CUT 128U /* of 1024 */
-#define TCPA_VERIFY_ROUNDS 5U
-#define TCPA_YIELD_ROUNDS 8U
+#define TCPA_ECHO_ROUNDS 2U
 #define TCPA_PATIENCE 1U
 #define TCPA_PATIENCE_MOST 8U
+#define TCPA_SMALL_SEGMENTS 8U
 #define TCPA_RIVAL_CUT 307U /* of 1024: CUBIC's */
 #define TCPA_DEAF_CUT 64U
 #define TCPA_DEAF_TOLERATED 30U
@@ -138,10 +136,27 @@ CC_INLINE u64 tcpa_rate(const struct tcpa *t)
 	return cc_max(t->rate[0], t->rate[1]);
 }
 
+/* A window so small that rounds tell little. */
+CC_INLINE u8 tcpa_small(const struct tcpa *t)
+{
+	return t->window < TCPA_SMALL_SEGMENTS * t->mss;
+}
+
+/* The most that the path may lose by itself, of 1024: that, and some bursts that pauses may have missed, in
+ * which all send less. */
+CC_INLINE u32 tcpa_most_floor(const struct tcpa *t)
+{
+	u64 missed = 2 * t->pause_lost + 2ULL * cc_max(t->burst, t->mss);
+
+	if (!t->pause_sent)
+		return TCPA_MOST_FLOOR;
+	return (u32)cc_min(cc_div(missed * CC_ONE, t->pause_sent), TCPA_MOST_FLOOR);
+}
+
 /* The share that the path loses by itself, of 1024. */
 CC_INLINE u32 tcpa_floor(const struct tcpa *t)
 {
-	return (u32)cc_min(cc_div(t->floor_lost * CC_ONE, t->floor_sent), TCPA_MOST_FLOOR);
+	return (u32)cc_min(cc_div(t->floor_lost * CC_ONE, t->floor_sent), tcpa_most_floor(t));
 }
 
 CC_INLINE u64 tcpa_bdp(const struct tcpa *t)
@@ -212,6 +227,12 @@ CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 CC_INLINE u8 tcpa_drained(const struct tcpa *t)
 {
 	return t->round_rtt && t->round_rtt <= t->min_rtt + t->min_rtt / 16 + 500;
+}
+
+/* A round of fewer may have met nothing but the receiver's timer for acknowledgements. */
+CC_INLINE u8 tcpa_told(const struct tcpa *t)
+{
+	return t->round_acked >= TCPA_LEAST_SEGMENTS * t->mss;
 }
 
 #endif
