@@ -27,7 +27,12 @@ fn a_run_directory_is_whole_and_json_is_the_same_document() {
     assert_eq!(systems[..3], ["tcp-cubic", "tcp-bbr", "tcp-reno"]);
     for cell in cells {
         assert_eq!(cell["axes"], serde_json::json!({"loss": "1%", "rtt": "1ms"}), "{cell}");
-        for name in METRICS {
+        // Round trips and what was sent again are those of the tunnel's connections, which the kernel
+        // knows nothing of.
+        let tunnelled = cell["system"] == "weir-tunnel";
+        let known =
+            |name: &str| !(tunnelled && (name.starts_with("rtt") || name.starts_with("retr")));
+        for name in METRICS.iter().filter(|name| known(name)) {
             let metric = &cell["metrics"][name];
             let keys: Vec<&String> =
                 metric.as_object().unwrap_or_else(|| panic!("no {name}: {cell}")).keys().collect();

@@ -131,7 +131,8 @@ fn span(text: &str, most: Span) -> Result<Span, String> {
 }
 
 fn size(text: &str) -> Result<Bytes, String> {
-    text.parse().map_err(|error| format!("{error}"))
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    if size >= LEAST_SIZE { Ok(size) } else { Err(format!("it is at least {LEAST_SIZE}")) }
 }
 
 fn switch(text: &str) -> Result<bool, String> {
@@ -145,6 +146,8 @@ fn switch(text: &str) -> Result<bool, String> {
 }
 
 const MOST_SEGMENTS: u32 = 10_000;
+/// A segment or two: with less nothing would be sent.
+const LEAST_SIZE: Bytes = Bytes::kib(4);
 /// RFC 1122, 4.2.3.2.
 const LONGEST_DELAY: Span = Span::from_millis(500);
 const LONGEST_COALESCING: Span = Span::from_millis(100);
