@@ -125,7 +125,7 @@ fn many_turns_use_no_more_than_few() {
         .replace("kind = \"bulk\"", "kind = \"link-accuracy\"")
         .replace("kind = \"tcp\"\ncongestion = \"cubic\"", "kind = \"link\"")
         .replace("2bdp", "8MiB")
-        .replace("repeats = 2\nduration = \"2s\"", "repeats = 14\nduration = \"300ms\"");
+        .replace("repeats = 2\nduration = \"2s\"", "repeats = 18\nduration = \"300ms\"");
     world.write("many.toml", lab);
     let running = world.start(&["lab", "run", "many.toml", "--out", "run"]);
     let pid = running.pid();
@@ -143,7 +143,8 @@ fn many_turns_use_no_more_than_few() {
         let least = |of: fn(&(usize, usize, u64)) -> u64| all.iter().map(of).min().unwrap();
         (least(|a| a.0 as u64), least(|a| a.1 as u64), least(|a| a.2))
     };
-    let (early, late) = (least([2, 3, 4, 5]), least([10, 11, 12, 13]));
+    // After some turns the C library keeps the frames' memory of one for the next; that is no growth by turns.
+    let (early, late) = (least([6, 7, 8, 9]), least([14, 15, 16, 17]));
     assert!(late.0 <= early.0 + 2, "descriptors grew from {} to {}", early.0, late.0);
     assert!(late.1 <= early.1 + 1, "threads grew from {} to {}", early.1, late.1);
     assert!(late.2 <= early.2 + 8_192, "memory grew from {} kB to {} kB", early.2, late.2);
