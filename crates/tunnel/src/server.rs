@@ -49,7 +49,8 @@ pub struct Guard {
 #[derive(Debug)]
 pub struct Server {
     world: Arc<World>,
-    shards: Arc<Shards>,
+    /// They end when nothing holds them any more.
+    _threads: Arc<Shards>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +113,7 @@ impl Server {
         for shard in 0..shards.count() {
             shards.spawn(shard, door::keep(Arc::clone(&world), shard));
         }
-        Ok(Self { world, shards })
+        Ok(Self { world, _threads: shards })
     }
 
     pub fn local_addr(&self) -> Option<SocketAddr> {
@@ -171,7 +172,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.world.draining.cancel();
         self.world.quic.close("the server has ended");
-        let _ = &self.shards;
     }
 }
 
