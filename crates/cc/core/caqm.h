@@ -36,6 +36,8 @@ struct caqm_sender {
 	u32 asked; /* bytes, in this round trip ... */
 	u32 asked_before; /* ... and in the one before */
 	u32 start;
+	u32 heard; /* an answer was not positive: some port on the way speaks */
+	u32 before; /* the window before the latest loss that took of it; 0: none */
 	u32 unused;
 };
 
@@ -46,8 +48,14 @@ struct caqm_receiver {
 
 #define CAQM_HINT 255U
 #define CAQM_SHARE 20
+/* In the handshake's packet that goes the way of the data: does a port on the way speak? One that does makes the
+ * other of it, and the peer says so. To whoever does not know questions either means nothing. */
+#define CAQM_QUESTION 0x0700U
+#define CAQM_SPOKEN_TO 0x0400U
 /* Without a refusal for so many round trips there is room: the window may double again. */
 #define CAQM_THETA 10U
+/* A queue that overflows behind a port that speaks was announced by refusals not longer ago than so many. */
+#define CAQM_ANNOUNCES 4U
 /* What no honest network sets, and what keeps every product below within 64 bits. */
 #define CAQM_MOST_UNIT 65536U
 #define CAQM_MOST_CWND (1U << 20)
@@ -80,6 +88,8 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->asked = 0;
 	s->asked_before = 0;
 	s->start = 1;
+	s->heard = 0;
+	s->before = 0;
 	s->unused = 0;
 }
 
@@ -139,9 +149,49 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
  * something is badly wrong. */
 CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 {
+	s->before = s->cwnd;
 	s->cwnd = caqm_bound(s->cwnd / 2, s->params.min_cwnd, s->params.max_cwnd);
 	s->start = 0;
 	s->refused_us = now_us;
+}
+
+/*
+ * A loss event begins. Where a port has refused of late its answers shrink the window, and the loss changes
+ * nothing. Where none has, the loss was in a queue that does not speak: half of the window, as Reno has it, and no
+ * doubling. True where no port on the way has ever refused: whoever asks further asks nobody, and the connection
+ * goes on as Reno, without tags.
+ */
+CC_INLINE u32 caqm_on_loss(struct caqm_sender *s, u64 now_us)
+{
+	u64 round = s->rtt_us ? s->rtt_us : s->params.rtt_standard_us;
+
+	s->before = 0;
+	if (s->heard && cc_less(now_us, s->refused_us) < CAQM_ANNOUNCES * round)
+		return 0;
+	s->before = s->cwnd;
+	s->cwnd = caqm_bound(s->cwnd / 2, s->params.min_cwnd, s->params.max_cwnd);
+	s->start = 0;
+	s->refused_us = now_us;
+	return !s->heard;
+}
+
+/* Nothing had been lost. */
+CC_INLINE void caqm_on_undo(struct caqm_sender *s)
+{
+	s->cwnd = (u32)cc_max(s->cwnd, s->before);
+	s->before = 0;
+}
+
+/* After a pause nothing is known of the queue: not more than this window, and as at the beginning. */
+CC_INLINE void caqm_on_idle(struct caqm_sender *s, u32 window)
+{
+	window = caqm_bound(window, s->params.min_cwnd, s->params.max_cwnd);
+	s->cwnd = (u32)cc_min(s->cwnd, window);
+	s->start = 1;
+	s->gained = 0;
+	s->taken = 0;
+	s->share = 0;
+	s->before = 0;
 }
 
 /* Not more than was asked for in this round trip and the one before: an answer that was forged, or comes
@@ -162,9 +212,12 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	const struct caqm_params *p = &s->params;
 	u32 bytes;
 
-	if (!more && s->start) {
-		s->start = 0;
-		s->refused_us = now_us;
+	if (!more) {
+		s->heard = 1;
+		if (s->start) {
+			s->start = 0;
+			s->refused_us = now_us;
+		}
 	}
 	if (fewer) {
 		s->refused_us = now_us;

@@ -33,6 +33,21 @@ void weir_caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 	caqm_on_timeout(s, now_us);
 }
 
+u32 weir_caqm_on_loss(struct caqm_sender *s, u64 now_us)
+{
+	return caqm_on_loss(s, now_us);
+}
+
+void weir_caqm_on_undo(struct caqm_sender *s)
+{
+	caqm_on_undo(s);
+}
+
+void weir_caqm_on_idle(struct caqm_sender *s, u32 window)
+{
+	caqm_on_idle(s, window);
+}
+
 void weir_caqm_owe(struct caqm_receiver *r, const struct caqm_params *params, u32 more, u32 refused,
 		   u32 segments)
 {

@@ -1,3 +1,4 @@
+use crate::caqm::Caqm;
 use crate::{Bbr, Bbr3, CongestionControl, Cubic, Dctcp, Path, Reno, Tcpa};
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +38,8 @@ algorithms! {
     Tcpa "tcpa" Tcpa::new;
     /// RFC 8257; needs a bottleneck that marks.
     Dctcp "dctcp" Dctcp::new;
+    /// Asks the ports on the way; where host, peer or path do not speak it, Reno.
+    Caqm "caqm" Caqm::plain;
     /// Linux's CUBIC where the host paces, as under `fq`.
     CubicPaced "cubic-paced" Cubic::paced;
     /// To the letter, with HyStart++.

@@ -1,30 +1,14 @@
 //! CAQM's hosts: the sender and the receiver of `core/caqm.h`, as the kernel runs them.
 #![allow(unsafe_code)]
 
+mod control;
+mod settings;
+
+pub use control::Caqm;
+pub use settings::{CaqmSettings, OutOfBounds};
+
 use units::{Bytes, Span, Time};
 use wire::caqm::{Info, Meaning};
-
-/// One for all hosts and ports of a network. What lies outside of the core's bounds is moved into them.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CaqmSettings {
-    /// What is asked for in a round trip, in eighths of [`Self::mtu_unit`].
-    pub alpha: u32,
-    /// Bytes that a refusal takes.
-    pub beta: u32,
-    /// Segments.
-    pub min_cwnd: u32,
-    /// Segments.
-    pub max_cwnd: u32,
-    /// Bytes of answers that move the window by one segment.
-    pub mtu_unit: u32,
-    /// Bytes of a hint on data.
-    pub data_unit: u32,
-    /// Bytes of a hint on an acknowledgement.
-    pub ack_unit: u32,
-    /// Microseconds: the round trip for which alpha is meant.
-    pub rtt_standard_us: u32,
-}
 
 /// Asks for every increase of its window.
 #[repr(C)]
@@ -41,6 +25,8 @@ pub struct CaqmSender {
     asked: u32,
     asked_before: u32,
     start: u32,
+    heard: u32,
+    before: u32,
     unused: u32,
 }
 
@@ -59,21 +45,6 @@ struct Owed {
     fewer: u32,
 }
 
-impl Default for CaqmSettings {
-    fn default() -> Self {
-        Self {
-            alpha: 8,
-            beta: 512,
-            min_cwnd: 1,
-            max_cwnd: 1 << 20,
-            mtu_unit: 1024,
-            data_unit: 8,
-            ack_unit: 64,
-            rtt_standard_us: 200,
-        }
-    }
-}
-
 impl CaqmSender {
     /// With a first window of so many segments.
     pub fn new(settings: &CaqmSettings, window: u32, rtt: Option<Span>, now: Time) -> Self {
@@ -89,6 +60,8 @@ impl CaqmSender {
             asked: 0,
             asked_before: 0,
             start: 0,
+            heard: 0,
+            before: 0,
             unused: 0,
         };
         let rtt = rtt.map_or(0, micros);
@@ -128,6 +101,25 @@ impl CaqmSender {
     pub fn on_timeout(&mut self, now: Time) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_timeout(self, stamp(now)) };
+    }
+
+    /// A loss event begins. True where no port on the way has ever refused anything: then none speaks, and
+    /// whoever goes on had better go on as Reno.
+    pub fn on_loss(&mut self, now: Time) -> bool {
+        // SAFETY: as in `measured`.
+        unsafe { weir_caqm_on_loss(self, stamp(now)) != 0 }
+    }
+
+    /// Nothing had been lost.
+    pub fn on_undo(&mut self) {
+        // SAFETY: as in `measured`.
+        unsafe { weir_caqm_on_undo(self) };
+    }
+
+    /// There was a pause: not more than this window, in segments, and as at the beginning.
+    pub fn on_idle(&mut self, window: u32) {
+        // SAFETY: as in `measured`.
+        unsafe { weir_caqm_on_idle(self, window) };
     }
 
     /// In segments.
@@ -196,6 +188,9 @@ unsafe extern "C" {
     fn weir_caqm_request(sender: *mut CaqmSender, segments: u32) -> u32;
     fn weir_caqm_answer(sender: *mut CaqmSender, more: u32, fewer: u32, limited: u32, now_us: u64);
     fn weir_caqm_on_timeout(sender: *mut CaqmSender, now_us: u64);
+    fn weir_caqm_on_loss(sender: *mut CaqmSender, now_us: u64) -> u32;
+    fn weir_caqm_on_undo(sender: *mut CaqmSender);
+    fn weir_caqm_on_idle(sender: *mut CaqmSender, window: u32);
     fn weir_caqm_owe(
         receiver: *mut Owed,
         settings: *const CaqmSettings,

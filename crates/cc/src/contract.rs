@@ -1,5 +1,6 @@
 use std::fmt::Debug;
 use units::{Bytes, Rate, Span, Time};
+use wire::caqm::Info;
 
 /// One acknowledgement, with the rate sample that it completes
 /// (draft-ietf-ccwg-bbr, section on delivery rate estimation; `struct rate_sample` in Linux).
@@ -134,6 +135,15 @@ pub trait CongestionControl: Debug + Send {
     fn wants_ecn(&self) -> bool {
         false
     }
+
+    /// What each of so many segments that leave together is to ask of the ports on the way (CAQM); none: they bear
+    /// no tag, and this is not asked again.
+    fn request(&mut self, _segments: u32) -> Option<Info> {
+        None
+    }
+
+    /// What an acknowledgement tells of the ports' answers; before [`Self::on_ack`] for the same one.
+    fn answer(&mut self, _told: Info, _window_limited: bool, _now: Time) {}
 
     fn in_slow_start(&self) -> bool {
         self.cwnd() < self.ssthresh()

@@ -1,5 +1,8 @@
 use crate::SimError;
+use crate::packet::Tag;
+use cc::caqm::CaqmSettings;
 use units::{Bytes, Span};
+use wire::caqm::Info;
 
 /// How the two hosts of a connection behave. The default is Linux's behaviour with buffers that do
 /// not bind.
@@ -46,6 +49,22 @@ pub struct TcpConfig {
     pub tail_loss_probe: bool,
     /// What an earlier connection left of the path, for algorithms that have a use for it.
     pub memory: Option<cc::Memory>,
+    /// For flows with [`cc::Algorithm::Caqm`].
+    pub caqm: CaqmHosts,
+}
+
+/// Which end of a connection speaks CAQM, and how. Whoever does offers it in its part of the handshake, and asks
+/// there whether a port on the way of the data does. Unless all three do it is Reno, without tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CaqmHosts {
+    pub sender: bool,
+    pub receiver: bool,
+    /// The ports are known to speak, and are not asked: those of others answer no questions.
+    pub trusts_path: bool,
+    pub settings: CaqmSettings,
+    pub tpid: u16,
+    /// The tag's kind: 0 is CAQM's, and ports leave others alone.
+    pub kind: u8,
 }
 
 /// How a connection begins.
@@ -110,7 +129,7 @@ impl TcpConfig {
         if self.burst_segments == 0 || self.burst_max < self.mss {
             return refuse("burst_segments", "a burst must hold a segment");
         }
-        Ok(())
+        self.caqm.validate()
     }
 }
 
@@ -142,6 +161,45 @@ impl Default for TcpConfig {
             slow_start_after_idle: true,
             tail_loss_probe: true,
             memory: None,
+            caqm: CaqmHosts::default(),
+        }
+    }
+}
+
+impl CaqmHosts {
+    pub fn validate(&self) -> Result<(), SimError> {
+        let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
+        self.settings.validate()?;
+        if self.kind > 7 {
+            return refuse("caqm.kind", "it has three bits: 0 to 7");
+        }
+        if !wire::caqm::is_free(self.tpid) {
+            return refuse("caqm.tpid", "it says something else already; 0x88a8 is usual");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tag(&self, info: Info) -> Tag {
+        Tag::new(self.tpid, info.of_kind(self.kind))
+    }
+
+    /// What a tag says, if it is one of this kind, as if of kind 0.
+    #[inline]
+    pub(crate) fn read(&self, tag: Tag) -> Option<Info> {
+        let info = tag.info(self.tpid)?;
+        (info.kind() == self.kind).then(|| info.of_kind(0))
+    }
+}
+
+impl Default for CaqmHosts {
+    fn default() -> Self {
+        Self {
+            sender: true,
+            receiver: true,
+            trusts_path: false,
+            settings: CaqmSettings::default(),
+            tpid: wire::caqm::TPID,
+            kind: 0,
         }
     }
 }

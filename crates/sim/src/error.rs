@@ -14,6 +14,8 @@ pub enum SimError {
     NoNode { node: u32, nodes: u32 },
     #[error("{setting}: {advice}")]
     Setting { setting: &'static str, advice: &'static str },
+    #[error("{0}")]
+    Caqm(#[from] cc::caqm::OutOfBounds),
     #[error("more than {limit} {what}: the world holds no more")]
     TooMany { what: &'static str, limit: usize },
 }

@@ -1,4 +1,5 @@
 use units::{Bytes, Time};
+use wire::caqm::Info;
 
 /// What travels: one frame of a flow, in one cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,38 @@ pub(crate) struct Packet {
     pub(crate) sacks: Sacks,
     pub(crate) kind: Kind,
     pub(crate) flags: Flags,
+    pub(crate) tag: Tag,
+}
+
+impl Packet {
+    pub(crate) fn bear(&mut self, tag: Tag) {
+        self.size += Tag::SIZE;
+        self.tag = tag;
+    }
+}
+
+/// CAQM's tag behind the MAC addresses; most packets bear none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Tag {
+    /// 0 where there is none.
+    tpid: u16,
+    bits: u16,
+}
+
+impl Tag {
+    pub(crate) const NONE: Self = Self { tpid: 0, bits: 0 };
+    /// What it adds to a frame.
+    pub(crate) const SIZE: u32 = 4;
+
+    pub(crate) fn new(tpid: u16, info: Info) -> Self {
+        Self { tpid, bits: info.bits() }
+    }
+
+    /// What it says to whoever looks for tags with this TPID, of whatever kind.
+    #[inline]
+    pub(crate) fn info(self, tpid: u16) -> Option<Info> {
+        (self.tpid == tpid && tpid != 0).then(|| Info::from_bits(self.bits))
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,34 +63,38 @@ pub(crate) enum Kind {
 
 /// ECN's field and TCP's flags (RFC 3168), and what the link did to the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Flags(u8);
+pub(crate) struct Flags(u16);
 
 impl Flags {
     /// ECN-capable transport.
-    pub(crate) const CAPABLE: u8 = 1;
+    pub(crate) const CAPABLE: u16 = 1;
     /// Congestion experienced.
-    pub(crate) const MARKED: u8 = 2;
+    pub(crate) const MARKED: u16 = 2;
     /// ECE: the receiver saw a mark.
-    pub(crate) const ECHO: u8 = 4;
+    pub(crate) const ECHO: u16 = 4;
     /// CWR: the sender has reduced its window.
-    pub(crate) const REDUCED: u8 = 8;
+    pub(crate) const REDUCED: u16 = 8;
     /// FIN: nothing follows.
-    pub(crate) const LAST: u8 = 16;
-    pub(crate) const CORRUPT: u8 = 32;
+    pub(crate) const LAST: u16 = 16;
+    pub(crate) const CORRUPT: u16 = 32;
     /// From the end that sends data to the one that receives it.
-    pub(crate) const FORWARD: u8 = 64;
+    pub(crate) const FORWARD: u16 = 64;
+    /// In a handshake: this end speaks CAQM, and has read that of the other end.
+    pub(crate) const SPEAKS: u16 = 128;
+    /// So does a port on the way of the data.
+    pub(crate) const SPOKEN_TO: u16 = 256;
 
-    pub(crate) const fn of(bits: u8) -> Self {
+    pub(crate) const fn of(bits: u16) -> Self {
         Self(bits)
     }
 
     #[inline]
-    pub(crate) fn has(self, flag: u8) -> bool {
+    pub(crate) fn has(self, flag: u16) -> bool {
         self.0 & flag != 0
     }
 
     #[inline]
-    pub(crate) fn set(&mut self, flag: u8) {
+    pub(crate) fn set(&mut self, flag: u16) {
         self.0 |= flag;
     }
 }
@@ -66,8 +103,8 @@ impl Flags {
 /// acknowledged sequence: a DSACK block (RFC 2883) lies before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sacks {
+    /// Those in use come first, and none of them is empty.
     blocks: [(i32, u32); 3],
-    count: u8,
 }
 
 impl Sacks {
@@ -75,15 +112,16 @@ impl Sacks {
 
     pub(crate) fn push(&mut self, acknowledged: u64, start: u64, end: u64) {
         let offset = start.wrapping_sub(acknowledged) as i64;
-        if self.len() < Self::ROOM && i64::from(offset as i32) == offset {
-            self.blocks[self.len()] = (offset as i32, (end - start) as u32);
-            self.count += 1;
+        if let Some(free) = self.blocks.iter_mut().find(|(_, length)| *length == 0)
+            && i64::from(offset as i32) == offset
+        {
+            *free = (offset as i32, (end - start) as u32);
         }
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        usize::from(self.count)
+        self.blocks.iter().take_while(|(_, length)| *length > 0).count()
     }
 
     /// Start and end of each.
@@ -122,5 +160,26 @@ impl link::Packet for Packet {
     /// Whichever bit it was, the checksum tells.
     fn corrupt(&mut self, _random: u64) {
         self.flags.set(Flags::CORRUPT);
+    }
+
+    #[inline]
+    fn caqm(&self, tpid: u16) -> Option<Info> {
+        self.tag.info(tpid).filter(|info| info.is_caqm())
+    }
+
+    fn set_caqm(&mut self, tpid: u16, info: Info) {
+        if link::Packet::caqm(self, tpid).is_some() {
+            self.tag = Tag::new(tpid, info);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_is_a_cache_line() {
+        assert!(size_of::<Packet>() <= 64, "{}", size_of::<Packet>());
     }
 }

@@ -2,7 +2,7 @@ use crate::connection::{Connection, Record};
 use crate::event::{Event, Occasion};
 use crate::line::Line;
 use crate::outcome::{FlowCount, PacketBalance, QueuePoint};
-use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::routes::Routes;
 use crate::source::Source;
 use crate::tcp::{Identity, Receiver, Sender};
@@ -455,6 +455,7 @@ impl World {
             sacks: Sacks::default(),
             kind: Kind::Datagram,
             flags: Flags::of(Flags::FORWARD),
+            tag: Tag::NONE,
         });
     }
 

@@ -39,6 +39,17 @@ impl Info {
         Self(REQUEST | VALID | u16::from(hint))
     }
 
+    /// Whether a port on the way speaks CAQM. It is asked with the handshake's packet that goes the way of the
+    /// data; to whoever does not know questions C and I together mean nothing.
+    pub fn question() -> Self {
+        Self(REQUEST | CONGESTION | VALID)
+    }
+
+    /// What a port makes of a [`Self::question`].
+    pub fn spoken_to() -> Self {
+        Self(REQUEST)
+    }
+
     /// An acknowledgement that tells so many units, not more than a hint holds.
     pub fn answer(units: i16) -> Self {
         let hint = units.unsigned_abs().min(255);
@@ -56,6 +67,20 @@ impl Info {
 
     pub fn is_request(self) -> bool {
         self.0 & REQUEST != 0
+    }
+
+    /// Whether it is a [`Self::question`] that no port has answered.
+    pub fn is_question(self) -> bool {
+        self.0 & (REQUEST | CONGESTION | VALID) == Self::question().0
+    }
+
+    /// Of another kind, from 1 to 7; [`Self::is_caqm`] is kind 0.
+    pub fn of_kind(self, kind: u8) -> Self {
+        Self(self.0 & !KIND | u16::from(kind) << KIND.trailing_zeros())
+    }
+
+    pub fn kind(self) -> u8 {
+        (self.0 >> KIND.trailing_zeros()) as u8
     }
 
     pub fn meaning(self) -> Meaning {
@@ -88,7 +113,10 @@ impl fmt::Debug for Info {
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_caqm() {
-            return write!(f, "kind {}", self.0 >> KIND.trailing_zeros());
+            return write!(f, "kind {}", self.kind());
+        }
+        if self.is_question() {
+            return f.write_str("question");
         }
         f.write_str(if self.is_request() { "request" } else { "answer" })?;
         match self.meaning() {
@@ -120,6 +148,11 @@ pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
         place.copy_from_slice(&info.0.to_be_bytes());
         true
     })
+}
+
+/// Whether tags may bear it: it is no length, and says nothing else to everybody.
+pub fn is_free(tpid: u16) -> bool {
+    !matches!(tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x8100 | 0x86dd)
 }
 
 /// Where the 16 bits stand.
@@ -178,6 +211,12 @@ mod tests {
         assert_eq!(shown(0x0608), "request refused");
         assert_eq!(shown(0x1203), "answer -3, last hop");
         assert_eq!(shown(0x4000), "kind 2");
+        assert_eq!(shown(0x0700), "question");
+        assert_eq!(Info::question().meaning(), Meaning::Nothing);
+        assert_eq!(Info::spoken_to().meaning(), Meaning::Nothing);
+        assert!(!Info::spoken_to().is_question() && Info::spoken_to().is_request());
+        assert_eq!(Info::request(8).of_kind(3).kind(), 3);
+        assert_eq!(Info::request(8).of_kind(3).of_kind(0), Info::request(8));
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl CaqmConfig {
         if self.lambda.is_zero() {
             return wrong("with a lambda of 0% approves nothing ever: the usual one is 50%");
         }
-        if matches!(self.tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x8100 | 0x86dd) {
+        if !wire::caqm::is_free(self.tpid) {
             return Err(LinkError::invalid(
                 "caqm",
                 format!("cannot have the tpid {:#06x}, which says something else", self.tpid),
@@ -173,7 +173,9 @@ impl<P: Packet> Discipline<P> for Caqm<P> {
         if let Some(asked) = item.packet.caqm(tpid).filter(|info| info.is_request()) {
             match credit.judge(asked) {
                 Verdict::Passed => {}
-                Verdict::Trimmed(info) => item.packet.set_caqm(tpid, info),
+                Verdict::Trimmed(info) | Verdict::Answered(info) => {
+                    item.packet.set_caqm(tpid, info)
+                }
                 Verdict::Refused(info) => {
                     item.packet.set_caqm(tpid, info);
                     stats.marked.add(item.size);

@@ -1,8 +1,9 @@
 use super::ranges::Ranges;
 use super::ticks::Ticks;
 use super::window::Window;
-use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::{Ecn, Opening, ReceiveWindow, TcpConfig};
+use cc::caqm::CaqmReceiver;
 use std::sync::Arc;
 use units::{Span, Time};
 
@@ -33,6 +34,17 @@ pub(crate) struct Receiver {
     knocked: Option<(Time, u32)>,
     mark: Mark,
     last: Option<u64>,
+    answers: Answers,
+}
+
+/// What the receiver owes the sender about the requests of CAQM's tags.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Both ends agreed on tags.
+    agreed: bool,
+    /// The next acknowledgement is to tell something.
+    due: bool,
+    sums: Option<Box<CaqmReceiver>>,
 }
 
 /// What the receiver owes the sender about congestion marks.
@@ -72,13 +84,16 @@ impl Receiver {
             knocked: None,
             mark: Mark::default(),
             last: None,
+            answers: Answers::default(),
             config,
         }
     }
 
     pub(crate) fn open(&mut self, now: Time, out: &mut Vec<Packet>) {
-        if self.config.opening == Opening::ByReceiver {
-            self.knock(now, 0, out);
+        match self.config.opening {
+            Opening::ByReceiver => self.knock(now, 0, out),
+            Opening::Established => self.answers.agreed = self.config.caqm.receiver,
+            Opening::BySender => {}
         }
     }
 
@@ -86,14 +101,16 @@ impl Receiver {
         match packet.kind {
             Kind::Syn => {
                 self.window.handshake(now, None);
-                out.push(Packet { kind: Kind::SynAck, ..self.packet(0, packet.stamp) });
+                let flags = self.agree(packet);
+                out.push(Packet { kind: Kind::SynAck, flags, ..self.packet(0, packet.stamp) });
             }
             Kind::SynAck => {
                 if let Some((since, _)) = self.knocked.take() {
                     self.window.handshake(now, Some(now.since(since)));
                     self.due = Time::NEVER;
                 }
-                out.push(self.packet(self.next, packet.stamp));
+                let flags = self.agree(packet);
+                out.push(Packet { flags, ..self.packet(self.next, packet.stamp) });
             }
             Kind::Data => self.on_data(now, packet, out),
             Kind::Ack | Kind::Datagram => {}
@@ -143,8 +160,9 @@ impl Receiver {
         if start <= self.acknowledged {
             self.echo = self.echo.max(packet.stamp);
         }
-        let mut at_once = true;
+        let (mut at_once, mut news) = (true, true);
         if end <= self.next {
+            news = false;
             self.needless = Some((start, end));
             // An acknowledgement was lost, it seems (`tcp_enter_quickack_mode`).
             self.quick_acks = self.config.quick_acks;
@@ -166,13 +184,16 @@ impl Receiver {
             }
             self.window.arrived(now, packet.stamp, self.next - before);
         } else {
-            let mut new = false;
-            self.beyond.add(start, end, |_, _| new = true);
-            if !new {
+            news = false;
+            self.beyond.add(start, end, |_, _| news = true);
+            if !news {
                 self.needless = Some((start, end));
             }
             self.note_recent(start, out);
-            at_once = !new;
+            at_once = !news;
+        }
+        if news {
+            self.take_request(packet);
         }
         if at_once || self.is_complete() {
             self.acknowledge(out);
@@ -225,6 +246,34 @@ impl Receiver {
                 self.due = Ticks(self.config.tick).after(now, delay);
             }
             _ => {}
+        }
+    }
+
+    /// To an offer in the other end's part of the handshake.
+    fn agree(&mut self, packet: &Packet) -> Flags {
+        let mut flags = Flags::default();
+        if self.config.caqm.receiver && packet.flags.has(Flags::SPEAKS) {
+            self.answers.agreed = true;
+            flags.set(Flags::SPEAKS);
+            let asked = self.config.caqm.read(packet.tag).filter(|asked| asked.is_request());
+            if asked.is_some_and(|asked| !asked.is_question()) {
+                flags.set(Flags::SPOKEN_TO);
+            }
+        }
+        flags
+    }
+
+    /// A segment that brought something new: what comes twice is not to be counted twice.
+    fn take_request(&mut self, packet: &Packet) {
+        let answers = &mut self.answers;
+        if packet.tag == Tag::NONE || !answers.agreed {
+            return;
+        }
+        let caqm = &self.config.caqm;
+        if let Some(asked) = caqm.read(packet.tag).filter(|asked| asked.is_request()) {
+            let new = || Box::new(CaqmReceiver::new(&caqm.settings));
+            answers.sums.get_or_insert_with(new).data(asked, 1);
+            answers.due = true;
         }
     }
 
@@ -293,6 +342,14 @@ impl Receiver {
         if self.mark.seen {
             packet.flags.set(Flags::ECHO);
         }
+        if self.answers.due
+            && let Some(sums) = &mut self.answers.sums
+        {
+            packet.bear(self.config.caqm.tag(sums.answer()));
+            let (more, fewer) = sums.owed();
+            let unit = u64::from(self.config.caqm.settings.ack_unit);
+            self.answers.due = more.max(fewer).count() >= unit;
+        }
         self.acknowledged = self.next;
         self.due = Time::NEVER;
         (self.gathered.waiting, self.gathered.due) = (0, Time::NEVER);
@@ -303,7 +360,11 @@ impl Receiver {
         self.knocked = Some((now, tries));
         let wait = self.config.rto_initial * (1u64 << tries.min(32));
         self.due = now + wait.min(self.config.rto_max);
-        out.push(Packet { kind: Kind::Syn, ..self.packet(0, now) });
+        let mut packet = Packet { kind: Kind::Syn, ..self.packet(0, now) };
+        if self.config.caqm.receiver {
+            packet.flags.set(Flags::SPEAKS);
+        }
+        out.push(packet);
     }
 
     fn packet(&self, sequence: u64, stamp: Time) -> Packet {
@@ -317,6 +378,7 @@ impl Receiver {
             sacks: Sacks::default(),
             kind: Kind::Ack,
             flags: Flags::default(),
+            tag: Tag::NONE,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Senders against scripts of acknowledgements, in the manner of packetdrill.
 
 use super::{Identity, Sender};
-use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::{Opening, TcpConfig};
 use cc::Algorithm;
 use std::sync::Arc;
@@ -66,6 +66,7 @@ impl Script {
             sacks,
             kind: Kind::Ack,
             flags: Flags::default(),
+            tag: Tag::NONE,
         }
     }
 

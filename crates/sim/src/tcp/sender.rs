@@ -6,11 +6,13 @@ use super::recovery::Recovery;
 use super::rtt::RoundTrip;
 use super::scoreboard::Scoreboard;
 use super::ticks::Ticks;
-use crate::packet::{Flags, Kind, Packet, Sacks};
+use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::{Ecn, Opening, TcpConfig};
+use cc::caqm::Caqm;
 use cc::{Algorithm, CongestionControl};
 use std::sync::Arc;
 use units::{Bytes, Rate, Span, Time};
+use wire::caqm::Info;
 
 /// The sending end of a connection. Without a clock and without a network: it is told what arrives
 /// and what the time is, and hands out packets and the time at which it wants to be called again.
@@ -43,6 +45,8 @@ pub(crate) struct Sender {
     pub(super) unreported: u64,
     /// Reduced for a congestion mark: the next new segment says so (RFC 3168, 6.1.2).
     pub(super) tells_reduced: bool,
+    /// CAQM: data bears requests.
+    asks: bool,
     pub(super) counts: Counts,
 }
 
@@ -107,6 +111,7 @@ impl Sender {
             last_sent: Time::ZERO,
             unreported: 0,
             tells_reduced: false,
+            asks: false,
             counts: Counts::default(),
             config,
         }
@@ -119,6 +124,7 @@ impl Sender {
             Opening::ByReceiver => {}
             Opening::Established => {
                 self.edge = u64::from(super::receiver::initial_window(&self.config));
+                self.asks = self.offers() && self.config.caqm.receiver;
                 self.establish(now, None, out);
             }
         }
@@ -156,6 +162,9 @@ impl Sender {
     pub(crate) fn on_packet(&mut self, now: Time, packet: &Packet, out: &mut Vec<Packet>) {
         match (packet.kind, self.phase) {
             (Kind::Ack, Phase::Open) => {
+                if self.asks {
+                    self.take_answer(now, packet);
+                }
                 self.edge = self.edge.max(packet.sequence + u64::from(packet.length));
                 self.on_ack(now, packet);
                 self.transmit(now, out);
@@ -170,14 +179,17 @@ impl Sender {
                 self.edge = u64::from(packet.length);
                 // Karn: after a repeated SYN nobody knows which one is answered; the echo does.
                 let rtt = if tries == 0 { now.since(since) } else { now.since(packet.stamp) };
+                self.asks = self.agrees(packet);
                 self.establish(now, Some(rtt), out);
             }
             (Kind::Syn, Phase::Listening) => {
                 self.edge = u64::from(packet.length);
+                self.asks = self.offers() && packet.flags.has(Flags::SPEAKS);
                 self.knock(now, now, 0, Kind::SynAck, out);
             }
             (Kind::Ack, Phase::Opening { .. }) => {
                 self.edge = self.edge.max(u64::from(packet.length));
+                self.asks = self.asks && self.agrees(packet);
                 self.establish(now, Some(now.since(packet.stamp)), out);
             }
             // A repeated SYN: the answer was lost, or is on its way.
@@ -322,7 +334,51 @@ impl Sender {
         self.phase = Phase::Opening { since, tries };
         let wait = self.config.rto_initial * (1u64 << tries.min(32));
         self.timeout_at = now + wait.min(self.config.rto_max);
-        out.push(Packet { kind, ..self.packet(now, 0, 0) });
+        let mut packet = Packet { kind, ..self.packet(now, 0, 0) };
+        if self.asks || kind == Kind::Syn && self.offers() {
+            packet.flags.set(Flags::SPEAKS);
+            if !self.config.caqm.trusts_path {
+                packet.bear(self.config.caqm.tag(Info::question()));
+            }
+        }
+        out.push(packet);
+    }
+
+    /// Whether this end would ask ports for its windows.
+    fn offers(&self) -> bool {
+        self.identity.algorithm == Algorithm::Caqm && self.config.caqm.sender
+    }
+
+    /// Whether the other end does what was offered, and a port on the way too.
+    fn agrees(&self, packet: &Packet) -> bool {
+        let spoken_to = packet.flags.has(Flags::SPOKEN_TO) || self.config.caqm.trusts_path;
+        self.offers() && packet.flags.has(Flags::SPEAKS) && spoken_to
+    }
+
+    fn take_answer(&mut self, now: Time, packet: &Packet) {
+        let limited = self.window_limited();
+        if let Some(told) = self.config.caqm.read(packet.tag).filter(|told| !told.is_request())
+            && let Some(algorithm) = &mut self.algorithm
+        {
+            algorithm.answer(told, limited, now);
+        }
+    }
+
+    /// What leaves as one super-packet asks together, and each of its segments bears the same tag.
+    fn ask(&mut self, piece: &mut [Packet]) {
+        if !self.asks {
+            return;
+        }
+        let most = (SUPER_PACKET / self.mss().max(1)).clamp(1, MOST_SEGMENTS) as usize;
+        for piece in piece.chunks_mut(most) {
+            let algorithm = self.algorithm.as_mut();
+            let Some(asked) = algorithm.and_then(|a| a.request(piece.len() as u32)) else {
+                self.asks = false;
+                return;
+            };
+            let tag = self.config.caqm.tag(asked);
+            piece.iter_mut().for_each(|packet| packet.bear(tag));
+        }
     }
 
     fn establish(&mut self, now: Time, handshake: Option<Span>, out: &mut Vec<Packet>) {
@@ -339,7 +395,10 @@ impl Sender {
             seed: self.identity.seed,
             memory: self.config.memory,
         };
-        self.algorithm = Some(self.identity.algorithm.start(&path));
+        self.algorithm = Some(match self.asks {
+            true => Box::new(Caqm::asking(&path, &self.config.caqm.settings)),
+            false => self.identity.algorithm.start(&path),
+        });
         self.last_sent = now;
         self.transmit(now, out);
     }
@@ -386,6 +445,8 @@ impl Sender {
     pub(super) fn transmit(&mut self, now: Time, out: &mut Vec<Packet>) {
         let rate = self.rate();
         let mut limited = false;
+        // Where the super-packet begins that is being put together.
+        let mut piece = out.len();
         loop {
             let burst = match rate {
                 Some(_) if self.pacer.next > now => break,
@@ -406,6 +467,7 @@ impl Sender {
                         break;
                     }
                     self.repeat(now, segment.sequence, segment.length, out);
+                    piece = out.len();
                     segment.length
                 } else if let Some(length) = self.next_new() {
                     // A window of less than a segment must not stop the flow for ever.
@@ -414,6 +476,8 @@ impl Sender {
                         break;
                     }
                     if granted < u64::from(length) {
+                        self.ask(&mut out[piece..]);
+                        piece = out.len();
                         granted = self.super_packet(now, room);
                         if granted == 0 {
                             limited = true;
@@ -428,6 +492,8 @@ impl Sender {
                 };
                 sent += u64::from(length);
             }
+            self.ask(&mut out[piece..]);
+            piece = out.len();
             if sent == 0 {
                 break;
             }
@@ -511,6 +577,8 @@ impl Sender {
         self.counts.repeated_bytes += u64::from(length);
         let packet = self.packet(now, sequence, length);
         self.sent(now, length, packet, out);
+        let last = out.len() - 1;
+        self.ask(&mut out[last..]);
         // The oldest one has its whole time again (`tcp_xmit_retransmit_queue`).
         if sequence == self.board.una() || self.timeout_at == Time::NEVER {
             self.rearm(now);
@@ -543,6 +611,7 @@ impl Sender {
             sacks: Sacks::default(),
             kind: Kind::Data,
             flags,
+            tag: Tag::NONE,
         }
     }
 
@@ -551,6 +620,8 @@ impl Sender {
         self.counts.probes += 1;
         if let Some(length) = self.next_new() {
             self.send_new(now, length, out);
+            let last = out.len() - 1;
+            self.ask(&mut out[last..]);
             self.probe.sent(self.board.nxt(), false);
         } else if let Some(last) = self.board.last() {
             self.repeat(now, last.sequence, last.length, out);
@@ -563,3 +634,6 @@ impl Sender {
 
 /// Where the last piece left longer ago, or the next acknowledgement is further away, none waits.
 const DEFERS_FOR: Span = Span::from_millis(1);
+/// What an offload takes at once, and how many segments CAQM's core counts at once.
+const SUPER_PACKET: u64 = 65_536;
+const MOST_SEGMENTS: u64 = 1024;

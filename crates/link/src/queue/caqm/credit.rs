@@ -38,6 +38,8 @@ pub(super) enum Verdict {
     Passed,
     Trimmed(Info),
     Refused(Info),
+    /// Somebody wanted to know whether this port speaks.
+    Answered(Info),
 }
 
 impl Credit {
@@ -82,6 +84,9 @@ impl Credit {
 
     /// A data packet asks. In the order of the cases of CAQM's port.
     pub(super) fn judge(&mut self, asked: Info) -> Verdict {
+        if asked.is_question() {
+            return Verdict::Answered(Info::spoken_to());
+        }
         let beta = signed(self.law.beta);
         let hint = match asked.meaning() {
             Meaning::More(units) => i64::from(units) * signed(self.law.unit),
@@ -226,6 +231,7 @@ mod tests {
                         allowed += 512;
                     }
                     Verdict::Trimmed(told) => prop_assert_eq!(told.meaning(), Meaning::Nothing),
+                    Verdict::Answered(told) => prop_assert!(asked.is_question() && !told.is_question()),
                 }
                 prop_assert!(approved <= allowed, "{} of {}", approved, allowed);
                 credit.send(Bytes::new(1500));

@@ -1,0 +1,99 @@
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// One for all hosts and ports of a network. What lies outside of the core's bounds is moved into them.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CaqmSettings {
+    /// What is asked for in a round trip, in eighths of [`Self::mtu_unit`].
+    pub alpha: u32,
+    /// Bytes that a refusal takes.
+    pub beta: u32,
+    /// Segments.
+    pub min_cwnd: u32,
+    /// Segments.
+    pub max_cwnd: u32,
+    /// Bytes of answers that move the window by one segment.
+    pub mtu_unit: u32,
+    /// Bytes of a hint on data.
+    pub data_unit: u32,
+    /// Bytes of a hint on an acknowledgement.
+    pub ack_unit: u32,
+    /// Microseconds: the round trip for which alpha is meant.
+    pub rtt_standard_us: u32,
+}
+
+/// A setting that the core would move into its bounds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutOfBounds {
+    pub setting: &'static str,
+    pub value: u32,
+    pub bounds: RangeInclusive<u32>,
+}
+
+impl CaqmSettings {
+    /// Whether the core takes everything as it is.
+    pub fn validate(&self) -> Result<(), OutOfBounds> {
+        let Self { alpha, beta, min_cwnd, max_cwnd, mtu_unit, .. } = *self;
+        let Self { data_unit, ack_unit, rtt_standard_us, .. } = *self;
+        let all = [
+            ("alpha", alpha, 1..=64),
+            ("beta", beta, 1..=MOST_UNIT),
+            ("min_cwnd", min_cwnd, 1..=1024),
+            ("max_cwnd", max_cwnd, min_cwnd.clamp(1, 1024)..=MOST_WINDOW),
+            ("mtu_unit", mtu_unit, 64..=MOST_UNIT),
+            ("data_unit", data_unit, 1..=1024),
+            ("ack_unit", ack_unit, 1..=1024),
+            ("rtt_standard", rtt_standard_us, 1..=1_000_000),
+        ];
+        let wrong = all.into_iter().find(|(_, value, bounds)| !bounds.contains(value));
+        match wrong {
+            Some((setting, value, bounds)) => Err(OutOfBounds { setting, value, bounds }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Default for CaqmSettings {
+    fn default() -> Self {
+        Self {
+            alpha: 8,
+            beta: 512,
+            min_cwnd: 1,
+            max_cwnd: MOST_WINDOW,
+            mtu_unit: 1024,
+            data_unit: 8,
+            ack_unit: 64,
+            rtt_standard_us: 200,
+        }
+    }
+}
+
+impl fmt::Display for OutOfBounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { setting, value, bounds } = self;
+        let (least, most) = (bounds.start(), bounds.end());
+        write!(f, "CAQM's {setting} is from {least} to {most}, and not {value}")
+    }
+}
+
+impl std::error::Error for OutOfBounds {}
+
+/// As in `core/caqm.h`.
+const MOST_UNIT: u32 = 65_536;
+const MOST_WINDOW: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_told() {
+        let usual = CaqmSettings::default();
+        assert_eq!(usual.validate(), Ok(()));
+        let wrong = CaqmSettings { alpha: 65, ..usual }.validate().unwrap_err();
+        assert_eq!(wrong.to_string(), "CAQM's alpha is from 1 to 64, and not 65");
+        assert!(CaqmSettings { min_cwnd: 10, max_cwnd: 9, ..usual }.validate().is_err());
+        assert!(CaqmSettings { rtt_standard_us: 0, ..usual }.validate().is_err());
+    }
+}
