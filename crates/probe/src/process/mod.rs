@@ -5,11 +5,13 @@
 //! split. [`CpuTime`] carries both.
 
 mod ksoftirqd;
+mod memory;
 mod set;
 mod stat;
 mod thread;
 
 pub use ksoftirqd::{KsoftirqdSnapshot, KsoftirqdUse};
+pub use memory::Resident;
 pub use set::{ProcessUse, Processes, ProcessesUse};
 pub(crate) use stat::ended;
 pub use stat::{CpuTime, Process};
