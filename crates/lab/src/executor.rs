@@ -81,6 +81,9 @@ impl Executor {
             (Self::VirtualTime { .. }, WorkloadKind::Download) => {
                 refuse(format!("a web server cannot live in virtual time: weir lab run {name}"))
             }
+            (Self::VirtualTime { .. }, WorkloadKind::Messages | WorkloadKind::Crowd) => {
+                refuse(format!("this workload exists on a machine alone: weir lab run {name}"))
+            }
             (Self::VirtualTime { .. }, WorkloadKind::LinkAccuracy) => refuse(format!(
                 "the emulated link is judged by the machine's clock, and virtual time has none: \
                  weir lab run {name}"
@@ -144,6 +147,8 @@ impl Bench for Namespaces<'_> {
             missing.push(IPERF3.to_owned());
         }
         let optional = system.optional || without_peer;
+        // Both ends may be the same program.
+        missing.dedup();
         if missing.is_empty() || !optional || asked {
             return None;
         }
@@ -157,9 +162,15 @@ impl Bench for Namespaces<'_> {
         let lasting = |turn: &&Turn| {
             let cell = plan.cells.get(turn.cell)?;
             let system = self.lab.systems().find(|system| system.name() == cell.system)?;
-            let downloads = self.lab.workload.get_ref().kind == WorkloadKind::Download;
-            downloads
-                .then(|| workload::download_lasting(self.lab, system, &cell.axes, plan.duration))
+            match self.lab.workload.get_ref().kind {
+                WorkloadKind::Download => {
+                    Some(workload::download_lasting(self.lab, system, &cell.axes, plan.duration))
+                }
+                WorkloadKind::Crowd => {
+                    Some(workload::setting_up(self.lab, &cell.axes) + plan.duration)
+                }
+                _ => None,
+            }
         };
         let of_one = |turn: &&Turn| plan.omit + lasting(turn).unwrap_or(plan.duration) + around;
         left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()

@@ -373,6 +373,14 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
             say(what, (*how).to_owned());
         }
     }
+    let of_tunnels = match lab.workload.get_ref().kind {
+        WorkloadKind::Messages => METHOD_OF_MESSAGES,
+        WorkloadKind::Crowd => METHOD_OF_CROWDS,
+        _ => &[],
+    };
+    for (what, how) in of_tunnels {
+        say(what, (*how).to_owned());
+    }
     if lab.workload.get_ref().kind == WorkloadKind::Validate {
         for case in sim::validate::cases() {
             say(case.name, format!("{}: {}; in {}", case.layer, case.note, case.unit));
@@ -408,6 +416,48 @@ const METHOD_OF_DOWNLOADS: &[(&str, &str)] = &[
          is in the kernel for the turn alone, under a name of its own",
     ),
     ("warm", "the file has been fetched once on each path before what is measured"),
+];
+
+const METHOD_OF_MESSAGES: &[(&str, &str)] = &[
+    (
+        "first byte",
+        "from before a new connection is opened to the first byte of the answer to its first message. New \
+         connections come one after the other, for the first third of the time",
+    ),
+    (
+        "first message",
+        "the same from when the first message is sent: what the connection's opening takes is left out, \
+         which of a tunnel is but the way to its near end",
+    ),
+    (
+        "messages",
+        "from a message to the last byte of its answer, which is as long, over a connection that stands; \
+         the next is sent when the one before was answered, for the other two thirds of the time",
+    ),
+    (
+        "warm",
+        "before anything is measured one connection has been opened and some messages have gone over it, so \
+         a tunnel's ends know each other",
+    ),
+];
+
+const METHOD_OF_CROWDS: &[(&str, &str)] = &[
+    (
+        "new connections",
+        "of the idle ones, opened by 32 threads; each counts when a byte has gone to the far end and come \
+         back. One has passed before",
+    ),
+    (
+        "memory",
+        "what the program at each end has in RAM when the idle connections stand and before others send; \
+         `each` is by how much that grew, over their number; `peak` the most it ever was. The kernel's own \
+         memory for sockets is not in it",
+    ),
+    (
+        "goodput and fairness",
+        "of what arrived at the far end over the busy connections, while the idle ones stand; Jain's index \
+         over each one's share",
+    ),
 ];
 
 const METHOD_OF_FLOWS: &[(&str, &str)] = &[

@@ -13,8 +13,8 @@ use toml::Spanned;
 use units::Span;
 
 /// What a command line of an external system may name.
-pub(crate) const COMMAND_WORDS: [&str; 7] =
-    ["client", "server", "port", "weir", "keys", "server-pin", "client-pin"];
+pub(crate) const COMMAND_WORDS: [&str; 8] =
+    ["client", "server", "port", "weir", "keys", "files", "server-pin", "client-pin"];
 
 impl LabFile {
     pub(super) fn check(&self) -> Result<(), FileError> {
@@ -22,6 +22,7 @@ impl LabFile {
         self.check_hosts()?;
         self.check_axes()?;
         self.check_flow_keys()?;
+        self.check_message_keys()?;
         self.check_topology()?;
         self.check_tcp()?;
         self.check_words()?;
@@ -44,9 +45,20 @@ impl LabFile {
             if self.workload.get_ref().kind != WorkloadKind::Validate {
                 let ends = self.workload_at(&axes)?;
                 self.check_judged(&links, &ends)?;
-                if self.workload.get_ref().kind == WorkloadKind::Download {
-                    self.download_at(&axes)?;
-                    continue;
+                match self.workload.get_ref().kind {
+                    WorkloadKind::Download => {
+                        self.download_at(&axes)?;
+                        continue;
+                    }
+                    WorkloadKind::Messages => {
+                        self.messages_at(&axes)?;
+                        continue;
+                    }
+                    WorkloadKind::Crowd => {
+                        self.crowd_at(&axes)?;
+                        continue;
+                    }
+                    _ => {}
                 }
                 let flows = self.flows_at(&axes)?;
                 let topology = self.topology_at(&axes)?;
@@ -58,7 +70,7 @@ impl LabFile {
         }
         for form in self.form.values() {
             for axes in plan::places(self, form) {
-                if self.workload.get_ref().kind == WorkloadKind::Download {
+                if self.workload.get_ref().kind != WorkloadKind::Flows {
                     continue;
                 }
                 let flows = self.flows_at(&axes)?;
@@ -391,13 +403,26 @@ impl LabFile {
     }
 
     fn check_commands(&self, system: &SystemSpec) -> Result<(), FileError> {
-        for command in [&system.client, &system.server, &system.connect].into_iter().flatten() {
-            let known: Vec<&str> =
-                COMMAND_WORDS.into_iter().chain(self.axes.keys().map(String::as_str)).collect();
+        let known: Vec<&str> =
+            COMMAND_WORDS.into_iter().chain(self.axes.keys().map(String::as_str)).collect();
+        let check_filling = |written: &Spanned<String>| {
             let value_of = |name: &str| known.contains(&name).then(String::new);
-            if let Err(message) = fill(command.get_ref(), &known, value_of) {
-                return self.refuse(command.span(), message);
+            match fill(written.get_ref(), &known, value_of) {
+                Ok(_) => Ok(()),
+                Err(message) => self.refuse(written.span(), message),
             }
+        };
+        for (name, text) in &system.files {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            let own = name.get_ref().trim_start_matches('.');
+            if own.is_empty() || !name.get_ref().chars().all(plain) {
+                let message = "a file's name is made of letters, digits and `-`, `_`, `.`";
+                return self.refuse(name.span(), message);
+            }
+            check_filling(text)?;
+        }
+        for command in [&system.client, &system.server, &system.connect].into_iter().flatten() {
+            check_filling(command)?;
             if crate::workload::command_words(command.get_ref()).is_empty() {
                 return self.refuse(command.span(), "an empty command line");
             }
@@ -427,6 +452,10 @@ impl LabFile {
     }
 
     fn check_no_commands(&self, system: &SystemSpec) -> Result<(), FileError> {
+        if let Some(file) = system.files.keys().next() {
+            let message = "only systems of `kind = \"external\"` have `files`";
+            return self.refuse(file.span(), message);
+        }
         match [&system.client, &system.server, &system.connect].into_iter().flatten().next() {
             None => Ok(()),
             Some(command) => {
@@ -575,7 +604,8 @@ impl LabFile {
             link.get_ref().emulated().any(|(_, setting)| setting.get_ref().contains(text))
         });
         let workload = self.workload.get_ref();
-        let counts = [&workload.streams, &workload.flows].into_iter().flatten();
+        let counts = [&workload.streams, &workload.flows, &workload.messages, &workload.idle];
+        let counts = counts.into_iter().flatten();
         let in_counts = counts.into_iter().any(|count| count.get_ref().contains(text));
         let texts = [&workload.from, &workload.to, &workload.via];
         let of_flows = [
@@ -610,6 +640,7 @@ impl LabFile {
                 [&system.client, &system.server, &system.connect]
                     .into_iter()
                     .flatten()
+                    .chain(system.files.values())
                     .any(|command| command.get_ref().contains(text))
             })
     }
@@ -648,6 +679,22 @@ pub(crate) const METRICS: &[&str] = &[
     "availability_percent",
     "connect_ms.p50",
     "connect_ms.max",
+    "first_byte_ms.p50",
+    "first_byte_ms.p90",
+    "first_byte_ms.p99",
+    "first_message_ms.p50",
+    "first_message_ms.p99",
+    "message_ms.mean",
+    "message_ms.p50",
+    "message_ms.p90",
+    "message_ms.p99",
+    "setups_s",
+    "memory_mib.client",
+    "memory_mib.server",
+    "memory_peak_mib.client",
+    "memory_peak_mib.server",
+    "memory_kib_each.client",
+    "memory_kib_each.server",
     "downloads",
     "limited_percent.client",
     "limited_percent.buffer",

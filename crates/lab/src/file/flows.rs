@@ -132,9 +132,9 @@ impl LabFile {
             let message = "a workload `flows` counts `flows`, not `streams`";
             return Err(self.source.error(streams, message));
         }
-        let is_of_downloads = |key| spec.kind == WorkloadKind::Download && key == "size";
+        let sized = matches!(spec.kind, WorkloadKind::Download | WorkloadKind::Messages);
         for (key, place) in own {
-            if let Some(place) = place.filter(|_| !is_of_downloads(key)) {
+            if let Some(place) = place.filter(|_| !(sized && key == "size")) {
                 let message = format!("`{key}` is for workloads of `kind = \"flows\"`");
                 return Err(self.source.error(place, message));
             }

@@ -11,6 +11,7 @@ mod download;
 mod flows;
 mod link;
 mod locate;
+mod messages;
 mod part;
 mod placeholders;
 mod schema;
@@ -26,6 +27,7 @@ pub use flows::{Beside, FlowsSettings};
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium};
 pub use locate::FileError;
 pub(crate) use locate::nearest;
+pub use messages::{CrowdSettings, MessageSettings};
 pub use part::Part;
 pub(crate) use placeholders::fill;
 pub use schema::{

@@ -131,6 +131,10 @@ pub enum WorkloadKind {
     LinkAccuracy,
     /// Files over http, from a web server to clients at the ends of several links at once.
     Download,
+    /// New connections, and small messages there and back over those that stand.
+    Messages,
+    /// Many connections: most of them idle, some at full speed.
+    Crowd,
     /// Flows that share a link, in virtual time.
     Flows,
     /// The simulator's own model, held against theory and published figures.
@@ -147,13 +151,18 @@ pub struct WorkloadSpec {
     /// A link's name, or `loopback`; for downloads several names with commas between.
     pub via: Option<Spanned<String>>,
     pub streams: Option<Spanned<NumberOrText>>,
+    /// How many messages go over one connection.
+    pub messages: Option<Spanned<NumberOrText>>,
+    /// How many connections stand without anything going over them.
+    pub idle: Option<Spanned<NumberOrText>>,
     /// How many flows of the system under test.
     pub flows: Option<Spanned<NumberOrText>>,
     /// Who else is on the link: `none`, an algorithm, `own`, or several: `4xcubic`.
     pub beside: Option<Spanned<String>>,
     /// The time from one flow's start to the next one's.
     pub stagger: Option<Spanned<String>>,
-    /// What each flow has to carry, without end if nothing is said; of downloads the file's.
+    /// What each flow has to carry, without end if nothing is said; of downloads the file's, of messages
+    /// each one's.
     pub size: Option<Spanned<String>>,
     /// How flows of the system under test come: `60%`, `20/s`, `every 50ms`.
     pub arrivals: Option<Spanned<String>>,
@@ -228,6 +237,9 @@ pub struct SystemSpec {
     /// workload's port.
     pub server: Option<Spanned<String>>,
     pub client: Option<Spanned<String>>,
+    /// What the commands read: file name to text, filled in as commands are; `{files}` is their folder.
+    #[serde(default)]
+    pub files: IndexMap<Spanned<String>, Spanned<String>>,
     /// Where the workload connects in the client's host instead of straight to the server.
     pub connect: Option<Spanned<String>>,
     /// Each path has been used just before, and what the algorithm remembers of it is used.

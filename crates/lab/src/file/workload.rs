@@ -3,6 +3,7 @@
 use super::locate::{FileError, nearest};
 use super::schema::{LabFile, NumberOrText, WorkloadKind};
 use report::Axes;
+use std::ops::RangeInclusive;
 use toml::Spanned;
 
 /// Who sends to whom in one cell.
@@ -74,7 +75,9 @@ impl LabFile {
         let wrong = |message| Err(self.source.error(written.span(), message));
         if via == LOOPBACK {
             return match self.workload.get_ref().kind {
-                WorkloadKind::Bulk => Ok(from.to_owned()),
+                WorkloadKind::Bulk | WorkloadKind::Messages | WorkloadKind::Crowd => {
+                    Ok(from.to_owned())
+                }
                 WorkloadKind::Download => wrong(format!(
                     "what a download takes is a matter of its path, and `{LOOPBACK}` is none"
                 )),
@@ -117,7 +120,19 @@ impl LabFile {
         key: &str,
         most: u32,
     ) -> Result<u32, FileError> {
-        let Some(written) = written else { return Ok(1) };
+        match written {
+            Some(written) => self.number_at(axes, written, key, 1..=most),
+            None => Ok(1),
+        }
+    }
+
+    pub(super) fn number_at(
+        &self,
+        axes: &Axes,
+        written: &Spanned<NumberOrText>,
+        key: &str,
+        range: RangeInclusive<u32>,
+    ) -> Result<u32, FileError> {
         let wrong = |message| self.source.error(written.span(), message);
         let count = match written.get_ref() {
             NumberOrText::Number(count) => *count,
@@ -126,9 +141,9 @@ impl LabFile {
                 filled.parse().map_err(|_| wrong(format!("`{filled}` is no number of {key}")))?
             }
         };
-        match (1..=most).contains(&count) {
+        match range.contains(&count) {
             true => Ok(count),
-            false => Err(wrong(format!("`{key}` is from 1 to {most}"))),
+            false => Err(wrong(format!("`{key}` is from {} to {}", range.start(), range.end()))),
         }
     }
 }

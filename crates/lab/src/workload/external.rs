@@ -10,6 +10,7 @@ use host::Namespace;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// A pair of programs at work, and where the workload connects instead of straight to the server.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub(super) struct Pair {
     pub(super) client: Started,
     pub(super) connect: Option<SocketAddr>,
     _keys: Option<TunnelKeys>,
+    _files: Option<TempDir>,
 }
 
 /// The programs of a system that are not installed here.
@@ -49,7 +51,12 @@ impl Pair {
             return Ok(None);
         };
         let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
-        let keys = TunnelKeys::for_commands([server.get_ref(), client.get_ref()])?;
+        let texts = [server, client].into_iter().chain(turn.system.files.values());
+        let keys = TunnelKeys::for_texts(texts.map(|text| text.get_ref().as_str()))?;
+        let files = match turn.system.files.is_empty() {
+            true => None,
+            false => Some(folder("files-", turn.programs)?),
+        };
         let fill = |text: &str| -> Result<String, Failure> {
             let client = testbed.address(from, to)?.to_string();
             let server = testbed.address(to, from)?.to_string();
@@ -59,6 +66,7 @@ impl Pair {
                 "server" => Some(server.clone()),
                 "port" => Some(port.clone()),
                 "weir" => tunnel_keys::weir(),
+                "files" => files.as_ref().map(|folder| folder.path().display().to_string()),
                 other => keys
                     .as_ref()
                     .and_then(|keys| keys.word(other))
@@ -66,13 +74,19 @@ impl Pair {
             })
             .map_err(Failure::Workload)
         };
+        for (name, text) in &turn.system.files {
+            let Some(folder) = &files else { break };
+            let path = folder.path().join(name.get_ref());
+            let written = std::fs::write(&path, fill(text.get_ref())?);
+            written.map_err(|error| Failure::io(&format!("writing {}", path.display()), &error))?;
+        }
         let begin = |host: &str, command: &str, cpus: &[usize]| -> Result<Started, Failure> {
             let argv = words(&fill(command)?);
             Started::new(&testbed.namespace(host)?, argv, cpus, turn)
         };
         let server = begin(to, server.get_ref(), &turn.cpus.to)?;
         let client = begin(from, client.get_ref(), &turn.cpus.from)?;
-        let mut pair = Self { server, client, connect: None, _keys: None };
+        let mut pair = Self { server, client, connect: None, _keys: None, _files: None };
         if let Some(connect) = &turn.system.connect {
             let text = fill(connect.get_ref())?;
             let address: SocketAddr = text.parse().map_err(|_| {
@@ -84,7 +98,7 @@ impl Pair {
                 return Err(pair.failure(Duration::ZERO).unwrap_or(failure));
             }
         }
-        pair._keys = keys;
+        (pair._keys, pair._files) = (keys, files);
         Ok(Some(pair))
     }
 
@@ -98,6 +112,12 @@ impl Pair {
         }
         None
     }
+}
+
+/// For what exists for one turn alone.
+pub(super) fn folder(prefix: &str, within: &Path) -> Result<TempDir, Failure> {
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(within);
+    made.map_err(|error| Failure::io(&format!("making a folder in {}", within.display()), &error))
 }
 
 /// Waits until somebody listens at `port` inside, as the kernel itself tells.

@@ -1,11 +1,15 @@
 //! What is done over the network of a cell, and how it is measured.
 
 mod bulk;
+mod caller;
+mod crowd;
+mod door;
 mod download;
 mod external;
 mod flows;
 mod link_accuracy;
 mod loaded;
+mod messages;
 mod started;
 mod stream;
 mod traffic;
@@ -14,6 +18,7 @@ mod udp;
 
 pub(crate) use download::lasting as download_lasting;
 pub(crate) use download::{NOT_INSTALLED as NO_WEB_SERVER, find_server as web_server};
+pub(crate) use crowd::setting_up;
 pub(crate) use external::words as command_words;
 pub(crate) use external::{is_installed, missing_programs, open_quote};
 pub(crate) use stream::Stream;
@@ -81,6 +86,8 @@ impl Turn<'_> {
                 link_accuracy::measure(self, &testbed, &expected)
             }
             (WorkloadKind::Flows, _) => flows::measure(self, &testbed),
+            (WorkloadKind::Messages, _) => messages::measure(self, &testbed),
+            (WorkloadKind::Crowd, _) => crowd::measure(self, &testbed),
             (WorkloadKind::Validate, _) => {
                 Err(Failure::Workload("only virtual time has such a workload".to_owned()))
             }

@@ -14,11 +14,12 @@ pub(super) struct TunnelKeys {
 }
 
 impl TunnelKeys {
-    /// If one of these commands has a word that stands for them.
-    pub(super) fn for_commands(commands: [&str; 2]) -> Result<Option<Self>, Failure> {
-        let asked =
-            |command: &str| WORDS.iter().any(|word| command.contains(&format!("{{{word}}}")));
-        if commands.into_iter().any(asked) { Self::make().map(Some) } else { Ok(None) }
+    /// If one of these commands or files has a word that stands for them.
+    pub(super) fn for_texts<'a>(
+        mut texts: impl Iterator<Item = &'a str>,
+    ) -> Result<Option<Self>, Failure> {
+        let asked = |text: &str| WORDS.iter().any(|word| text.contains(&format!("{{{word}}}")));
+        if texts.any(asked) { Self::make().map(Some) } else { Ok(None) }
     }
 
     pub(super) fn word(&self, name: &str) -> Option<String> {
@@ -31,9 +32,7 @@ impl TunnelKeys {
     }
 
     fn make() -> Result<Self, Failure> {
-        let folder = tempfile::Builder::new().prefix("weir-lab-keys-").tempdir();
-        let folder =
-            folder.map_err(|error| Failure::Workload(format!("a folder for keys: {error}")))?;
+        let folder = super::external::folder("weir-lab-keys-", &std::env::temp_dir())?;
         let server_pin = made("server", folder.path())?;
         let client_pin = made("client", folder.path())?;
         Ok(Self { folder, server_pin, client_pin })

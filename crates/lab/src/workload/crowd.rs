@@ -1,0 +1,202 @@
+//! Many connections at once: how fast they come to stand, what those cost that only stand, and how the busy
+//! ones share what there is.
+//!
+//! The idle ones are opened first, by many threads, and counted as standing when one byte went there and came
+//! back. Then memory is looked at, and with all of them standing the busy ones send for the lab's time.
+
+mod busy;
+mod memory;
+
+use super::caller::Caller;
+use super::door::Door;
+use super::external::Pair;
+use super::{Turn, Windowed};
+use crate::Failure;
+use crate::file::{CrowdSettings, LabFile};
+use crate::outcome::Measurement;
+use crate::testbed::Testbed;
+use crate::watch::Roles;
+use busy::{Arrivals, Busy};
+use host::Namespace;
+use memory::Memory;
+use report::Axes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::net::TcpStream;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// What stands at the far end.
+#[derive(Debug, Default)]
+struct Far {
+    resting: Mutex<Vec<TcpStream>>,
+    arrivals: Arrivals,
+}
+
+pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
+    let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
+    let settings = turn.lab.crowd_at(turn.axes).map_err(wrong)?;
+    allow_files(settings)?;
+    let near = testbed.namespace(&turn.ends.from)?;
+    let door = Door::open(turn, testbed)?;
+    let far = Far::default();
+    std::thread::scope(|scope| {
+        let _closing = door.closing();
+        for _ in 0..LANES {
+            scope.spawn(|| serve(&door, &far, turn, scope));
+        }
+        let mut pair = Pair::start(turn, testbed)?;
+        let caller = Caller {
+            target: pair.as_ref().and_then(|pair| pair.connect).unwrap_or(door.direct),
+            congestion: turn.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
+            cancel: turn.cancel,
+        };
+        let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
+        let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
+        let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
+        let measured = crowd(turn, &near, &caller, settings, &roles, &far.arrivals);
+        measured.map_err(|failure| match failure {
+            Failure::Interrupted => failure,
+            // What stopped a program explains connections that nobody answered.
+            failure => pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)).unwrap_or(failure),
+        })
+    })
+}
+
+/// About how long it takes until the connections of the cell at `axes` stand.
+pub(crate) fn setting_up(lab: &LabFile, axes: &Axes) -> Span {
+    let idle = lab.crowd_at(axes).map_or(0, |crowd| crowd.idle);
+    Span::from_millis(u64::from(idle) / EXPECTED_EACH_MS)
+}
+
+fn crowd(
+    turn: &Turn<'_>,
+    near: &Namespace,
+    caller: &Caller<'_>,
+    settings: CrowdSettings,
+    roles: &Roles,
+    arrivals: &Arrivals,
+) -> Result<Windowed, Failure> {
+    let mut result = Measurement::default();
+    inside(turn, near, || caller.warm_up(&[PASSING], &mut [0]).map(drop))?;
+    let before = Memory::read(roles)?;
+    let begun = Instant::now();
+    let resting = stand(turn, near, caller, settings.idle)?;
+    if !resting.is_empty() {
+        let rate = resting.len() as f64 / begun.elapsed().as_secs_f64();
+        result.record("setups_s", "connections/s", Some(rate));
+    }
+    let standing = Memory::read(roles)?;
+    standing.account(&before, resting.len(), &mut result);
+    let busy = Busy::connect(turn, near, caller, settings.busy, arrivals)?;
+    let window = busy.measure(turn, roles, &mut result)?;
+    Memory::read(roles)?.account_peak(&mut result);
+    result.congestion_control = turn.system.congestion.as_ref().map(|name| name.get_ref().clone());
+    drop(resting);
+    Ok(Windowed { window, result, ways: Vec::new() })
+}
+
+/// So many connections over which one byte has gone and come back.
+fn stand(
+    turn: &Turn<'_>,
+    near: &Namespace,
+    caller: &Caller<'_>,
+    count: u32,
+) -> Result<Vec<TcpStream>, Failure> {
+    let lane = |number: u32| -> Result<Vec<TcpStream>, Failure> {
+        let own = count / LANES + u32::from(number < count % LANES);
+        let calls = (0..own).map(|_| caller.call(&[RESTING], &mut [0]).map(|call| call.socket));
+        calls.collect()
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<ScopedJoinHandle<'_, _>> = (0..LANES)
+            .map(|number| scope.spawn(move || inside(turn, near, || lane(number))))
+            .collect();
+        let mut all = Vec::with_capacity(count as usize);
+        for lane in lanes {
+            let stood = lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            all.extend(stood.map_err(|failure| counted(failure, count))?);
+        }
+        Ok(all)
+    })
+}
+
+fn counted(failure: Failure, count: u32) -> Failure {
+    match failure {
+        Failure::Workload(text) => {
+            Failure::Workload(format!("while {count} connections were opened: {text}"))
+        }
+        failure => failure,
+    }
+}
+
+/// Takes guests in, by the first byte of each; busy ones get a thread of their own.
+fn serve<'scope>(
+    door: &'scope Door,
+    far: &'scope Far,
+    turn: &Turn<'_>,
+    scope: &'scope Scope<'scope, '_>,
+) -> Result<(), Failure> {
+    host::pin_to(&turn.cpus.to)?;
+    while let Some(guest) = door.next()? {
+        let mut kind = [0];
+        if door.hear(&guest, &mut kind) == 0
+            || std::io::Write::write_all(&mut &guest, &kind).is_err()
+        {
+            continue;
+        }
+        match kind[0] {
+            RESTING => {
+                far.resting.lock().unwrap_or_else(PoisonError::into_inner).push(guest);
+            }
+            BUSY => {
+                // Its threads begin where this one is: on the CPUs of its end.
+                scope.spawn(move || far.arrivals.receive(door, &guest));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// On a thread in the near host, on its CPUs.
+fn inside<T: Send>(
+    turn: &Turn<'_>,
+    near: &Namespace,
+    work: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    near.run(|| {
+        host::pin_to(&turn.cpus.from)?;
+        Ok(work())
+    })?
+}
+
+/// Both ends of every connection are held here, and the programs in between inherit the limit.
+fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
+    let needed = u64::from(2 * (settings.idle + settings.busy)) + OTHER_FILES;
+    let has = getrlimit(Resource::Nofile);
+    if has.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let maximum = has.maximum.map(|maximum| maximum.max(needed));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
+        Failure::Workload(format!(
+            "{} connections need {needed} open files, and this process may have {}: raise its hard \
+             limit (`ulimit -Hn {needed}`)",
+            settings.idle + settings.busy,
+            has.maximum.unwrap_or(needed),
+        ))
+    })
+}
+
+/// What a connection is for, as its first byte.
+const PASSING: u8 = b'p';
+const RESTING: u8 = b'r';
+const BUSY: u8 = b'b';
+/// That open connections at the same time.
+const LANES: u32 = 32;
+const OTHER_FILES: u64 = 500;
+/// For the estimate alone.
+const EXPECTED_EACH_MS: u64 = 3;
+const CAUSE_WITHIN: Duration = Duration::from_millis(200);

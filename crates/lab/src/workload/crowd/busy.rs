@@ -1,0 +1,150 @@
+//! Those of the connections that send all the time, and what comes of it at the far end.
+
+use super::super::Turn;
+use super::super::caller::Caller;
+use super::super::door::Door;
+use super::{BUSY, inside};
+use crate::outcome::Measurement;
+use crate::watch::{Roles, Watch};
+use crate::{Cancel, Failure};
+use host::Namespace;
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use units::Time;
+
+/// The bytes that came over each busy connection.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    each: Mutex<Vec<Arc<AtomicU64>>>,
+}
+
+/// Connections that are ready to send.
+#[derive(Debug)]
+pub(super) struct Busy<'a> {
+    sockets: Vec<TcpStream>,
+    arrivals: &'a Arrivals,
+}
+
+impl Arrivals {
+    /// All that comes from this guest, until it or the door is closed.
+    pub(super) fn receive(&self, door: &Door, guest: &TcpStream) {
+        let counter = Arc::new(AtomicU64::new(0));
+        self.each.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counter));
+        let mut block = vec![0; BLOCK];
+        loop {
+            match door.hear(guest, &mut block) {
+                0 => return,
+                count => counter.fetch_add(count as u64, Ordering::Relaxed),
+            };
+        }
+    }
+
+    fn look(&self) -> (Instant, Vec<u64>) {
+        let each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        (Instant::now(), each.iter().map(|counter| counter.load(Ordering::Relaxed)).collect())
+    }
+}
+
+impl<'a> Busy<'a> {
+    pub(super) fn connect(
+        turn: &Turn<'_>,
+        near: &Namespace,
+        caller: &Caller<'_>,
+        count: u32,
+        arrivals: &'a Arrivals,
+    ) -> Result<Self, Failure> {
+        let calls = || (0..count).map(|_| Ok(caller.call(&[BUSY], &mut [0])?.socket)).collect();
+        Ok(Self { sockets: inside(turn, near, calls)?, arrivals })
+    }
+
+    /// What they get through once `omit` is over. When that was.
+    pub(super) fn measure(
+        &self,
+        turn: &Turn<'_>,
+        roles: &Roles,
+        result: &mut Measurement,
+    ) -> Result<Range<Time>, Failure> {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sending: Vec<_> = self
+                .sockets
+                .iter()
+                .map(|socket| scope.spawn(|| send(socket, &turn.cpus.from, &over)))
+                .collect();
+            let measured = self.watch(turn, roles, result);
+            over.store(true, Ordering::Release);
+            for socket in &self.sockets {
+                // Whoever waits for room is woken by that.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+            for thread in sending {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            measured
+        })
+    }
+
+    fn watch(
+        &self,
+        turn: &Turn<'_>,
+        roles: &Roles,
+        result: &mut Measurement,
+    ) -> Result<Range<Time>, Failure> {
+        let opens = Instant::now() + turn.omit.as_duration();
+        await_moment(opens, turn.cancel)?;
+        let (before, first) = (Watch::read(roles)?, self.arrivals.look());
+        await_moment(opens + turn.duration.as_duration(), turn.cancel)?;
+        let (last, after) = (self.arrivals.look(), Watch::read(roles)?);
+        let elapsed = last.0.duration_since(first.0).as_secs_f64().max(1e-9);
+        let mut rates: Vec<f64> = last
+            .1
+            .iter()
+            .enumerate()
+            // One whose first byte was read after the first look has sent all of it since.
+            .map(|(number, bytes)| bytes - first.1.get(number).copied().unwrap_or(0))
+            .map(|bytes| bytes as f64 * 8e-6 / elapsed)
+            .collect();
+        // Whose thread has not yet begun has got nothing.
+        rates.resize(self.sockets.len(), 0.0);
+        let goodput = rates.iter().sum();
+        result.record("goodput_mbit_s", "Mbit/s", Some(goodput));
+        if rates.len() > 1 {
+            result.record("jain", "", Some(sim::jain(&rates)));
+        }
+        after.account(&before, turn.cpus, Some(goodput), result);
+        Ok(before.taken()..after.taken())
+    }
+}
+
+fn send(mut socket: &TcpStream, cpus: &[usize], over: &AtomicBool) -> Result<(), Failure> {
+    host::pin_to(cpus)?;
+    let block = vec![0; BLOCK];
+    while !over.load(Ordering::Acquire) {
+        match socket.write(&block) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) if over.load(Ordering::Acquire) => break,
+            Err(error) => return Err(Failure::io("sending", &error)),
+        }
+    }
+    Ok(())
+}
+
+fn await_moment(moment: Instant, cancel: &Cancel) -> Result<(), Failure> {
+    loop {
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        if cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}
+
+const BLOCK: usize = 128 * 1024;

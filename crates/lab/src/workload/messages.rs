@@ -1,0 +1,200 @@
+//! How long it takes to be answered: over a connection that is opened for it, and over one that stands.
+//!
+//! New connections come one after the other for the first third of the time; for the rest of it messages go
+//! over connections that stay open, the next one when the one before is answered. So neither disturbs the
+//! other, and a pair of programs in between is warm for both.
+
+use super::caller::Caller;
+use super::door::Door;
+use super::external::Pair;
+use super::{Turn, Windowed};
+use crate::Failure;
+use crate::file::MessageSettings;
+use crate::outcome::Measurement;
+use crate::testbed::Testbed;
+use crate::watch::{Roles, Watch};
+use host::Namespace;
+use std::time::{Duration, Instant};
+
+/// In milliseconds.
+#[derive(Debug, Default)]
+struct Samples {
+    first_byte: Vec<f64>,
+    first_message: Vec<f64>,
+    message: Vec<f64>,
+}
+
+/// What a measurement needs once everything is set up.
+struct Exchange<'a> {
+    turn: &'a Turn<'a>,
+    near: Namespace,
+    caller: Caller<'a>,
+    settings: MessageSettings,
+}
+
+pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
+    let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
+    let settings = turn.lab.messages_at(turn.axes).map_err(wrong)?;
+    let near = testbed.namespace(&turn.ends.from)?;
+    let door = Door::open(turn, testbed)?;
+    std::thread::scope(|scope| {
+        let _closing = door.closing();
+        for _ in 0..SERVANTS + settings.streams {
+            scope.spawn(|| serve(&door, turn, settings));
+        }
+        let mut pair = Pair::start(turn, testbed)?;
+        let caller = Caller {
+            target: pair.as_ref().and_then(|pair| pair.connect).unwrap_or(door.direct),
+            congestion: turn.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
+            cancel: turn.cancel,
+        };
+        let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
+        let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
+        let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
+        let measured = Exchange { turn, near, caller, settings }.measure(&roles);
+        measured.map_err(|failure| match failure {
+            Failure::Interrupted => failure,
+            // What stopped a program explains messages that nobody answered.
+            failure => pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)).unwrap_or(failure),
+        })
+    })
+}
+
+impl Exchange<'_> {
+    fn measure(&self, roles: &Roles) -> Result<Windowed, Failure> {
+        let mut samples = Samples::default();
+        self.inside(|| self.warm_up())?;
+        let before = Watch::read(roles)?;
+        let begun = Instant::now();
+        let ends = begun + self.turn.duration.as_duration();
+        let turned = begun + (self.turn.duration / NEW_SHARE).as_duration();
+        self.inside(|| self.open(turned, &mut samples))?;
+        samples.message = std::thread::scope(|scope| {
+            let lanes: Vec<_> = (0..self.settings.streams)
+                .map(|_| scope.spawn(|| self.inside(|| self.talk(ends))))
+                .collect();
+            let mut all = Vec::new();
+            for lane in lanes {
+                all.extend(lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            }
+            Ok::<_, Failure>(all)
+        })?;
+        let after = Watch::read(roles)?;
+        let mut result = Measurement::default();
+        samples.account(&mut result);
+        after.account(&before, self.turn.cpus, None, &mut result);
+        let congestion = self.turn.system.congestion.as_ref();
+        result.congestion_control = congestion.map(|name| name.get_ref().clone());
+        Ok(Windowed { window: before.taken()..after.taken(), result, ways: Vec::new() })
+    }
+
+    /// On a thread in the near host, on its CPUs.
+    fn inside<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
+        self.near.run(|| {
+            host::pin_to(&self.turn.cpus.from)?;
+            Ok(work())
+        })?
+    }
+
+    fn warm_up(&self) -> Result<(), Failure> {
+        let (message, mut room) = self.message();
+        let call = self.caller.warm_up(&message, &mut room)?;
+        let until = Instant::now() + self.turn.omit.as_duration();
+        for done in 0.. {
+            self.caller.exchange(&call.socket, &message, &mut room)?;
+            if done >= WARMING && Instant::now() >= until {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// New connections, at least one.
+    fn open(&self, until: Instant, samples: &mut Samples) -> Result<(), Failure> {
+        let (message, mut room) = self.message();
+        loop {
+            let call = self.caller.call(&message, &mut room)?;
+            samples.first_byte.push(millis(call.first_byte));
+            samples.first_message.push(millis(call.first_message));
+            if Instant::now() >= until {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Messages over one connection, and the next one when they have all gone; at least one.
+    fn talk(&self, until: Instant) -> Result<Vec<f64>, Failure> {
+        let (message, mut room) = self.message();
+        let mut taken = Vec::new();
+        loop {
+            let call = self.caller.call(&message, &mut room)?;
+            for _ in 0..self.settings.count {
+                let begun = Instant::now();
+                self.caller.exchange(&call.socket, &message, &mut room)?;
+                taken.push(millis(begun.elapsed()));
+                if Instant::now() >= until {
+                    return Ok(taken);
+                }
+            }
+        }
+    }
+
+    fn message(&self) -> (Vec<u8>, Vec<u8>) {
+        let size = size_of(self.settings);
+        (vec![b'a'; size], vec![0; size])
+    }
+}
+
+impl Samples {
+    fn account(&self, result: &mut Measurement) {
+        let parts = ["p50", "p90", "p99"];
+        result.record_quantiles("first_byte_ms", "ms", &self.first_byte, &parts);
+        result.record_quantiles("first_message_ms", "ms", &self.first_message, &parts);
+        result.record_quantiles("message_ms", "ms", &self.message, &parts);
+        let mean = self.message.iter().sum::<f64>() / self.message.len() as f64;
+        result.record("message_ms.mean", "ms", Some(mean));
+        result.record("connections", "", Some(self.first_byte.len() as f64));
+        result.record("messages", "", Some(self.message.len() as f64));
+    }
+}
+
+/// Answers one guest after the other with as much as each message has.
+fn serve(door: &Door, turn: &Turn<'_>, settings: MessageSettings) -> Result<(), Failure> {
+    host::pin_to(&turn.cpus.to)?;
+    let mut message = vec![0; size_of(settings)];
+    while let Some(guest) = door.next()? {
+        let mut has = 0;
+        loop {
+            match door.hear(&guest, &mut message[has..]) {
+                0 => break,
+                count => has += count,
+            }
+            if has == message.len() {
+                has = 0;
+                if std::io::Write::write_all(&mut &guest, &message).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn size_of(settings: MessageSettings) -> usize {
+    usize::try_from(settings.size.count()).unwrap_or(usize::MAX)
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// The last packet of a connection may be lost: as many may be waited for while new ones come.
+const SERVANTS: u32 = 32;
+/// Of the time, for new connections.
+const NEW_SHARE: u64 = 3;
+/// So many messages at least before anything is measured.
+const WARMING: u32 = 10;
+const CAUSE_WITHIN: Duration = Duration::from_millis(200);
