@@ -97,9 +97,14 @@ impl Info {
         Self(self.0 & !VALID | CONGESTION)
     }
 
+    /// So many units in place of what was asked for.
+    pub fn with_hint(self, hint: u8) -> Self {
+        Self(self.0 & !HINT | u16::from(hint))
+    }
+
     /// Neither approved nor refused.
     pub fn without_hint(self) -> Self {
-        Self(self.0 & !VALID)
+        Self(self.0 & !(CONGESTION | VALID))
     }
 }
 
@@ -181,6 +186,7 @@ const LAST_HOP: u16 = 1 << 12;
 const REQUEST: u16 = 1 << 10;
 const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
+const HINT: u16 = 0xff;
 const MOST_VLANS: usize = 2;
 
 #[cfg(test)]
@@ -200,6 +206,7 @@ mod tests {
         assert_eq!(Info::request(8).bits(), 0x0508);
         assert_eq!(Info::request(8).refused().bits(), 0x0608);
         assert_eq!(Info::request(8).without_hint().bits(), 0x0408);
+        assert_eq!(Info::request(255).with_hint(8), Info::request(8));
         assert_eq!(Info::answer(3).bits(), 0x0103);
         assert_eq!(Info::answer(-3).bits(), 0x0203);
         assert_eq!(Info::answer(0).bits(), 0);

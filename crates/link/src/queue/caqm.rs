@@ -26,7 +26,10 @@ pub struct CaqmConfig {
     pub limit: Limit,
     /// What may wait: bursts need somewhere to stand.
     pub target: Bytes,
-    /// Between two reckonings; `None` is the time in which the link sends ten frames of 1500 bytes.
+    /// Between two reckonings; best about a round trip. What is granted shows after a round trip, and what was granted
+    /// in the period before is all that the counter knows of: with shorter ones it answers to every byte above or
+    /// below the target many times over. `None` is 200 µs, the hosts' standard round trip, and at least the time of
+    /// ten frames of 1500 bytes.
     pub period: Option<Span>,
     /// How much of what could be approved is, in a period.
     pub lambda: Share,
@@ -36,6 +39,9 @@ pub struct CaqmConfig {
     pub beta: Bytes,
     /// Of a hint in a data packet.
     pub unit: Bytes,
+    /// Whether all requests of a period have their share of what can be approved or must be refused; otherwise they
+    /// are served in the order in which they come, as CAQM has it.
+    pub spread: bool,
     /// What marks a tag; see [`wire::caqm::TPID`].
     pub tpid: u16,
 }
@@ -79,6 +85,7 @@ impl CaqmConfig {
                 Term::Pair("p", value) => config.chance = value.parse()?,
                 Term::Pair("beta", value) => config.beta = value.parse()?,
                 Term::Pair("unit", value) => config.unit = value.parse()?,
+                Term::Pair("spread", value) => config.spread = spread(value)?,
                 Term::Pair("tpid", value) => config.tpid = tpid(value)?,
                 Term::Word(word) if word.starts_with(|c: char| c.is_ascii_digit()) => {
                     config.target = word.parse()?;
@@ -90,7 +97,8 @@ impl CaqmConfig {
     }
 
     fn law(&self, rate: Rate) -> Law {
-        let period = self.period.unwrap_or_else(|| rate.time_for(USUAL_PERIOD));
+        let usual = || rate.time_for(USUAL_PERIOD).max(STANDARD_ROUND_TRIP);
+        let period = self.period.unwrap_or_else(usual);
         Law {
             rate,
             period: period.max(SHORTEST_PERIOD),
@@ -99,6 +107,7 @@ impl CaqmConfig {
             chance: self.chance,
             beta: self.beta,
             unit: self.unit,
+            spread: self.spread,
         }
     }
 }
@@ -113,6 +122,7 @@ impl Default for CaqmConfig {
             chance: Share::new(0.1).unwrap_or(Share::ZERO),
             beta: Bytes::new(512),
             unit: Bytes::new(8),
+            spread: true,
             tpid: wire::caqm::TPID,
         }
     }
@@ -120,10 +130,13 @@ impl Default for CaqmConfig {
 
 impl std::fmt::Display for CaqmConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { limit, target, period, lambda, chance, beta, unit, tpid } = self;
+        let Self { limit, target, period, lambda, chance, beta, unit, spread, tpid } = self;
         write!(f, "target={target},limit={limit}")?;
         if let Some(period) = period {
             write!(f, ",period={period}")?;
+        }
+        if !spread {
+            f.write_str(",spread=off")?;
         }
         write!(f, ",lambda={lambda},p={chance},beta={beta},unit={unit},tpid={tpid:#06x}")
     }
@@ -198,6 +211,14 @@ impl<P: Packet> Discipline<P> for Caqm<P> {
     }
 }
 
+fn spread(text: &str) -> Result<bool, LinkError> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(LinkError::invalid("caqm", format!("has spread={text}: it is on or off"))),
+    }
+}
+
 /// As it is usually written, in hexadecimal.
 fn tpid(text: &str) -> Result<u16, LinkError> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
@@ -207,14 +228,14 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
     })
 }
 
-/// Ten frames: microseconds at 1 Gbit/s, nanoseconds at 100 Gbit/s.
+const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);
 /// An emulated link of a rate beyond reason would reckon without end.
 const SHORTEST_PERIOD: Span = Span::from_nanos(10);
 const MOST_UNIT: u64 = 65_536;
 const MOST_TARGET: u64 = 1 << 40;
-const SETTINGS: [&str; 8] =
-    ["target=", "limit=", "period=", "lambda=", "p=", "beta=", "unit=", "tpid="];
+const SETTINGS: [&str; 9] =
+    ["target=", "limit=", "period=", "lambda=", "p=", "beta=", "unit=", "spread=", "tpid="];
 
 #[cfg(test)]
 mod tests {
@@ -227,7 +248,7 @@ mod tests {
         };
         let short = parse("143KB").unwrap();
         assert_eq!(short, CaqmConfig { target: Bytes::new(143_000), ..CaqmConfig::default() });
-        let long = "target=0B,limit=64p,period=4us,lambda=25%,p=5%,beta=1024B,unit=16B,tpid=0x88b5";
+        let long = "target=0B,limit=64p,period=4us,spread=off,lambda=25%,p=5%,beta=1024B,unit=16B,tpid=0x88b5";
         let config = parse(long).unwrap();
         assert_eq!(parse(&config.to_string()).unwrap(), config);
         assert_eq!((config.tpid, config.target), (0x88b5, Bytes::ZERO));
@@ -238,6 +259,7 @@ mod tests {
             ("lambda=0%", "approves nothing"),
             ("unit=0B", "the usual one is 8B"),
             ("beta=1MB", "the usual one is 512B"),
+            ("spread=yes", "on or off"),
             ("taget=3KB", "did you mean `target`"),
         ] {
             let error = parse(wrong).unwrap_err().to_string();

@@ -238,7 +238,13 @@ impl Receiver {
             return self.acknowledge(out);
         }
         let Some(delay) = self.config.delayed_ack else { return self.acknowledge(out) };
+        // Ports are not answered late: a window of one segment would stand still for all that time.
+        let delay = if self.answers.due { Span::ZERO } else { delay };
         match self.config.coalesce {
+            coalesce if delay == Span::ZERO => match coalesce.filter(|_| waiting < COALESCED) {
+                Some(span) => self.due = self.due.min(now + span),
+                None => self.acknowledge(out),
+            },
             Some(_) if waiting >= COALESCED => self.acknowledge(out),
             Some(span) if waiting > mss => self.due = self.due.min(now + span),
             None if waiting > mss => self.acknowledge(out),

@@ -17,6 +17,32 @@ pub(super) struct Credit {
     granted: i64,
     /// DC: what this port has refused at random, and may approve to others instead.
     dealt: i64,
+    /// What came in this period, ...
+    came: Came,
+    /// ... and what follows from that for the next one.
+    plan: Plan,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Came {
+    requests: u64,
+    /// Bytes of their hints.
+    asked: i64,
+    /// What was refused at random.
+    dealt: i64,
+}
+
+/// How a period treats all requests alike, whichever comes first. Where everybody were served until nothing is left,
+/// small windows, whose hints are large, would hardly ever be given anything; and refusals would fall upon whoever
+/// sends when periods begin.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    /// Of each hint, in parts of [`WHOLE`].
+    share: i64,
+    /// Below `unit` and not yet given, in the same parts.
+    carry: i64,
+    /// How likely a packet is refused while the counter is below zero.
+    odds: Share,
 }
 
 /// The settings, as the counter needs them.
@@ -29,6 +55,8 @@ pub(super) struct Law {
     pub(super) chance: Share,
     pub(super) beta: Bytes,
     pub(super) unit: Bytes,
+    /// Every request of a period has its share of it; otherwise they are served as they come.
+    pub(super) spread: bool,
 }
 
 /// What became of a request.
@@ -52,6 +80,8 @@ impl Credit {
             sent: 0,
             granted: 0,
             dealt: 0,
+            came: Came::default(),
+            plan: Plan::IN_FULL,
         }
     }
 
@@ -72,6 +102,7 @@ impl Credit {
         // Of several at once only the last counts, and before that nothing was sent and nothing granted.
         if periods > 1 {
             (self.sent, self.granted) = (0, 0);
+            self.came = Came::default();
         }
         self.began = Some(began + self.law.period * periods);
         self.begin(queued);
@@ -97,18 +128,27 @@ impl Credit {
                 return Verdict::Passed;
             }
         };
+        self.came.requests += 1;
+        self.came.asked += hint;
         if self.left < 0 {
+            if self.plan.odds < Share::ONE && !self.random.happens(self.plan.odds) {
+                return Verdict::Trimmed(asked.without_hint());
+            }
             self.left += beta;
             return Verdict::Refused(asked.refused());
         }
-        if self.left >= hint {
+        if self.left >= hint && self.plan.share == WHOLE {
             self.left -= hint;
             self.granted += hint;
             return Verdict::Passed;
         }
         if self.random.happens(self.law.chance) {
             self.dealt += beta;
+            self.came.dealt += beta;
             return Verdict::Refused(asked.refused());
+        }
+        if self.law.spread {
+            return self.give_share(asked, hint);
         }
         if self.dealt >= hint {
             self.dealt -= hint;
@@ -117,14 +157,54 @@ impl Credit {
         Verdict::Trimmed(asked.without_hint())
     }
 
+    fn give_share(&mut self, asked: Info, hint: i64) -> Verdict {
+        let unit = signed(self.law.unit).max(1);
+        let due = hint * self.plan.share + self.plan.carry;
+        let units = (due / WHOLE).min(hint).min(self.left + self.dealt) / unit;
+        let given = units * unit;
+        // What could not be given for want of credit is not owed for ever.
+        self.plan.carry = (due - given * WHOLE).min(unit * WHOLE);
+        let of_dealt = given.min(self.dealt);
+        self.dealt -= of_dealt;
+        self.left -= given - of_dealt;
+        self.granted += given - of_dealt;
+        match u8::try_from(units) {
+            Ok(0) => Verdict::Trimmed(asked.without_hint()),
+            Ok(units) if given < hint => Verdict::Trimmed(asked.with_hint(units)),
+            _ => Verdict::Passed,
+        }
+    }
+
     fn begin(&mut self, queued: Bytes) {
         let law = &self.law;
         let could = law.rate.bytes_in(law.period);
         let room = signed(could) - self.sent + signed(law.target) - signed(queued) - self.granted;
         self.left = (room as f64 * law.lambda.fraction()) as i64;
         (self.sent, self.granted, self.dealt) = (0, 0, 0);
+        if law.spread {
+            self.plan = self.plan.of_next(self.left, signed(law.beta), self.came);
+        }
+        self.came = Came::default();
     }
 }
+
+impl Plan {
+    const IN_FULL: Self = Self { share: WHOLE, carry: 0, odds: Share::ONE };
+
+    /// As much will be asked for as in the period before, in as many packets.
+    fn of_next(self, left: i64, beta: i64, came: Came) -> Self {
+        let there = left.max(0) + came.dealt;
+        let share = match came.asked > there {
+            true => (i128::from(there) * i128::from(WHOLE) / i128::from(came.asked)) as i64,
+            false => WHOLE,
+        };
+        let refusals = left.min(0).unsigned_abs() as f64 / beta.max(1) as f64;
+        let odds = Share::new((refusals / came.requests.max(1) as f64).min(1.0));
+        Self { share, odds: odds.unwrap_or(Share::ONE), carry: self.carry }
+    }
+}
+
+const WHOLE: i64 = 1 << 16;
 
 /// No counter comes near the end of its range.
 fn signed(bytes: Bytes) -> i64 {
@@ -145,6 +225,7 @@ mod tests {
             chance: Share::ZERO,
             beta: Bytes::new(512),
             unit: Bytes::new(8),
+            spread: false,
         }
     }
 
@@ -204,9 +285,10 @@ mod tests {
             events in proptest::collection::vec((0_u64..60, 0_u64..400_000, 0_u16..0x2000), 1..300),
             target in 0_u64..300_000,
             chance in 0.0..1.0,
+            spread: bool,
             seed: u64,
         ) {
-            let law = Law { chance: Share::new(chance).unwrap(), ..law(target) };
+            let law = Law { chance: Share::new(chance).unwrap(), spread, ..law(target) };
             let mut credit = Credit::new(law, seed);
             let (mut now, mut began, mut allowed, mut approved) = (0, None, 0, 0);
             for (pause, queued, bits) in events {
@@ -230,7 +312,13 @@ mod tests {
                         prop_assert!(matches!(told.meaning(), Meaning::Fewer(_)));
                         allowed += 512;
                     }
-                    Verdict::Trimmed(told) => prop_assert_eq!(told.meaning(), Meaning::Nothing),
+                    Verdict::Trimmed(told) => match told.meaning() {
+                        Meaning::More(units) => {
+                            prop_assert!(spread && i64::from(units) * 8 < hint);
+                            approved += i64::from(units) * 8;
+                        }
+                        meaning => prop_assert_eq!(meaning, Meaning::Nothing),
+                    },
                     Verdict::Answered(told) => prop_assert!(asked.is_question() && !told.is_question()),
                 }
                 prop_assert!(approved <= allowed, "{} of {}", approved, allowed);
