@@ -3,6 +3,7 @@
 #ifndef WEIR_ACCEL_GIVE_H
 #define WEIR_ACCEL_GIVE_H
 
+#include "maps.h"
 #include "match.h"
 
 /* include/uapi/linux/tcp.h, bpf.h and socket.h */
@@ -13,6 +14,11 @@
 #define TCP_BPF_RTO_MIN 1004
 
 #define TCPA "tcpa"
+
+static __always_inline bool is_caqm(const char *name)
+{
+	return name[0] == 'c' && name[1] == 'a' && name[2] == 'q' && name[3] == 'm' && !name[4];
+}
 
 /* `options` is what this kind of program may ask options of, and `sk` what has storage. What the kernel
  * refuses stays as it was: none of it keeps a connection from working. */
@@ -27,7 +33,8 @@ static __always_inline bool give(void *options, void *sk, const struct rule *rul
 		return false;
 	flow->rule = settings;
 	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, flow->before, sizeof(flow->before));
-	if (bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name) - 1)) {
+	/* Both its ends agreed on that. */
+	if (is_caqm(flow->before) || bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name) - 1)) {
 		bpf_sk_storage_delete(&flows, sk);
 		return false;
 	}

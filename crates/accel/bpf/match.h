@@ -3,7 +3,7 @@
 #ifndef WEIR_ACCEL_MATCH_H
 #define WEIR_ACCEL_MATCH_H
 
-#include "maps.h"
+#include "kernel.h"
 #include "rules.h"
 
 struct {
@@ -23,11 +23,13 @@ struct {
 #define LEVELS 16
 
 struct connection {
-	u64 cgroups[LEVELS]; /* ids of its control group and of those above it */
+	u64 cgroups[LEVELS]; /* ids of its control group and of those above it, once listed */
+	u64 cgroup; /* the kernel's */
 	u64 address[2]; /* the other end's */
 	u32 port; /* its own */
 	u32 first; /* rule of the policy in force */
 	u32 found; /* its rule; NONE if none fits */
+	u32 listed;
 };
 
 #define NONE 0xffffffffU
@@ -46,21 +48,15 @@ static __always_inline bool within_cgroup(const struct connection *connection, u
 	return false;
 }
 
-static __always_inline bool fits(const struct connection *connection, const struct rule *rule)
-{
-	return (!rule->port || rule->port == connection->port) &&
-	       within_prefix(connection, rule) &&
-	       (!rule->cgroup || within_cgroup(connection, rule->cgroup));
-}
-
 /* A cgroup's ancestors are listed by level, itself last (cgroup_is_descendant() of linux/cgroup.h). */
-static __always_inline void list_cgroups(struct connection *connection, struct tcp_sock *tp)
+static __always_inline void list_ancestors(struct connection *connection, struct cgroup *cgroup)
 {
-	struct cgroup *cgroup = tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
 	struct cgroup *ancestor;
 	u32 deepest;
 	u64 list;
 
+	connection->listed = 1;
+	__builtin_memset(connection->cgroups, 0, sizeof(connection->cgroups));
 	if (!cgroup)
 		return;
 	deepest = BPF_CORE_READ(cgroup, level);
@@ -70,6 +66,25 @@ static __always_inline void list_cgroups(struct connection *connection, struct t
 		bpf_probe_read_kernel(&ancestor, sizeof(ancestor), (void *)(list + 8 * level));
 		connection->cgroups[level] = BPF_CORE_READ(ancestor, kn, id);
 	}
+}
+
+static __always_inline void list_cgroups(struct connection *connection, struct tcp_sock *tp)
+{
+	list_ancestors(connection, tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup);
+}
+
+/* What costs most is asked last: most connections are told by their port or address. */
+static __always_inline bool fits(struct connection *connection, const struct rule *rule)
+{
+	if (rule->port && rule->port != connection->port)
+		return false;
+	if (!within_prefix(connection, rule))
+		return false;
+	if (!rule->cgroup)
+		return true;
+	if (!connection->listed)
+		list_ancestors(connection, (struct cgroup *)connection->cgroup);
+	return within_cgroup(connection, rule->cgroup);
 }
 
 static long try_rule(u64 index, struct connection *connection)

@@ -63,14 +63,8 @@ impl Algorithm {
     /// From now on sockets can choose it, for as long as the registration lasts. Those that have it by then
     /// keep it.
     pub fn register(&mut self) -> Result<Registration, AccelError> {
-        let mut ops = self.loaded.map_mut(self.ops)?;
-        let link = told(WHAT, || ops.attach_struct_ops()).map_err(|error| match error {
-            AccelError::Refused { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
-                AccelError::NameTaken { name: NAME }
-            }
-            error => error,
-        })?;
-        Ok(Registration { link, linked: self.linked })
+        let registration = register(&mut self.loaded, self.ops, WHAT, NAME)?;
+        Ok(Registration { linked: self.linked, ..registration })
     }
 
     /// What is no link outlasts a command that is killed: it has to be found again from before it is registered.
@@ -84,27 +78,7 @@ impl Algorithm {
 
     /// Takes the place of what is registered by that link: who chooses `tcpa` from now on gets this one.
     pub fn replace(&mut self, registered: &Link) -> Result<(), AccelError> {
-        // The map is made ready on the way to a second registration, which the name then forbids.
-        match self.register() {
-            Err(AccelError::NameTaken { .. }) => {}
-            Err(error) => return Err(error),
-            Ok(_) => return Err(AccelError::NotRegistered { name: NAME }),
-        }
-        let ops = self.loaded.map(self.ops)?;
-        told(WHAT, || {
-            // SAFETY: both descriptors are open for the call; without options it takes no pointer.
-            let status = unsafe {
-                libbpf_sys::bpf_link_update(
-                    registered.as_fd().as_raw_fd(),
-                    ops.as_fd().as_raw_fd(),
-                    std::ptr::null(),
-                )
-            };
-            match status {
-                0 => Ok(()),
-                error => Err(libbpf_rs::Error::from_raw_os_error(-error)),
-            }
-        })
+        replace(&mut self.loaded, self.ops, WHAT, NAME, registered)
     }
 
     pub fn loaded(&self) -> &Loaded {
@@ -130,6 +104,53 @@ impl Registration {
     pub fn link(&self) -> &Link {
         &self.link
     }
+}
+
+/// Of whichever algorithm, as a link; `what` is for messages.
+pub(crate) fn register(
+    loaded: &mut Loaded,
+    ops: &str,
+    what: &'static str,
+    name: &'static str,
+) -> Result<Registration, AccelError> {
+    let mut ops = loaded.map_mut(ops)?;
+    let link = told(what, || ops.attach_struct_ops()).map_err(|error| match error {
+        AccelError::Refused { source, .. } if source.kind() == ErrorKind::AlreadyExists => {
+            AccelError::NameTaken { name }
+        }
+        error => error,
+    })?;
+    Ok(Registration { link, linked: true })
+}
+
+pub(crate) fn replace(
+    loaded: &mut Loaded,
+    ops: &str,
+    what: &'static str,
+    name: &'static str,
+    registered: &Link,
+) -> Result<(), AccelError> {
+    // The map is made ready on the way to a second registration, which the name then forbids.
+    match register(loaded, ops, what, name) {
+        Err(AccelError::NameTaken { .. }) => {}
+        Err(error) => return Err(error),
+        Ok(_) => return Err(AccelError::NotRegistered { name }),
+    }
+    let ops = loaded.map(ops)?;
+    told(what, || {
+        // SAFETY: both descriptors are open for the call; without options it takes no pointer.
+        let status = unsafe {
+            libbpf_sys::bpf_link_update(
+                registered.as_fd().as_raw_fd(),
+                ops.as_fd().as_raw_fd(),
+                std::ptr::null(),
+            )
+        };
+        match status {
+            0 => Ok(()),
+            error => Err(libbpf_rs::Error::from_raw_os_error(-error)),
+        }
+    })
 }
 
 fn ops_for(interface: Interface) -> &'static str {

@@ -29,6 +29,12 @@ pub enum AccelError {
     Usage(String),
     #[error("there is no control group `{}` below {}: name one that exists", name.display(), mount.display())]
     NoSuchCgroup { name: PathBuf, mount: PathBuf },
+    #[error("there is no Ethernet interface `{name}` ({known}): name one with --interface")]
+    NoSuchInterface { name: String, known: String },
+    #[error("the kernel did not tell of its interfaces: {source}")]
+    Interfaces { source: io::Error },
+    #[error("the kernel did not take the programs for tags at {name}: {source}")]
+    Attach { name: String, source: io::Error },
     #[error("{name} cannot have that value: {advice}")]
     Tunable { name: &'static str, advice: &'static str },
     #[error("a policy has at most {most} rules, and this one {count}: join some")]
@@ -87,6 +93,7 @@ impl AccelError {
             Self::Usage(_)
                 | Self::Policy { .. }
                 | Self::NoSuchCgroup { .. }
+                | Self::NoSuchInterface { .. }
                 | Self::Tunable { .. }
                 | Self::TooManyRules { .. }
                 | Self::HiddenRule { .. }

@@ -63,9 +63,11 @@ pub fn change(
 }
 
 /// This build's programs in the place of those installed, by the policy in force. Connections under way
-/// go on with the program they have; new ones get the new.
-pub fn update() -> Result<(), AccelError> {
-    if !kernel::interface()?.links {
+/// go on with the program they have, unless they are reached too; new ones get the new.
+pub fn update(reach: Reach) -> Result<Turned, AccelError> {
+    let kernel = kernel::interface()?;
+    kernel.check_reach(reach)?;
+    if !kernel.links {
         return Err(AccelError::NotSupported {
             feature: "replacing of an algorithm (links for struct_ops)",
             doing: "an update",
@@ -88,7 +90,11 @@ pub fn update() -> Result<(), AccelError> {
     let hook = built.inspect_err(|_| drop(beside.remove()))?;
     let program = hook.program(PROGRAM)?;
     told(WHAT, || given.update_prog(&program))?;
-    pins.take(&beside)
+    pins.take(&beside)?;
+    match reach {
+        Reach::New => Ok(Turned::default()),
+        Reach::OpenToo => Open::load(&pins)?.adopt(),
+    }
 }
 
 /// Tunables from `NAME=VALUE`: of the system, of a rule by its number, or of whoever chooses the algorithm
@@ -154,17 +160,26 @@ pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     if pins.presence() != Presence::Whole {
         return Ok(Policy { system, ..Policy::default() });
     }
+    let tunables = |key| Ok(Tunables::from_bytes(read(pins, pins::SETTINGS, 1 + key)?));
+    Ok(Policy {
+        rules: rules_in_force(pins, tunables)?,
+        defaults: Tunables::from_bytes(read(pins, pins::SETTINGS, 0)?),
+        system,
+    })
+}
+
+/// `tunables` are those of a rule by its number in the map.
+pub(crate) fn rules_in_force(
+    pins: &Pins,
+    tunables: impl Fn(u32) -> Result<Tunables, AccelError>,
+) -> Result<Vec<Rule>, AccelError> {
     let (set, count) = active(pins)?;
     let rules = (0..count).map(|index| {
         let key = set * MOST_RULES as u32 + index;
         let bytes: [u8; RULE_BYTES] = read(pins, pins::RULES, key)?;
-        Ok(Rule::from_bytes(&bytes, read(pins, pins::SETTINGS, 1 + key)?))
+        Ok(Rule::from_bytes(&bytes, tunables(key)?.to_bytes()))
     });
-    Ok(Policy {
-        rules: rules.collect::<Result<_, AccelError>>()?,
-        defaults: Tunables::from_bytes(read(pins, pins::SETTINGS, 0)?),
-        system,
-    })
+    rules.collect()
 }
 
 fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
@@ -233,18 +248,28 @@ fn pin(pins: &Pins, loaded: &mut Loaded, name: &'static str) -> Result<(), Accel
     told(name, || map.pin(pins.at(name)))
 }
 
-/// Beside those in force, then with one store in their place.
 fn write(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
-    let set = 1 - active(pins)?.0;
-    for (key, rule) in (set * MOST_RULES as u32..).zip(&policy.rules) {
-        store(pins, pins::RULES, key, &rule.to_bytes())?;
-        let tunables = rule.tunables.unwrap_or_default();
-        store(pins, pins::SETTINGS, 1 + key, &tunables.to_bytes())?;
-    }
     store(pins, pins::SETTINGS, 0, &policy.defaults.to_bytes())?;
+    write_rules(pins, &policy.rules, |key, rule| {
+        let tunables = rule.tunables.unwrap_or_default();
+        store(pins, pins::SETTINGS, 1 + key, &tunables.to_bytes())
+    })
+}
+
+/// Beside those in force, then with one store in their place; what belongs to each `more` writes.
+pub(crate) fn write_rules(
+    pins: &Pins,
+    rules: &[Rule],
+    more: impl Fn(u32, &Rule) -> Result<(), AccelError>,
+) -> Result<(), AccelError> {
+    let set = 1 - active(pins)?.0;
+    for (key, rule) in (set * MOST_RULES as u32..).zip(rules) {
+        store(pins, pins::RULES, key, &rule.to_bytes())?;
+        more(key, rule)?;
+    }
     let mut active = [0; 8];
     active[..4].copy_from_slice(&set.to_ne_bytes());
-    active[4..].copy_from_slice(&(policy.rules.len() as u32).to_ne_bytes());
+    active[4..].copy_from_slice(&(rules.len() as u32).to_ne_bytes());
     store(pins, pins::ACTIVE, 0, &active)
 }
 
@@ -256,12 +281,21 @@ fn active(pins: &Pins) -> Result<(u32, u32), AccelError> {
     Ok((word(0) & 1, word(4).min(MOST_RULES as u32)))
 }
 
-fn store(pins: &Pins, map: &'static str, key: u32, value: &[u8]) -> Result<(), AccelError> {
+pub(crate) fn store(
+    pins: &Pins,
+    map: &'static str,
+    key: u32,
+    value: &[u8],
+) -> Result<(), AccelError> {
     let map_handle = pins.map(map)?;
     told(map, || map_handle.update(&key.to_ne_bytes(), value, MapFlags::ANY))
 }
 
-fn read<const N: usize>(pins: &Pins, map: &'static str, key: u32) -> Result<[u8; N], AccelError> {
+pub(crate) fn read<const N: usize>(
+    pins: &Pins,
+    map: &'static str,
+    key: u32,
+) -> Result<[u8; N], AccelError> {
     let handle = pins.map(map)?;
     let value = told(map, || handle.lookup(&key.to_ne_bytes(), MapFlags::ANY))?;
     value.and_then(|value| value.try_into().ok()).ok_or(AccelError::OtherVersion)

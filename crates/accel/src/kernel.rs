@@ -17,6 +17,8 @@ pub struct Interface {
     pub open_connections: bool,
     /// A socket's longest retransmission timeout can be set (Linux 6.15).
     pub rto_max: bool,
+    /// Programs at interfaces are links too (Linux 6.6).
+    pub interface_links: bool,
 }
 
 /// Whether programs can be loaded here, and how the kernel calls them.
@@ -65,7 +67,14 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let rto_max = btf
         .type_by_name::<Struct<'_>>("inet_connection_sock")
         .is_some_and(|sock| sock.iter().any(|member| is(member.name, "icsk_rto_max")));
-    Ok(Interface { four_arguments: arguments == 4, links, open_connections, rto_max })
+    let interface_links = btf.type_by_name::<Struct<'_>>("tcx_link").is_some();
+    Ok(Interface {
+        four_arguments: arguments == 4,
+        links,
+        open_connections,
+        rto_max,
+        interface_links,
+    })
 }
 
 impl Interface {
@@ -81,6 +90,17 @@ impl Interface {
             });
         }
         self.check_reach(reach)
+    }
+
+    pub(crate) fn check_caqm(self) -> Result<(), AccelError> {
+        if self.links && self.open_connections && self.interface_links {
+            return Ok(());
+        }
+        Err(AccelError::NotSupported {
+            feature: "programs at interfaces as links (TCX)",
+            doing: "caqm",
+            advice: "it came with Linux 6.6; check CONFIG_NET_XGRESS too",
+        })
     }
 
     pub(crate) fn check_reach(self, reach: Reach) -> Result<(), AccelError> {

@@ -11,8 +11,10 @@
 //! | [`open`], [`namespaces`] | connections that are open already, wherever they are |
 //! | [`status`], [`core_view`] | what is installed, how its connections fare, and what the core believes of their paths |
 //! | [`memory`] | what ended connections knew of their paths |
+//! | [`caqm`] | another algorithm, whose ends agree and ask the ports on the way |
 
 pub mod algorithm;
+pub mod caqm;
 pub mod cgroup;
 pub mod core_view;
 mod error;

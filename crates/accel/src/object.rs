@@ -5,6 +5,7 @@ use libbpf_rs::{
     ErrorKind, MapCore, MapMut, Object, ObjectBuilder, OpenObject, PrintLevel, set_print,
 };
 use std::ffi::OsStr;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -68,6 +69,15 @@ impl Spec {
         let found = self.open.maps_mut().find(|found| found.name() == map);
         let mut found = found.ok_or_else(|| lacks(what))?;
         told(what, || found.reuse_pinned_map(pin))
+    }
+
+    /// Likewise, of an object that is not pinned.
+    pub(crate) fn share(&mut self, map: &str, other: &Loaded) -> Result<(), AccelError> {
+        let what = self.what;
+        let theirs = other.map(map)?;
+        let found = self.open.maps_mut().find(|found| found.name() == map);
+        let mut found = found.ok_or_else(|| lacks(what))?;
+        told(what, || found.reuse_fd(theirs.as_fd()))
     }
 
     pub fn load(self) -> Result<Loaded, AccelError> {

@@ -108,7 +108,7 @@ impl Rule {
         }
     }
 
-    fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "cgroup": self.cgroup.as_ref().map(|cgroup| cgroup.path.display().to_string()),
             "to": self.to.map(|to| to.to_string()),

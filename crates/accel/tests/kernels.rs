@@ -19,6 +19,7 @@ const ITERATOR: &str = "struct bpf_iter__tcp { void *meta; } iterator;";
 const CGROUP: &str = "struct cgroup { int level; void *ancestors[]; } *group;";
 const OLDER_CGROUP: &str = "struct cgroup { int level; unsigned long ancestor_ids[]; } *group;";
 const RTO_FIXED: &str = "struct inet_connection_sock { unsigned icsk_rto; } sock;";
+const TCX: &str = "struct tcx_link { int location; } *tcx;";
 const RTO_MAX: &str = "struct inet_connection_sock { unsigned icsk_rto, icsk_rto_max; } sock;";
 
 fn described(name: &str, types: &[&str]) -> Result<Interface, AccelError> {
@@ -36,32 +37,34 @@ fn each_version_is_taken_as_it_is() {
     for (version, types, expected) in [
         (
             "6.1",
-            [OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, CGROUP, RTO_FIXED],
+            [OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, CGROUP, RTO_FIXED, ""],
             (false, false, true, false),
         ),
         (
             "6.4",
-            [OPS_TWO, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_FIXED],
+            [OPS_TWO, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_FIXED, ""],
             (false, true, true, false),
         ),
         (
             "6.10",
-            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_FIXED],
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_FIXED, TCX],
             (true, true, true, false),
         ),
         (
             "6.15",
-            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_MAX],
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_MAX, TCX],
             (true, true, true, true),
         ),
         (
             "6.15-without-proc",
-            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, "", CGROUP, RTO_MAX],
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, "", CGROUP, RTO_MAX, TCX],
             (true, true, false, true),
         ),
     ] {
         let (four_arguments, links, open_connections, rto_max) = expected;
-        let expected = Interface { four_arguments, links, open_connections, rto_max };
+        let interface_links = types.contains(&TCX);
+        let expected =
+            Interface { four_arguments, links, open_connections, rto_max, interface_links };
         assert_eq!(described(version, &types).unwrap(), expected, "{version}");
     }
 }

@@ -1,8 +1,12 @@
+mod caqm;
+
 use crate::exit::Ending;
 use crate::output::{note, print};
+use accel::caqm::{CaqmStatus, Network};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change};
 use accel::open::{Reach, Turned};
+use accel::pins::Presence;
 use accel::system::System;
 use accel::{AccelError, Policy, Prefix, Rule, Status, Tunables, memory, rules};
 use clap::{Args, Subcommand, ValueEnum};
@@ -11,8 +15,8 @@ use units::Span;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Give new connections the algorithm; it stays when this command has ended
-    #[command(after_help = ENABLE_EXAMPLES)]
+    /// Give new connections an algorithm; it stays when this command has ended
+    #[command(subcommand)]
     Enable(Enable),
     /// Put a file of rules in force, all at once, in the place of those there are
     #[command(after_help = POLICY_EXAMPLE)]
@@ -24,7 +28,7 @@ pub(crate) enum Verb {
         #[command(flatten)]
         reach: OpenToo,
     },
-    /// Change a tunable while it runs: of a rule, of the system, or of whoever chooses the algorithm itself
+    /// Change a tunable while it runs: of a rule, of the system, of whoever chooses the algorithm itself, or of caqm
     #[command(after_help = SET_EXAMPLES)]
     Set {
         /// For example init_cwnd=90
@@ -34,10 +38,15 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "N")]
         rule: Option<usize>,
     },
-    /// Put this build's algorithm in the place of the one installed; open connections go on undisturbed
-    Update,
+    /// Put this build's algorithms in the place of those installed; open connections go on undisturbed
+    Update {
+        #[command(flatten)]
+        reach: OpenToo,
+    },
     /// Leave new connections to the kernel again; open ones go on undisturbed
     Disable {
+        /// Only this one
+        algorithm: Option<Algorithm>,
         /// Give open connections the algorithm they had before, too
         #[arg(long)]
         open: bool,
@@ -65,9 +74,18 @@ pub(crate) enum Verb {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Enable {
+    /// For whoever sends: faster than CUBIC and BBR over lossy and long paths; any other end will do
+    #[command(after_help = ENABLE_EXAMPLES)]
+    Tcpa(EnableTcpa),
+    /// For networks whose ports do CAQM: both ends ask for every increase of their window, in a tag
+    #[command(after_help = caqm::EXAMPLES)]
+    Caqm(caqm::EnableCaqm),
+}
+
 #[derive(Debug, Args)]
-pub(crate) struct Enable {
-    algorithm: Algorithm,
+pub(crate) struct EnableTcpa {
     #[command(flatten)]
     whose: Whose,
     #[command(flatten)]
@@ -86,9 +104,10 @@ pub(crate) struct OpenToo {
     open: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Algorithm {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Algorithm {
     Tcpa,
+    Caqm,
 }
 
 #[derive(Debug, Args)]
@@ -131,7 +150,8 @@ struct Values {
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
-        Verb::Enable(arguments) => enable(arguments)?,
+        Verb::Enable(Enable::Tcpa(arguments)) => enable(arguments)?,
+        Verb::Enable(Enable::Caqm(arguments)) => caqm::enable(arguments)?,
         Verb::Policy { file, check, reach } => {
             let policy = Policy::read(&file)?;
             if check {
@@ -143,28 +163,68 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             tell(reach.reach(), applied.turned);
         }
         Verb::Set { values, rule } => {
-            installation::set(&values, rule)?;
+            let (network, others): (Vec<_>, Vec<_>) =
+                values.into_iter().partition(|text| Network::knows(text));
+            if !others.is_empty() {
+                installation::set(&others, rule)?;
+            }
+            if !network.is_empty() {
+                accel::caqm::installation::set(&network)?;
+            }
         }
-        Verb::Update => {
-            installation::update()?;
-            note("new connections get this build's algorithm");
-        }
-        Verb::Disable { open } => {
-            let reach = OpenToo { open }.reach();
-            let removed = installation::remove(reach)?;
-            note(if removed.there { "tcpa is off" } else { "tcpa was off already" });
-            tell(reach, removed.turned);
-        }
+        Verb::Update { reach } => update(reach.reach())?,
+        Verb::Disable { algorithm, open } => disable(algorithm, OpenToo { open }.reach())?,
         Verb::Memory { clear: true, .. } => {
             note(format_args!("{} paths forgotten", memory::clear()?));
         }
         Verb::Memory { json: true, .. } => print_json(&memory::to_json(&memory::read()?))?,
         Verb::Memory { .. } => print(memory::to_text(&memory::read()?))?,
         Verb::Unit { file } => print(unit(&file)?)?,
-        Verb::Status { json: true } => print_json(&Status::read()?.to_json())?,
-        Verb::Status { json: false } => print(Status::read()?.to_text())?,
+        Verb::Status { json } => status(json)?,
     }
     Ok(Ending::Fine)
+}
+
+fn status(json: bool) -> anyhow::Result<()> {
+    let (tcpa, caqm) = (Status::read()?, CaqmStatus::read()?);
+    if json {
+        let mut document = tcpa.to_json();
+        document["caqm"] = caqm.to_json();
+        return print_json(&document);
+    }
+    print(tcpa.to_text())?;
+    if caqm.is_off() { Ok(()) } else { print(format_args!("\n{}", caqm.to_text())) }
+}
+
+/// Whatever is installed; it is an error if nothing is.
+fn update(reach: Reach) -> anyhow::Result<()> {
+    let caqm = CaqmStatus::read()?.presence == Presence::Whole;
+    if !caqm || Status::read()?.presence != Presence::Nothing {
+        let turned = installation::update(reach)?;
+        note("new connections get this build's tcpa");
+        tell(reach, turned);
+    }
+    if caqm {
+        accel::caqm::installation::update()?;
+        note("caqm is this build's, for open connections too");
+    }
+    Ok(())
+}
+
+fn disable(algorithm: Option<Algorithm>, reach: Reach) -> anyhow::Result<()> {
+    let wanted = |one| algorithm.is_none_or(|algorithm| algorithm == one);
+    if wanted(Algorithm::Caqm) {
+        let there = accel::caqm::installation::remove()?;
+        if there || algorithm.is_some() {
+            note(if there { "caqm is off" } else { "caqm was off already" });
+        }
+    }
+    if wanted(Algorithm::Tcpa) {
+        let removed = installation::remove(reach)?;
+        note(if removed.there { "tcpa is off" } else { "tcpa was off already" });
+        tell(reach, removed.turned);
+    }
+    Ok(())
 }
 
 fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {
@@ -193,16 +253,9 @@ fn unit(policy: &Path) -> anyhow::Result<String> {
     ))
 }
 
-fn enable(arguments: Enable) -> anyhow::Result<()> {
-    let Enable { algorithm: Algorithm::Tcpa, whose, tunables, keep_wmem, reach } = arguments;
-    let to =
-        whose.to.as_deref().map(str::parse::<Prefix>).transpose().map_err(AccelError::Usage)?;
-    let rule = Rule {
-        cgroup: whose.cgroup.as_deref().map(Cgroup::named).transpose()?,
-        to,
-        port: whose.port,
-        tunables: Some(tunables.read()?),
-    };
+fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
+    let EnableTcpa { whose, tunables, keep_wmem, reach } = arguments;
+    let rule = whose.rule(tunables.read()?)?;
     let told = rule.whose();
     let applied = installation::change(reach.reach(), |policy| {
         rules::insert(&mut policy.rules, rule);
@@ -235,6 +288,18 @@ fn tell(reach: Reach, turned: Turned) {
 impl OpenToo {
     fn reach(self) -> Reach {
         if self.open { Reach::OpenToo } else { Reach::New }
+    }
+}
+
+impl Whose {
+    fn rule(&self, tunables: Tunables) -> anyhow::Result<Rule> {
+        let to = self.to.as_deref().map(str::parse::<Prefix>).transpose();
+        Ok(Rule {
+            cgroup: self.cgroup.as_deref().map(Cgroup::named).transpose()?,
+            to: to.map_err(AccelError::Usage)?,
+            port: self.port,
+            tunables: Some(tunables),
+        })
     }
 }
 
@@ -285,7 +350,8 @@ const SET_EXAMPLES: &str = "\
 Examples:
   weir accel set init_cwnd=90 --rule 2
   weir accel set loss_init_cwnd=4
-  weir accel set wmem=\"4096 16384 33554432\" timestamps=1";
+  weir accel set wmem=\"4096 16384 33554432\" timestamps=1
+  weir accel set rtt_standard=1ms alpha=4";
 const UNIT_EXAMPLE: &str = "\
 Example:
   weir accel unit /etc/weir/accel.toml > /etc/systemd/system/weir-accel.service

@@ -2,6 +2,7 @@
 //! "all connections" are those of the test. With its keeper everything in it is gone, whatever ends the test.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod pair;
 pub mod path;
 pub mod transfer;
 
@@ -34,8 +35,8 @@ impl AccelWorld {
         // Another build's tests may run on this machine: a folder that is theirs too.
         let turn = File::open("/sys/kernel").unwrap();
         turn.lock().unwrap();
-        if available().contains("tcpa") {
-            eprintln!("SKIPPED: tcpa is in use on this machine");
+        if let Some(taken) = taken() {
+            eprintln!("SKIPPED: {taken} is in use on this machine");
             return None;
         }
         let world = Self::beside(Some(turn))?;
@@ -186,6 +187,8 @@ impl AccelWorld {
 impl Drop for AccelWorld {
     fn drop(&mut self) {
         drop(self.keeper.take());
+        // A test that failed leaves children behind, which are not the keeper's.
+        let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
         // Dying takes the kernel a moment.
         let deadline = Instant::now() + PATIENCE;
         while self.cgroup.exists() && Instant::now() < deadline {
@@ -194,7 +197,7 @@ impl Drop for AccelWorld {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        while self._turn.is_some() && available().contains("tcpa") && Instant::now() < deadline {
+        while self._turn.is_some() && taken().is_some() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -203,6 +206,12 @@ impl Drop for AccelWorld {
 /// To the whole machine.
 pub fn available() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
+}
+
+fn taken() -> Option<&'static str> {
+    let available = available();
+    let names = available.split_whitespace();
+    ["tcpa", "caqm"].into_iter().find(|ours| names.clone().any(|name| name == *ours))
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

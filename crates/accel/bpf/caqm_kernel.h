@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* More of the kernel's structs, for CAQM alone: what follows `___` is no part of a name (CO-RE). */
+#ifndef WEIR_ACCEL_CAQM_KERNEL_H
+#define WEIR_ACCEL_CAQM_KERNEL_H
+
+#include "kernel.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct net {
+	u64 net_cookie;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct dst_entry {
+	struct net_device *dev;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	int skb_iif;
+};
+
+struct sock___routed {
+	struct dst_entry *sk_dst_cache;
+};
+
+struct sock___listening {
+	struct sock_cgroup_data sk_cgrp_data;
+};
+
+/* Of a request: whose it is, unless it is only a cookie. */
+struct sock_common___request {
+	struct sock___listening *skc_listener;
+};
+
+struct bpf_sock_ops_kern {
+	struct sock *sk;
+	struct sk_buff *syn_skb;
+	struct sk_buff *skb;
+};
+
+struct tcp_sock___limited {
+	u32 max_packets_out;
+	u8 is_cwnd_limited : 1;
+};
+
+struct inet_connection_sock___retrying {
+	u8 icsk_retransmits;
+};
+
+#pragma clang attribute pop
+
+/* Linux 6.2: a program's context as the kernel knows it. */
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+
+#endif

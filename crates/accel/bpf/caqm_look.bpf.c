@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Goes through the records of all negotiated connections, in whatever network namespace. */
+#include "caqm_kernel.h"
+#include "caqm_maps.h"
+#include "caqm_view.h"
+
+SEC("iter/bpf_sk_storage_map")
+int look(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	const struct caqm_record *record = ctx->value;
+	struct sock *sk = ctx->sk;
+	struct caqm_view view = {};
+
+	if (!sk || !record)
+		return 0;
+	view.cookie = bpf_get_socket_cookie(sk);
+	view.asked = record->asked;
+	view.granted = record->granted;
+	view.refused = record->refused;
+	view.approved = record->approved;
+	view.denied = record->denied;
+	view.owed_more = record->receiver.more;
+	view.owed_fewer = record->receiver.fewer;
+	view.cwnd = record->sender.cwnd;
+	view.sent_packets = record->sent_packets;
+	view.sent_segments = record->sent_segments;
+	view.sent_answers = record->sent_answers;
+	view.heard_packets = record->heard_packets;
+	view.heard_segments = record->heard_segments;
+	view.heard_answers = record->heard_answers;
+	view.start = record->sender.start;
+	view.sending = record->sending;
+	view.heard = record->heard != 0;
+	/* What does not fit now is shown again. */
+	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* CAQM's tag: crates/wire/src/caqm.rs has its format. */
+#ifndef WEIR_ACCEL_CAQM_TAG_H
+#define WEIR_ACCEL_CAQM_TAG_H
+
+#include "kernel.h"
+#include "caqm.h"
+#include <bpf/bpf_endian.h>
+
+#define TAG_REQUEST (1U << 10)
+#define TAG_CONGESTION (1U << 9)
+#define TAG_VALID (1U << 8)
+#define TAG_HINT 0xffU
+#define TAG_KIND_SHIFT 13
+
+#define MAC_HEADER 14
+#define TAG_BYTES 4
+#define MOST_VLANS 2
+#define ETHERTYPE_VLAN 0x8100
+#define ETHERTYPE_SERVICE 0x88a8
+#define ETHERTYPE_OLD_SERVICE 0x9100
+#define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_IPV6 0x86dd
+#define PROTOCOL_TCP 6
+#define TCP_FIN 1U
+#define TCP_SYN 2U
+#define TCP_RST 4U
+
+/* Whether it asks if a port on the way speaks, and none has answered. */
+static __always_inline bool tag_asks(u32 info)
+{
+	return (info & CAQM_QUESTION) == CAQM_QUESTION;
+}
+
+/* The other end's word that none did. */
+static __always_inline bool tag_denies(u32 info)
+{
+	return (info & CAQM_QUESTION) == (TAG_CONGESTION | TAG_VALID);
+}
+
+/* Units more. */
+static __always_inline u32 tag_more(u32 info)
+{
+	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_VALID ? info & TAG_HINT : 0;
+}
+
+/* C without I: refused, or so many units fewer. */
+static __always_inline bool tag_fewer(u32 info)
+{
+	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_CONGESTION;
+}
+
+/* A frame of TCP over IP, as far as it is looked at. */
+struct tagged {
+	struct bpf_sock_tuple tuple; /* as it came: the source is the other end */
+	u32 ipv6;
+	u32 vlans; /* before the tag */
+	u32 info;
+	u32 found; /* there is a tag */
+	u32 flags; /* TCP's */
+	u32 payload;
+};
+
+static __always_inline bool is_vlan(u32 ether_type)
+{
+	return ether_type == ETHERTYPE_VLAN || ether_type == ETHERTYPE_SERVICE ||
+	       ether_type == ETHERTYPE_OLD_SERVICE;
+}
+
+static __always_inline u32 load_word(struct __sk_buff *skb, u32 offset)
+{
+	__be16 word = 0;
+
+	bpf_skb_load_bytes(skb, offset, &word, sizeof(word));
+	return bpf_ntohs(word);
+}
+
+/* The first tag with this TPID, behind at most two VLAN tags, of which Linux keeps the outermost beside the
+ * packet; then TCP's header. False where it is no whole TCP over IP without more in between. */
+static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct tagged *frame)
+{
+	u32 offset = MAC_HEADER, ether_type, transport, tags = 0;
+	u8 head[40], tcp[20];
+
+	if (skb->vlan_present) {
+		tags = 1;
+		if (bpf_ntohs(skb->vlan_proto) == tpid) {
+			frame->found = 1;
+			frame->info = skb->vlan_tci;
+		}
+	}
+	ether_type = load_word(skb, MAC_HEADER - 2);
+	for (u32 step = 0; step <= MOST_VLANS; step++) {
+		if (!is_vlan(ether_type) && ether_type != tpid)
+			break;
+		if (!frame->found && ether_type == tpid && tags <= MOST_VLANS) {
+			frame->found = 1;
+			frame->vlans = tags;
+			frame->info = load_word(skb, offset);
+		}
+		ether_type = load_word(skb, offset + 2);
+		offset += TAG_BYTES;
+		tags++;
+	}
+	if (ether_type == ETHERTYPE_IPV4) {
+		if (bpf_skb_load_bytes(skb, offset, head, 20))
+			return false;
+		/* Of a fragment only the first piece has ports. */
+		if (head[0] >> 4 != 4 || head[9] != PROTOCOL_TCP || (head[6] & 0x3f) || head[7])
+			return false;
+		transport = offset + (head[0] & 15) * 4;
+		__builtin_memcpy(&frame->tuple.ipv4.saddr, head + 12, 8);
+	} else if (ether_type == ETHERTYPE_IPV6) {
+		if (bpf_skb_load_bytes(skb, offset, head, 40))
+			return false;
+		if (head[0] >> 4 != 6 || head[6] != PROTOCOL_TCP)
+			return false;
+		transport = offset + 40;
+		frame->ipv6 = 1;
+		__builtin_memcpy(&frame->tuple.ipv6.saddr, head + 8, 32);
+	} else {
+		return false;
+	}
+	if (bpf_skb_load_bytes(skb, transport, tcp, sizeof(tcp)))
+		return false;
+	if (frame->ipv6)
+		__builtin_memcpy(&frame->tuple.ipv6.sport, tcp, 4);
+	else
+		__builtin_memcpy(&frame->tuple.ipv4.sport, tcp, 4);
+	frame->flags = tcp[13];
+	transport += (tcp[12] >> 4) * 4;
+	frame->payload = cc_less(skb->len, transport);
+	/* Short frames are filled up: what counts is what IP says, where it says it. */
+	if (!skb->gso_segs || skb->gso_segs == 1) {
+		u32 length = frame->ipv6 ? 40U + (head[4] << 8 | head[5]) : (u32)(head[2] << 8 | head[3]);
+
+		frame->payload = cc_min(frame->payload, cc_less(offset + length, transport));
+	}
+	return true;
+}
+
+#endif

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The tags on an interface: put on what negotiated connections send, taken off what comes. A super-packet
+ * bears one, beside the packet where the kernel keeps a VLAN tag, so that it is cut and merged as ever; it counts
+ * once for each of its segments.
+ */
+#include "caqm_kernel.h"
+#include "caqm_maps.h"
+#include "caqm_tag.h"
+
+/* include/net/tcp_states.h */
+#define TCP_LISTEN 10
+#define TCP_NEW_SYN_RECV 12
+#define AF_INET 2
+
+/* Of a connection whose other end has not answered with a tag yet, so many packets are tagged. */
+#define UNHEARD 64U
+
+struct vlans {
+	u32 count;
+	__be16 proto[MOST_VLANS];
+	u16 tci[MOST_VLANS];
+};
+
+/* The outermost ones, down to what is wanted. */
+static __always_inline bool take_off(struct __sk_buff *skb, struct vlans *vlans, u32 count)
+{
+	vlans->count = 0;
+	for (u32 at = 0; at < MOST_VLANS; at++) {
+		if (at >= count)
+			break;
+		if (!skb->vlan_present)
+			return false;
+		vlans->proto[at] = skb->vlan_proto;
+		vlans->tci[at] = skb->vlan_tci;
+		if (bpf_skb_vlan_pop(skb))
+			return false;
+		vlans->count = at + 1;
+	}
+	return true;
+}
+
+static __always_inline void put_back(struct __sk_buff *skb, const struct vlans *vlans)
+{
+	if (vlans->count > 1)
+		bpf_skb_vlan_push(skb, vlans->proto[1], vlans->tci[1]);
+	if (vlans->count > 0)
+		bpf_skb_vlan_push(skb, vlans->proto[0], vlans->tci[0]);
+}
+
+/* The tag's 16 bits for a packet of data, or 0 if it is to have none. */
+static __always_inline u32 ask(struct caqm_record *record, u32 segments, u32 kind)
+{
+	u32 info = CAQM_QUESTION, hint;
+
+	bpf_spin_lock(&record->lock);
+	if (!record->to_question) {
+		hint = caqm_request(&record->sender, segments);
+		record->asked += (u64)hint * segments * record->sender.params.data_unit;
+		info = TAG_REQUEST | TAG_VALID | hint;
+	}
+	record->to_question = 0;
+	record->sent_packets++;
+	record->sent_segments += segments;
+	bpf_spin_unlock(&record->lock);
+	return kind << TAG_KIND_SHIFT | info;
+}
+
+static __always_inline u32 answer(struct caqm_record *record, u32 kind)
+{
+	u32 units, fewer = 0;
+
+	bpf_spin_lock(&record->lock);
+	record->to_answer = 0;
+	record->sent_answers++;
+	if (record->unanswered) {
+		units = TAG_CONGESTION | TAG_VALID;
+	} else if (record->to_question && !record->heard) {
+		/* The handshake's last packet: the way from here on is that of the data. */
+		units = CAQM_QUESTION;
+		record->to_question = 0;
+	} else {
+		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
+		if (units)
+			units |= fewer ? TAG_CONGESTION : TAG_VALID;
+	}
+	record->unanswered = 0;
+	bpf_spin_unlock(&record->lock);
+	return kind << TAG_KIND_SHIFT | units;
+}
+
+SEC("tcx/egress")
+int tag(struct __sk_buff *skb)
+{
+	const struct caqm_settings *settings;
+	struct tagged frame = {};
+	struct caqm_record *record;
+	struct caqm_totals *count;
+	struct bpf_sock *sk = skb->sk;
+	struct vlans vlans = {};
+	u32 segments, info, tags;
+
+	if (!sk)
+		return TCX_NEXT;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return TCX_NEXT;
+	record = bpf_sk_storage_get(&records, sk, NULL, 0);
+	if (!record || !record->running)
+		return TCX_NEXT;
+	settings = network_settings();
+	count = totals_here();
+	if (!settings || !count)
+		return TCX_NEXT;
+	/* One that has a tag already was tagged by an interface above this one. */
+	if (!read_tagged(skb, record->tpid, &frame) || frame.found)
+		return TCX_NEXT;
+	if (frame.flags & (TCP_SYN | TCP_RST))
+		return TCX_NEXT;
+	if (!record->heard && record->sent_packets + record->sent_answers >= UNHEARD)
+		return TCX_NEXT;
+	tags = skb->vlan_present;
+	if (frame.payload) {
+		if (!record->sending)
+			return TCX_NEXT;
+		segments = cc_max(skb->gso_segs, 1);
+		info = ask(record, segments, settings->kind);
+		count->sent_packets++;
+		count->sent_segments += segments;
+		count->sent_super += segments > 1;
+	} else {
+		/* What answers nothing needs no tag, but the first tells the other end that tags arrive. */
+		if ((frame.flags & TCP_FIN) ||
+		    (!record->to_answer && record->heard && !record->receiver.fewer &&
+		     record->receiver.more < record->sender.params.ack_unit))
+			return TCX_NEXT;
+		info = answer(record, settings->kind);
+		count->sent_answers++;
+	}
+	if (take_off(skb, &vlans, tags))
+		bpf_skb_vlan_push(skb, bpf_htons(record->tpid), info);
+	put_back(skb, &vlans);
+	return TCX_NEXT;
+}
+
+static __always_inline void hear(struct caqm_record *record, const struct tagged *frame, u32 segments)
+{
+	u32 hint = frame->info & TAG_HINT;
+	u32 more = tag_more(frame->info);
+	bool fewer = tag_fewer(frame->info);
+	u32 unit;
+
+	bpf_spin_lock(&record->lock);
+	record->heard++;
+	unit = record->sender.params.data_unit;
+	if (frame->info & TAG_REQUEST) {
+		if (tag_asks(frame->info))
+			record->unanswered = 1;
+		else if (more || fewer)
+			caqm_owe(&record->receiver, &record->sender.params, more, fewer, segments);
+		record->approved += (u64)more * segments * unit;
+		if (fewer)
+			record->denied += (u64)record->sender.params.beta * segments;
+		record->to_answer = 1;
+		record->heard_packets++;
+		record->heard_segments += segments;
+	} else {
+		if (tag_denies(frame->info)) {
+			record->nobody = 1;
+			record->sending = 0;
+		} else if (more)
+			record->more = cc_min((u64)record->more + more, CAQM_MOST_BYTES);
+		else if (fewer && hint)
+			record->fewer = cc_min((u64)record->fewer + hint, CAQM_MOST_BYTES);
+		else
+			record->nothing = 1;
+		record->heard_answers++;
+	}
+	bpf_spin_unlock(&record->lock);
+}
+
+/* What was heard before there was a connection is remembered: the tag of the handshake's last
+ * acknowledgement says that both ends offered, and that tags come through. */
+static __always_inline void expect(struct __sk_buff *skb, const struct tagged *frame)
+{
+	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
+	struct caqm_first first = { .at_ns = bpf_ktime_get_ns(), .info = frame->info };
+	struct caqm_pending key = {};
+
+	key.netns = BPF_CORE_READ(kernel, dev, nd_net.net, net_cookie);
+	if (frame->ipv6) {
+		__builtin_memcpy(key.remote, frame->tuple.ipv6.saddr, 16);
+		__builtin_memcpy(key.local, frame->tuple.ipv6.daddr, 16);
+		key.remote_port = frame->tuple.ipv6.sport;
+		key.local_port = frame->tuple.ipv6.dport;
+	} else {
+		key.remote[2] = bpf_htonl(0xffff);
+		key.remote[3] = frame->tuple.ipv4.saddr;
+		key.local[2] = bpf_htonl(0xffff);
+		key.local[3] = frame->tuple.ipv4.daddr;
+		key.remote_port = frame->tuple.ipv4.sport;
+		key.local_port = frame->tuple.ipv4.dport;
+	}
+	bpf_map_update_elem(&pending, &key, &first, BPF_ANY);
+}
+
+static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame, struct caqm_totals *count)
+{
+	u32 segments = cc_max(skb->gso_segs, 1);
+	struct caqm_record *record;
+	struct bpf_sock *sk;
+
+	if (frame->info & TAG_REQUEST) {
+		count->heard_packets++;
+		count->heard_segments += segments;
+		count->heard_super += segments > 1;
+	} else {
+		count->heard_answers++;
+	}
+	if (frame->ipv6)
+		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_skc_lookup_tcp(skb, &frame->tuple, sizeof(frame->tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return;
+	if (sk->state == TCP_NEW_SYN_RECV || sk->state == TCP_LISTEN) {
+		expect(skb, frame);
+	} else {
+		record = bpf_sk_storage_get(&records, sk, NULL, 0);
+		if (record)
+			hear(record, frame, segments);
+	}
+	bpf_sk_release(sk);
+}
+
+SEC("tcx/ingress")
+int untag(struct __sk_buff *skb)
+{
+	const struct caqm_settings *settings;
+	struct tagged frame = {};
+	struct vlans vlans = {};
+	struct caqm_totals *count;
+
+	/* Linux has the outermost tag of a packet beside it by now. */
+	if (!skb->vlan_present)
+		return TCX_NEXT;
+	settings = network_settings();
+	count = totals_here();
+	if (!settings || !count)
+		return TCX_NEXT;
+	if (!read_tagged(skb, settings->tpid, &frame) || !frame.found)
+		return TCX_NEXT;
+	if (frame.info >> TAG_KIND_SHIFT != settings->kind) {
+		count->alone++;
+		return TCX_NEXT;
+	}
+	deliver(skb, &frame, count);
+	if (take_off(skb, &vlans, frame.vlans))
+		bpf_skb_vlan_pop(skb);
+	put_back(skb, &vlans);
+	return TCX_NEXT;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

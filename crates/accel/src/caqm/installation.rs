@@ -1,0 +1,214 @@
+//! Switching CAQM on and off.
+
+use super::place::{self, Found, Place};
+use super::programs::{self, Programs};
+use super::{NAME, Network};
+use crate::installation::Change;
+use crate::iterator::go_through;
+use crate::namespaces::in_each;
+use crate::object::{Spec, told};
+use crate::pins::{self, Pins, Presence};
+use crate::rules::{self, Rule};
+use crate::{AccelError, installation, kernel};
+use libbpf_rs::MapCore;
+use std::os::fd::AsFd as _;
+
+/// What is asked of the kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Which connections; what a rule gives them is the same for all.
+    pub rules: Vec<Rule>,
+    pub network: Network,
+}
+
+impl Plan {
+    pub fn check(&self) -> Result<(), AccelError> {
+        rules::check(&self.rules)?;
+        self.network.check()
+    }
+}
+
+/// From now on the connections that the changed plan names negotiate, at these interfaces too; without any,
+/// where nothing is installed yet, at all Ethernet interfaces of this network namespace.
+pub fn change(
+    places: &[Place],
+    change: impl FnOnce(&mut Plan) -> Result<(), AccelError>,
+) -> Result<(Change, Vec<Place>), AccelError> {
+    kernel::interface()?.check_caqm()?;
+    let pins = Pins::open_of(&pins::CAQM)?;
+    let before = in_force(&pins)?;
+    let mut plan = before.clone();
+    change(&mut plan)?;
+    plan.check()?;
+    let presence = pins.presence();
+    let mut found = places.iter().map(Place::find).collect::<Result<Vec<_>, _>>()?;
+    if found.is_empty() && presence != Presence::Whole {
+        found = Found::all_here()?;
+    }
+    if presence == Presence::Whole {
+        unchanged_for_open_ones(&pins, &before.network, &plan.network)?;
+        add(&pins, &found)?;
+        write(&pins, &plan).inspect_err(|_| drop(write(&pins, &before)))?;
+        return Ok((Change::Changed, found.into_iter().map(|found| found.place).collect()));
+    }
+    if presence == Presence::Part {
+        pins.remove()?;
+    }
+    install(&pins, &plan, &found).inspect_err(|_| drop(pins.remove()))?;
+    let change = if presence == Presence::Part { Change::Repaired } else { Change::Installed };
+    Ok((change, found.into_iter().map(|found| found.place).collect()))
+}
+
+/// Parameters from `NAME=VALUE`, for connections that begin from now on.
+pub fn set(values: &[String]) -> Result<(), AccelError> {
+    if Pins::open_of(&pins::CAQM)?.presence() != Presence::Whole {
+        return Err(AccelError::NotRegistered { name: NAME });
+    }
+    change(&[], |plan| values.iter().try_for_each(|text| plan.network.set(text))).map(drop)
+}
+
+/// This build's programs in the place of those installed. Open connections go on with their tags.
+pub fn update() -> Result<(), AccelError> {
+    kernel::interface()?.check_caqm()?;
+    let pins = Pins::open_of(&pins::CAQM)?;
+    if pins.presence() != Presence::Whole {
+        return Err(AccelError::NotRegistered { name: NAME });
+    }
+    in_force(&pins)?;
+    let registered = pins.link(pins::ALGORITHM)?;
+    let mut programs = Programs::load_with(&pins).map_err(|error| match error {
+        AccelError::Refused { .. } => AccelError::OtherVersion,
+        error => error,
+    })?;
+    programs.replace(&registered)?;
+    for name in pins.others() {
+        let program = match name.starts_with("in-") {
+            true => programs::UNTAG,
+            false => programs::TAG,
+        };
+        let program = programs.tags.program(program)?;
+        // One whose interface has gone has nothing to be replaced at.
+        let _ = pins
+            .link_named(&name)
+            .and_then(|mut link| told(programs::TAGS, || link.update_prog(&program)));
+    }
+    let program = programs.negotiation.program(programs::NEGOTIATE)?;
+    let mut negotiation = pins.link(pins::POLICY)?;
+    told(programs::NEGOTIATION, || negotiation.update_prog(&program))
+}
+
+/// Connections are the kernel's again; whether there was anything. Open ones lose their tags, and go on as Reno's.
+pub fn remove() -> Result<bool, AccelError> {
+    let pins = Pins::open_of(&pins::CAQM)?;
+    let there = pins.presence() != Presence::Nothing;
+    pins.remove()?;
+    if there {
+        // Listeners stay as they are where that cannot be: all it costs is a look at nothing.
+        let _ = listeners("ignore");
+    }
+    Ok(there)
+}
+
+/// What the kernel holds, not what a command meant.
+pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
+    if pins.presence() != Presence::Whole {
+        return Ok(Plan::default());
+    }
+    let rules = installation::rules_in_force(pins, |_| Ok(rules::Tunables::default()))?;
+    let network = installation::read(pins, pins::NETWORK, 0)?;
+    Ok(Plan { rules, network: Network::from_bytes(&network) })
+}
+
+/// Where it is spoken: by what the kernel knows an interface, and its name unless it has gone.
+pub(crate) fn places(pins: &Pins) -> Result<Vec<(u64, u32, Option<Place>)>, AccelError> {
+    let map = pins.map(pins::PLACES)?;
+    let everywhere = Found::everywhere()?;
+    let named = |cookie, index| {
+        let found = everywhere.iter().find(|f| f.cookie == cookie && f.index == index);
+        // An interface may have gone and its number be another's: the link knows.
+        let lives = place::links(cookie, index).iter().all(|name| pins.link_lives(name));
+        found.filter(|_| lives).map(|found| found.place.clone())
+    };
+    let keys = map.keys().filter_map(|key| Found::of_key(&key));
+    Ok(keys.map(|(cookie, index)| (cookie, index, named(cookie, index))).collect())
+}
+
+fn install(pins: &Pins, plan: &Plan, found: &[Found]) -> Result<(), AccelError> {
+    let mut programs = Programs::load()?;
+    pins.make()?;
+    programs.pin_maps(pins)?;
+    write(pins, plan)?;
+    programs.register()?.keep(pins)?;
+    found.iter().try_for_each(|found| at(pins, &programs, found))?;
+    let mut negotiation = programs.begin()?;
+    told(programs::NEGOTIATION, || negotiation.pin(pins.at(pins::POLICY)))?;
+    listeners("hear")
+}
+
+/// Beside the interfaces there are; those that have gone are forgotten.
+fn add(pins: &Pins, found: &[Found]) -> Result<(), AccelError> {
+    let mut there = Vec::new();
+    for (cookie, index, place) in places(pins)? {
+        if place.is_some() {
+            there.push((cookie, index));
+            continue;
+        }
+        for name in place::links(cookie, index) {
+            pins.end(&name)?;
+        }
+        let map = pins.map(pins::PLACES)?;
+        let gone =
+            Found { place: Place { namespace: None, interface: String::new() }, cookie, index };
+        let _ = map.delete(&gone.key());
+    }
+    let new: Vec<_> =
+        found.iter().filter(|found| !there.contains(&(found.cookie, found.index))).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let programs = Programs::load_with(pins)?;
+    new.into_iter().try_for_each(|found| at(pins, &programs, found))
+}
+
+fn at(pins: &Pins, programs: &Programs, found: &Found) -> Result<(), AccelError> {
+    let links = programs.attach(found)?;
+    for (link, name) in links.iter().zip(found.links()) {
+        place::pin(link.as_fd(), &pins.at(&name))?;
+    }
+    Ok(())
+}
+
+fn write(pins: &Pins, plan: &Plan) -> Result<(), AccelError> {
+    installation::store(pins, pins::NETWORK, 0, &plan.network.to_bytes(NAME))?;
+    installation::write_rules(pins, &plan.rules, |_, _| Ok(()))
+}
+
+/// A tag is known by these: what is under way with the old ones would get lost.
+fn unchanged_for_open_ones(pins: &Pins, old: &Network, new: &Network) -> Result<(), AccelError> {
+    if (old.tpid, old.cc_type) == (new.tpid, new.cc_type) {
+        return Ok(());
+    }
+    let open = super::view::read(pins)?.values().filter(|view| view.heard).count();
+    if open == 0 {
+        return Ok(());
+    }
+    Err(AccelError::Usage(format!(
+        "tpid and cc_type mark the packets of {open} open connections, which would not get through any more: wait for \
+         their end, or `weir accel disable caqm` first"
+    )))
+}
+
+/// Sockets that listen already, in every network namespace; kernels before 6.12 leave them as they are.
+fn listeners(program: &'static str) -> Result<(), AccelError> {
+    let spec =
+        Spec::open(LISTENERS, include_bytes!(concat!(env!("OUT_DIR"), "/caqm_listen.bpf.o")))?;
+    let loaded = spec.load()?;
+    in_each(|_| {
+        let program = loaded.program(program)?;
+        let link = told(LISTENERS, || program.attach())?;
+        go_through(LISTENERS, &link).map(drop)
+    })
+    .map(drop)
+}
+
+const LISTENERS: &str = "the program for sockets that listen";

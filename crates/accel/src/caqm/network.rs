@@ -1,0 +1,279 @@
+//! What all hosts and ports of a network agree on.
+
+use crate::AccelError;
+use units::Span;
+
+/// By the reference kernel's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// What is asked for in a round trip, in eighths of [`Self::mtu_unit`].
+    pub alpha: u32,
+    /// Bytes that a refusal takes.
+    pub beta: u32,
+    /// Segments.
+    pub min_cwnd: u32,
+    /// Segments.
+    pub max_cwnd: u32,
+    /// Bytes of answers that move the window by one segment.
+    pub mtu_unit: u32,
+    /// Bytes of a hint on data.
+    pub data_hint_unit: u32,
+    /// Bytes of a hint on an acknowledgement.
+    pub ack_hint_unit: u32,
+    /// The round trip for which alpha is meant.
+    pub rtt_standard: Span,
+    /// Of another one a tag is left alone.
+    pub cc_type: u32,
+    /// What marks a tag.
+    pub tpid: u16,
+    /// The ports are known to speak; otherwise a connection asks in its first packet whether one on the way does, and
+    /// is Reno's where none answers. Those of others answer no questions.
+    pub trusts_path: bool,
+}
+
+impl Default for Network {
+    /// As `cc` and `wire` have them.
+    fn default() -> Self {
+        Self {
+            alpha: 8,
+            beta: 512,
+            min_cwnd: 1,
+            max_cwnd: 1 << 20,
+            mtu_unit: 1024,
+            data_hint_unit: 8,
+            ack_hint_unit: 64,
+            rtt_standard: Span::from_micros(200),
+            cc_type: 0,
+            tpid: 0x88a8,
+            trusts_path: false,
+        }
+    }
+}
+
+impl Network {
+    /// The core's bounds (crates/cc/core/caqm.h), and what the kernel's offloads carry.
+    pub fn check(&self) -> Result<(), AccelError> {
+        let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
+        let within = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
+        if !within(self.alpha, 1, 64) {
+            return refuse("alpha", "1 to 64 eighths of mtu_unit in a round trip; 8 is usual");
+        }
+        if !within(self.beta, 1, 65_536) {
+            return refuse("beta", "1 to 65536 bytes; 512 is usual");
+        }
+        if !within(self.min_cwnd, 1, 1024) {
+            return refuse("min_cwnd", "1 to 1024 segments; 1 is usual");
+        }
+        if !within(self.max_cwnd, self.min_cwnd, 1 << 20) {
+            return refuse("max_cwnd", "min_cwnd to 1048576 segments");
+        }
+        if !within(self.mtu_unit, 64, 65_536) {
+            return refuse("mtu_unit", "64 to 65536 bytes; 1024 is usual");
+        }
+        if !within(self.data_hint_unit, 1, 1024) {
+            return refuse("data_hint_unit", "1 to 1024 bytes; 8 is usual");
+        }
+        if !within(self.ack_hint_unit, 1, 1024) {
+            return refuse("ack_hint_unit", "1 to 1024 bytes; 64 is usual");
+        }
+        let (least, most) = (Span::from_micros(1), Span::from_secs(1));
+        if self.rtt_standard < least || self.rtt_standard > most {
+            return refuse("rtt_standard", "1us to 1s; the round trip of the network at rest");
+        }
+        if self.cc_type > 7 {
+            return refuse("cc_type", "0 to 7: it has three bits; 0 is CAQM");
+        }
+        if !matches!(self.tpid, 0x8100 | 0x88a8) {
+            return refuse(
+                "tpid",
+                "0x88a8 or 0x8100: the kernel's offloads carry no other; 0x88a8 is usual",
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether `NAME=VALUE` is about one of these.
+    pub fn knows(text: &str) -> bool {
+        let name = text.split_once('=').map_or(text, |(name, _)| name);
+        NAMES.contains(&name)
+    }
+
+    /// From `NAME=VALUE`.
+    pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
+        let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
+        let number =
+            || value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is no whole number")));
+        match name {
+            "alpha" => self.alpha = number()?,
+            "beta" => self.beta = number()?,
+            "min_cwnd" => self.min_cwnd = number()?,
+            "max_cwnd" => self.max_cwnd = number()?,
+            "mtu_unit" => self.mtu_unit = number()?,
+            "data_hint_unit" => self.data_hint_unit = number()?,
+            "ack_hint_unit" => self.ack_hint_unit = number()?,
+            "rtt_standard" => {
+                self.rtt_standard =
+                    value.parse().map_err(|error: units::UnitError| wrong(error.to_string()))?;
+            }
+            "cc_type" => self.cc_type = number()?,
+            "tpid" => {
+                let digits = value.strip_prefix("0x").or_else(|| value.strip_prefix("0X"));
+                self.tpid = digits
+                    .and_then(|digits| u16::from_str_radix(digits, 16).ok())
+                    .ok_or_else(|| wrong("write it like 0x88a8".to_owned()))?;
+            }
+            "trusts_path" => {
+                self.trusts_path = match value {
+                    "0" => false,
+                    "1" => true,
+                    _ => return Err(wrong("it is 0 or 1".to_owned())),
+                };
+            }
+            _ => {
+                return Err(wrong(format!(
+                    "no parameter of caqm is called `{name}`: there are {}",
+                    NAMES.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// In order, as they are shown.
+    pub fn told(&self) -> [(&'static str, String); NAMES.len()] {
+        let values = [
+            self.alpha.to_string(),
+            self.beta.to_string(),
+            self.min_cwnd.to_string(),
+            self.max_cwnd.to_string(),
+            self.mtu_unit.to_string(),
+            self.data_hint_unit.to_string(),
+            self.ack_hint_unit.to_string(),
+            self.rtt_standard.to_string(),
+            self.cc_type.to_string(),
+            format!("{:#06x}", self.tpid),
+            u8::from(self.trusts_path).to_string(),
+        ];
+        let mut values = values.into_iter();
+        NAMES.map(|name| (name, values.next().unwrap_or_default()))
+    }
+
+    /// `struct caqm_settings` of bpf/caqm_flow.h.
+    pub(crate) fn to_bytes(self, algorithm: &str) -> [u8; NETWORK_BYTES] {
+        let words = [
+            self.alpha,
+            self.beta,
+            self.min_cwnd,
+            self.max_cwnd,
+            self.mtu_unit,
+            self.data_hint_unit,
+            self.ack_hint_unit,
+            (self.rtt_standard.nanos() / 1000) as u32,
+            self.tpid.into(),
+            self.cc_type,
+            self.trusts_path.into(),
+        ];
+        let mut bytes = [0; NETWORK_BYTES];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        let name = &algorithm.as_bytes()[..algorithm.len().min(NAME_ROOM - 1)];
+        bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8; NETWORK_BYTES]) -> Self {
+        let word = |index: usize| {
+            let word = bytes[4 * index..].first_chunk().copied().unwrap_or_default();
+            u32::from_ne_bytes(word)
+        };
+        Self {
+            alpha: word(0),
+            beta: word(1),
+            min_cwnd: word(2),
+            max_cwnd: word(3),
+            mtu_unit: word(4),
+            data_hint_unit: word(5),
+            ack_hint_unit: word(6),
+            rtt_standard: Span::from_micros(word(7).into()),
+            tpid: word(8) as u16,
+            cc_type: word(9),
+            trusts_path: word(10) != 0,
+        }
+    }
+}
+
+const NAMES: [&str; 11] = [
+    "alpha",
+    "beta",
+    "min_cwnd",
+    "max_cwnd",
+    "mtu_unit",
+    "data_hint_unit",
+    "ack_hint_unit",
+    "rtt_standard",
+    "cc_type",
+    "tpid",
+    "trusts_path",
+];
+const NAME_AT: usize = 48;
+const NAME_ROOM: usize = 16;
+pub(crate) const NETWORK_BYTES: usize = NAME_AT + NAME_ROOM;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_is_set_shown_and_kept_by_its_name() {
+        let mut network = Network::default();
+        for text in [
+            "alpha=16",
+            "beta=1024",
+            "min_cwnd=2",
+            "max_cwnd=4096",
+            "mtu_unit=1448",
+            "data_hint_unit=16",
+            "ack_hint_unit=128",
+            "rtt_standard=8ms",
+            "cc_type=1",
+            "tpid=0x8100",
+            "trusts_path=1",
+        ] {
+            assert!(Network::knows(text));
+            network.set(text).unwrap();
+            let (name, value) = text.split_once('=').unwrap();
+            assert!(network.told().contains(&(name, value.to_owned())), "{text}");
+        }
+        network.check().unwrap();
+        assert_eq!(Network::from_bytes(&network.to_bytes("caqm")), network);
+        assert_eq!(&network.to_bytes("caqm")[NAME_AT..NAME_AT + 5], b"caqm\0");
+        assert!(!Network::knows("init_cwnd=9"));
+    }
+
+    #[test]
+    fn impossible_values_are_named() {
+        for text in [
+            "alpha=0",
+            "alpha=65",
+            "beta=0",
+            "min_cwnd=0",
+            "max_cwnd=0",
+            "mtu_unit=63",
+            "data_hint_unit=0",
+            "ack_hint_unit=1025",
+            "rtt_standard=2s",
+            "cc_type=8",
+            "tpid=0x0800",
+        ] {
+            let mut network = Network::default();
+            network.set(text).unwrap();
+            let error = network.check().unwrap_err().to_string();
+            assert!(error.contains(text.split_once('=').unwrap().0), "{error}");
+        }
+        let error = Network::default().set("tpid=88a8").unwrap_err().to_string();
+        assert!(error.contains("0x88a8"), "{error}");
+    }
+}

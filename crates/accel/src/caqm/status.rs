@@ -1,0 +1,197 @@
+//! What is installed, what passed, and how the connections fare.
+
+use super::NAME;
+use super::installation::{self, Plan};
+use super::place::Place;
+use super::view::{self, View};
+use crate::AccelError;
+use crate::namespaces::{Inside, in_each};
+use crate::object::told;
+use crate::pins::{self, Pins, Presence};
+use libbpf_rs::{MapCore, MapFlags};
+use probe::tcp::{Filter, TcpSocket};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use units::{Bytes, Rate, Span};
+
+/// As the kernel has it, not as a command meant it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaqmStatus {
+    pub presence: Presence,
+    /// New connections negotiate, which a part may do too.
+    pub gives: bool,
+    pub plan: Plan,
+    /// Where it is spoken; `None` where an interface has gone.
+    pub places: Vec<Option<Place>>,
+    pub totals: Totals,
+    pub flows: Vec<CaqmFlow>,
+    /// Why none are shown.
+    pub hidden: Option<String>,
+}
+
+/// One negotiated connection, seen from one of its ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaqmFlow {
+    /// Its network namespace, if that is not this one.
+    pub inside: Option<Inside>,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub algorithm: String,
+    pub rate: Option<Rate>,
+    pub rtt: Option<Span>,
+    pub window: Option<Bytes>,
+    pub view: View,
+}
+
+/// What passed since CAQM was installed, by CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Totals {
+    pub cpus: Vec<CpuTotals>,
+}
+
+/// On one CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuTotals {
+    /// Tagged data that left: super-packets, and what they are on a wire.
+    pub sent_packets: u64,
+    pub sent_segments: u64,
+    /// Of more than one segment.
+    pub sent_super: u64,
+    pub sent_answers: u64,
+    pub heard_packets: u64,
+    pub heard_segments: u64,
+    /// Merged on the way in, or never cut.
+    pub heard_super: u64,
+    pub heard_answers: u64,
+    pub negotiated: u64,
+    /// Connections that fit a rule and whose other end did not offer it.
+    pub declined: u64,
+    /// Connections over a path that does not do CAQM, and are Reno's from then on.
+    pub gave_up: u64,
+    /// Tags of another kind, left alone.
+    pub alone: u64,
+}
+
+impl CaqmStatus {
+    pub fn read() -> Result<Self, AccelError> {
+        let pins = Pins::open_of(&pins::CAQM)?;
+        let presence = pins.presence();
+        let mut status = Self {
+            presence,
+            gives: pins.gives(),
+            plan: installation::in_force(&pins)?,
+            places: Vec::new(),
+            totals: Totals::default(),
+            flows: Vec::new(),
+            hidden: None,
+        };
+        if presence != Presence::Whole {
+            return Ok(status);
+        }
+        let places = installation::places(&pins)?;
+        status.places = places.into_iter().map(|(_, _, place)| place).collect();
+        status.totals = Totals::read(&pins.map(pins::TOTALS)?)?;
+        let views = view::read(&pins)?;
+        match in_each(|inside| flows_here(&views, inside)) {
+            Ok(flows) => status.flows = flows.into_iter().flatten().collect(),
+            Err(AccelError::Probe(error)) if error.is_not_supported() => {
+                status.hidden = Some(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(status)
+    }
+}
+
+/// Of the calling thread's namespace.
+fn flows_here(
+    views: &HashMap<u64, View>,
+    inside: Option<&Inside>,
+) -> Result<Vec<CaqmFlow>, AccelError> {
+    let sockets = probe::tcp::sockets(&Filter::established())?;
+    let flow = |socket: &TcpSocket| {
+        let info = socket.info.unwrap_or_default();
+        Some(CaqmFlow {
+            inside: inside.cloned(),
+            local: socket.local,
+            remote: socket.remote,
+            algorithm: socket.congestion_control.clone().unwrap_or_else(|| NAME.to_owned()),
+            rate: info.delivery_rate.filter(|rate| rate.bits_per_second() > 0),
+            rtt: info.rtt.filter(|rtt| *rtt > Span::ZERO),
+            window: info.cwnd(),
+            view: views.get(&socket.cookie)?.clone(),
+        })
+    };
+    Ok(sockets.iter().filter_map(flow).collect())
+}
+
+impl Totals {
+    pub(crate) fn read(map: &impl MapCore) -> Result<Self, AccelError> {
+        let bytes = told(WHAT, || map.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY))?;
+        let cpus = bytes.unwrap_or_default();
+        Ok(Self { cpus: cpus.iter().map(|bytes| CpuTotals::from_bytes(bytes)).collect() })
+    }
+
+    /// Over all CPUs.
+    pub fn sum(&self) -> CpuTotals {
+        let sum = |of: fn(&CpuTotals) -> u64| self.cpus.iter().map(of).sum();
+        CpuTotals {
+            sent_packets: sum(|t| t.sent_packets),
+            sent_segments: sum(|t| t.sent_segments),
+            sent_super: sum(|t| t.sent_super),
+            sent_answers: sum(|t| t.sent_answers),
+            heard_packets: sum(|t| t.heard_packets),
+            heard_segments: sum(|t| t.heard_segments),
+            heard_super: sum(|t| t.heard_super),
+            heard_answers: sum(|t| t.heard_answers),
+            negotiated: sum(|t| t.negotiated),
+            declined: sum(|t| t.declined),
+            gave_up: sum(|t| t.gave_up),
+            alone: sum(|t| t.alone),
+        }
+    }
+}
+
+impl CpuTotals {
+    /// `struct caqm_totals` of bpf/caqm_flow.h.
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let word = |index: usize| {
+            let word = bytes.get(8 * index..).and_then(<[u8]>::first_chunk);
+            word.map_or(0, |word| u64::from_ne_bytes(*word))
+        };
+        Self {
+            sent_packets: word(0),
+            sent_segments: word(1),
+            sent_super: word(2),
+            sent_answers: word(3),
+            heard_packets: word(4),
+            heard_segments: word(5),
+            heard_super: word(6),
+            heard_answers: word(7),
+            negotiated: word(8),
+            declined: word(9),
+            gave_up: word(10),
+            alone: word(11),
+        }
+    }
+
+    /// By what it is called.
+    pub fn told(&self) -> [(&'static str, u64); 12] {
+        [
+            ("sent_packets", self.sent_packets),
+            ("sent_segments", self.sent_segments),
+            ("sent_super", self.sent_super),
+            ("sent_answers", self.sent_answers),
+            ("heard_packets", self.heard_packets),
+            ("heard_segments", self.heard_segments),
+            ("heard_super", self.heard_super),
+            ("heard_answers", self.heard_answers),
+            ("negotiated", self.negotiated),
+            ("declined", self.declined),
+            ("gave_up", self.gave_up),
+            ("alone", self.alone),
+        ]
+    }
+}
+
+const WHAT: &str = "what passed with a tag";

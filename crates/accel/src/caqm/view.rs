@@ -1,0 +1,94 @@
+//! How each negotiated connection fares, read from where the programs keep it (bpf/caqm_look.bpf.c).
+
+use crate::AccelError;
+use crate::iterator::go_through;
+use crate::object::{Spec, told};
+use crate::pins::{self, Pins};
+use std::collections::HashMap;
+use std::os::fd::AsFd as _;
+use units::Bytes;
+
+/// One connection's own account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// Asked for with this end's data.
+    pub asked: Bytes,
+    /// What came back of that: more, ...
+    pub granted: Bytes,
+    /// ... and fewer.
+    pub refused: Bytes,
+    /// What the ports left of the other end's requests, ...
+    pub approved: Bytes,
+    /// ... and what they took back.
+    pub denied: Bytes,
+    /// To be answered yet: more, and fewer.
+    pub owed: (Bytes, Bytes),
+    /// Segments.
+    pub window: u32,
+    /// The window doubles each round trip, where all that is asked for is approved.
+    pub start: bool,
+    /// This end asks; otherwise its algorithm is another by now.
+    pub sending: bool,
+    /// The other end's tags come.
+    pub heard: bool,
+    pub sent: Passed,
+    pub received: Passed,
+}
+
+/// Tagged packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Passed {
+    /// Data: super-packets, and what they are on a wire.
+    pub packets: u32,
+    pub segments: u32,
+    pub answers: u32,
+}
+
+/// By socket cookie, in whatever network namespace.
+pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, View>, AccelError> {
+    read_of(|spec| spec.reuse(pins::RECORDS, &pins.at(pins::RECORDS)))
+}
+
+pub(crate) fn read_of(
+    records: impl FnOnce(&mut Spec) -> Result<(), AccelError>,
+) -> Result<HashMap<u64, View>, AccelError> {
+    let elf = include_bytes!(concat!(env!("OUT_DIR"), "/caqm_look.bpf.o"));
+    let mut spec = Spec::open(WHAT, elf)?;
+    records(&mut spec)?;
+    let loaded = spec.load()?;
+    let (records, program) = (loaded.map(pins::RECORDS)?, loaded.program("look")?);
+    let link = told(WHAT, || program.attach_iter(records.as_fd()))?;
+    let bytes = go_through(WHAT, &link)?;
+    let (views, _) = bytes.as_chunks::<VIEW_BYTES>();
+    Ok(views.iter().map(View::from_bytes).collect())
+}
+
+impl View {
+    /// `struct caqm_view` of bpf/caqm_view.h.
+    fn from_bytes(bytes: &[u8; VIEW_BYTES]) -> (u64, Self) {
+        let wide = |index: usize| {
+            u64::from_ne_bytes(bytes[8 * index..].first_chunk().copied().unwrap_or_default())
+        };
+        let narrow = |index: usize| {
+            u32::from_ne_bytes(bytes[48 + 4 * index..].first_chunk().copied().unwrap_or_default())
+        };
+        let view = Self {
+            asked: Bytes::new(wide(1)),
+            granted: Bytes::new(wide(2)),
+            refused: Bytes::new(wide(3)),
+            approved: Bytes::new(wide(4)),
+            denied: Bytes::new(wide(5)),
+            owed: (Bytes::new(narrow(0).into()), Bytes::new(narrow(1).into())),
+            window: narrow(2),
+            sent: Passed { packets: narrow(3), segments: narrow(4), answers: narrow(5) },
+            received: Passed { packets: narrow(6), segments: narrow(7), answers: narrow(8) },
+            start: bytes[84] != 0,
+            sending: bytes[85] != 0,
+            heard: bytes[86] != 0,
+        };
+        (wide(0), view)
+    }
+}
+
+const WHAT: &str = "the program that reads CAQM's records";
+const VIEW_BYTES: usize = 88;

@@ -1,0 +1,109 @@
+use super::Whose;
+use crate::output::note;
+use accel::caqm::{Network, Place, installation};
+use accel::installation::Change;
+use accel::{Tunables, rules};
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct EnableCaqm {
+    #[command(flatten)]
+    whose: Whose,
+    /// Where tags are put on and taken off: eth0, or NAMESPACE:eth0; may be repeated [default: all Ethernet
+    /// interfaces of this network namespace]
+    #[arg(long, value_name = "IF")]
+    interface: Vec<String>,
+    #[command(flatten)]
+    network: Values,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Of the network, the same for all its hosts and ports")]
+struct Values {
+    /// What a connection asks for in a round trip, in eighths of --mtu-unit, 1 to 64 [default: 8]
+    #[arg(long, value_name = "N")]
+    alpha: Option<String>,
+    /// What a refusal takes in bytes, 1 to 65536 [default: 512]
+    #[arg(long, value_name = "BYTES")]
+    beta: Option<String>,
+    /// The least window in segments, 1 to 1024 [default: 1]
+    #[arg(long, value_name = "N")]
+    min_cwnd: Option<String>,
+    /// The largest window in segments [default: 1048576]
+    #[arg(long, value_name = "N")]
+    max_cwnd: Option<String>,
+    /// Bytes of answers that move the window by one segment, 64 to 65536 [default: 1024]
+    #[arg(long, value_name = "BYTES")]
+    mtu_unit: Option<String>,
+    /// Bytes of a hint on data, 1 to 1024 [default: 8]
+    #[arg(long, value_name = "BYTES")]
+    data_hint_unit: Option<String>,
+    /// Bytes of a hint on an acknowledgement, 1 to 1024 [default: 64]
+    #[arg(long, value_name = "BYTES")]
+    ack_hint_unit: Option<String>,
+    /// The round trip of the network at rest, 1us to 1s [default: 200us]
+    #[arg(long, value_name = "TIME")]
+    rtt_standard: Option<String>,
+    /// Tags of another type are left alone, 0 to 7 [default: 0]
+    #[arg(long, value_name = "N")]
+    cc_type: Option<String>,
+    /// What marks a tag: 0x88a8 or 0x8100 [default: 0x88a8]
+    #[arg(long, value_name = "HEX")]
+    tpid: Option<String>,
+    /// The ports on all ways are known to do CAQM: do not ask them, as those of other makers do not answer
+    #[arg(long)]
+    trusts_path: bool,
+}
+
+pub(super) fn enable(arguments: EnableCaqm) -> anyhow::Result<()> {
+    let EnableCaqm { whose, interface, network } = arguments;
+    let rule = whose.rule(Tunables::default())?;
+    let told = rule.whose();
+    let places =
+        interface.iter().map(|text| text.parse::<Place>()).collect::<Result<Vec<_>, _>>()?;
+    let (change, at) = installation::change(&places, |plan| {
+        rules::insert(&mut plan.rules, rule);
+        network.write(&mut plan.network)
+    })?;
+    if change == Change::Repaired {
+        note("what a killed command had left was removed");
+    }
+    let at: Vec<_> = at.iter().map(Place::to_string).collect();
+    let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
+    note(format_args!("caqm is on ({told}){at}; `weir accel disable caqm` ends that"));
+    Ok(())
+}
+
+impl Values {
+    /// What is not named stays.
+    fn write(&self, network: &mut Network) -> Result<(), accel::AccelError> {
+        let values = [
+            ("alpha", &self.alpha),
+            ("beta", &self.beta),
+            ("min_cwnd", &self.min_cwnd),
+            ("max_cwnd", &self.max_cwnd),
+            ("mtu_unit", &self.mtu_unit),
+            ("data_hint_unit", &self.data_hint_unit),
+            ("ack_hint_unit", &self.ack_hint_unit),
+            ("rtt_standard", &self.rtt_standard),
+            ("cc_type", &self.cc_type),
+            ("tpid", &self.tpid),
+        ];
+        network.trusts_path |= self.trusts_path;
+        values.into_iter().try_for_each(|(name, value)| match value {
+            Some(value) => network.set(&format!("{name}={value}")),
+            None => Ok(()),
+        })
+    }
+}
+
+pub(super) const EXAMPLES: &str = "\
+Both ends enable it; a connection with an end that does not is Reno's, without a tag.
+
+Examples:
+  weir accel enable caqm --all --interface eth0 --rtt-standard 1ms
+  weir accel enable caqm --to 10.0.0.0/8 --interface eth0 --interface eth1
+  weir accel enable caqm --all --interface left:eth0 --interface right:eth0
+  weir accel set alpha=4
+  weir accel status
+  weir accel disable caqm";

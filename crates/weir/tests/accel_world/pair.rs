@@ -1,0 +1,99 @@
+//! Two hosts and a cable between them: two network namespaces of the world.
+
+use super::AccelWorld;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+pub struct Pair<'a> {
+    world: &'a AccelWorld,
+    link: Option<Child>,
+}
+
+impl<'a> Pair<'a> {
+    /// With a port in between that does what the words of `weir link up` say.
+    pub fn over(world: &'a AccelWorld, link: &[&str]) -> Self {
+        let mut pair = Self { world, link: None };
+        pair.ip("netns add near");
+        pair.ip("netns add far");
+        let mut words = vec!["link", "up", "--a", "near:eth0", "--b", "far:eth0"];
+        words.extend(["--address-a", "10.0.0.1/24", "--address-b", "10.0.0.2/24"]);
+        words.extend(["--no-real-time", "--spin", "0us"]);
+        words.extend(link);
+        pair.link = Some(world.start(env!("CARGO_BIN_EXE_weir"), &words));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let up = |end: &str| {
+            let words = ["-n", end, "-4", "address", "show", "eth0"];
+            let said = world.run("ip", &words).stdout;
+            said.contains("state UP") && said.contains("10.0.0.")
+        };
+        while !up("near") || !up("far") {
+            assert!(Instant::now() < deadline, "the link does not come up");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        pair
+    }
+
+    pub fn lay(world: &'a AccelWorld) -> Self {
+        let pair = Self { world, link: None };
+        for words in [
+            "netns add near",
+            "netns add far",
+            "link add eth0 netns near type veth peer name eth0 netns far",
+            "-n near address add 10.0.0.1/24 dev eth0",
+            "-n far address add 10.0.0.2/24 dev eth0",
+            "-n near link set eth0 up",
+            "-n far link set eth0 up",
+        ] {
+            pair.ip(words);
+        }
+        pair
+    }
+
+    #[track_caller]
+    pub fn ip(&self, words: &str) {
+        let words: Vec<_> = words.split(' ').collect();
+        let said = self.world.run("ip", &words);
+        assert_eq!(said.code, Some(0), "{words:?}: {}", said.stderr);
+    }
+
+    /// One transfer of a second from the near end; with which algorithm it was sent.
+    pub fn transfer(&self, port: u16, more: &[&str]) -> String {
+        transfer(self.world, port, more)["end"]["sender_tcp_congestion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+}
+
+impl Drop for Pair<'_> {
+    fn drop(&mut self) {
+        if let Some(link) = &mut self.link {
+            let _ = link.kill();
+            let _ = link.wait();
+        }
+    }
+}
+
+/// What the client at the near end tells of it.
+pub fn transfer(world: &AccelWorld, port: u16, more: &[&str]) -> serde_json::Value {
+    let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
+    let server = ["netns", "exec", "far", weir, "perf", "server", "--port", &port, "--one-off"];
+    let mut server = world.start("ip", &server);
+    await_listener(world, &port);
+    let mut words = vec!["netns", "exec", "near", weir, "perf", "client", "10.0.0.2"];
+    words.extend(["--port", &port, "--time", "1", "--json"]);
+    words.extend(more);
+    let said = world.run("ip", &words);
+    assert_eq!(said.code, Some(0), "{}{}", said.stderr, said.stdout);
+    server.wait().unwrap();
+    serde_json::from_str(&said.stdout).unwrap()
+}
+
+pub fn await_listener(world: &AccelWorld, port: &str) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let wanted = format!(":{port} ");
+    while !world.run("ip", &["netns", "exec", "far", "ss", "-tlnH"]).stdout.contains(&wanted) {
+        assert!(Instant::now() < deadline, "nobody listens on {port}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
