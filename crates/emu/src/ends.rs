@@ -3,7 +3,7 @@
 use crate::usage::nearest;
 use crate::{EmuError, Endpoint, EndpointKind, LinkPlan};
 use host::{HostError, Namespace, Privilege};
-use port::{PacketPort, Port, PortError, TapKind, TapPort};
+use port::{PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
 use std::os::fd::{AsFd, AsRawFd};
 
 /// Two ports, and what was made for them. It all goes with this value, and with the process.
@@ -21,6 +21,12 @@ pub(crate) struct Ends {
 /// A packet port at an interface of another namespace.
 pub fn open_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
     inside(namespace, interface, || PacketPort::open(interface))
+}
+
+/// Likewise, at one that was made for the port.
+pub fn open_own_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
+    let options = PacketOptions { own: true, ..PacketOptions::default() };
+    inside(namespace, interface, || PacketPort::open_with(interface, options))
 }
 
 impl Ends {
@@ -131,7 +137,7 @@ impl Ends {
         host::connect((namespace, name), (wires, inner), plan.mtu).map_err(failed)?;
         let shared = namespace.share().map_err(failed)?;
         self.made.push(Made { namespace: shared, interface: name.to_owned() });
-        let port = open_port(wires, inner).map_err(|e| at(end, e))?;
+        let port = open_own_port(wires, inner).map_err(|e| at(end, e))?;
         self.add_addresses(plan, side, namespace)?;
         let addresses: Vec<String> =
             plan.addresses[side].iter().map(|at| format!("{}/{}", at.ip, at.prefix)).collect();

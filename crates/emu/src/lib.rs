@@ -34,7 +34,7 @@ mod usage;
 pub use cable::{Cable, Direction};
 pub use emulator::{Emulator, Handle, Scheduling};
 pub use endpoint::{Endpoint, EndpointKind};
-pub use ends::open_port;
+pub use ends::{open_own_port, open_port};
 pub use error::EmuError;
 pub use lateness::Lateness;
 pub use options::LinkOptions;

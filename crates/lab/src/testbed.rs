@@ -206,8 +206,8 @@ fn lay(
     backward.seed = seed.wrapping_add(2 * number as u64 + 1);
     Ok(Some(Cable {
         name: format!("{}-{}", ends[0], ends[1]),
-        a: Box::new(emu::open_port(wires, &inner[0])?),
-        b: Box::new(emu::open_port(wires, &inner[1])?),
+        a: Box::new(emu::open_own_port(wires, &inner[0])?),
+        b: Box::new(emu::open_own_port(wires, &inner[1])?),
         forward,
         backward,
     }))

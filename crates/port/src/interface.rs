@@ -49,6 +49,22 @@ impl Interface {
     }
 }
 
+impl Interface {
+    /// So many bytes beyond its MTU, of which nobody but the kernel needs to know.
+    pub(crate) fn widen(&self, socket: &OwnedFd, bytes: u64) -> Result<(), PortError> {
+        // SAFETY: zeroes are a valid ifreq.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru.ifru_mtu = (self.mtu.count() + bytes) as i32;
+        let set = write_name(&mut request, &self.name).and_then(|()| {
+            // SAFETY: `request` is a valid ifreq with a name that ends in zero and an MTU.
+            check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFMTU as _, &mut request) })
+        });
+        set.map(drop).map_err(|error| {
+            PortError::from_io(format!("making room for tags at {:?}", self.name), error)
+        })
+    }
+}
+
 fn ioctl(
     socket: &OwnedFd,
     name: &str,

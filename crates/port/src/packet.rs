@@ -58,6 +58,10 @@ pub struct PacketOptions {
     pub receive_buffer: Bytes,
     /// Receive frames to every address, not only to the interface's own.
     pub promiscuous: bool,
+    /// The interface is the caller's to change: it is given room for a tag beyond its MTU, which the kernel itself
+    /// allows a packet socket for customer tags alone (`packet_extra_vlan_len_allowed`). At others, full frames with
+    /// service tags, CAQM's among them, are lost and counted as too long.
+    pub own: bool,
 }
 
 /// Where super-packets wait.
@@ -80,6 +84,7 @@ impl Default for PacketOptions {
             super_packets: SuperPackets::Auto,
             receive_buffer: Bytes::new(256 << 20),
             promiscuous: true,
+            own: false,
         }
     }
 }
@@ -96,6 +101,9 @@ impl PacketPort {
         let sender = open_socket()?;
         let interface = Interface::query(&receiver, name)?;
         let index = interface.index as i32;
+        if options.own {
+            interface.widen(&sender, TAG as u64)?;
+        }
 
         let packet = |option, value, feature| {
             socket::set_number(&receiver, libc::SOL_PACKET, option, value)

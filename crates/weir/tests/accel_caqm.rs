@@ -41,6 +41,20 @@ fn both_ends_agree_and_every_data_packet_bears_a_tag() {
 }
 
 #[test]
+fn a_port_that_does_caqm_is_asked_and_answers() {
+    let Some(world) = AccelWorld::new() else { return };
+    let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
+    let pair = Pair::over(&world, &link);
+    accel(&world, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
+    assert_eq!(pair.transfer(5803, &[]), "caqm");
+    let totals = totals(&world);
+    println!("{totals}");
+    assert_eq!(count(&totals, "negotiated"), 4, "{totals}");
+    assert_eq!(count(&totals, "gave_up"), 0, "{totals}");
+    assert!(count(&totals, "heard_answers") > 50, "{totals}");
+}
+
+#[test]
 fn where_no_port_does_it_is_reno_and_without_tags() {
     let Some(world) = AccelWorld::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "droptail:200KB"];
