@@ -64,6 +64,8 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 		t->burst = (u32)((3ULL * t->burst + t->round_lost / t->round_bursts) / 4);
 	t->average = cc_div((ack->delivered - t->round_began_delivered) * 1000000U,
 			    ack->now_us - t->round_began_us);
+	if (t->judged != TCPA_STARTUP)
+		t->full_rate = cc_max(t->full_rate, t->average);
 	if (tcpa_told(t))
 		t->room = (u32)cc_max(t->room, cc_less(t->round_rtt, t->min_rtt));
 	switch (t->judged) {
@@ -145,6 +147,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 			t->held = t->window;
 			t->rate[0] = rate;
 			t->rate[1] = 0;
+			t->full_rate = rate;
 			t->slumps = 0;
 		}
 	} else {
@@ -192,7 +195,7 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		if (t->resuming)
 			return;
 		/* A queue grows already: no more until the round is over. */
-		if (ack->rtt_us > t->min_rtt + cc_max(t->min_rtt / 2, TCPA_BRAKE_US))
+		if (ack->rtt_us > t->min_rtt + cc_max(t->min_rtt / 4, TCPA_BRAKE_US))
 			return;
 		/* Never less than was allowed: what is acknowledged makes room for as much again. */
 		target = cc_scale(tcpa_bdp(t), TCPA_STARTUP_GAIN);
@@ -207,6 +210,9 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, target), t->mss);
 		return;
 	default:
+		/* A queue grows already, as in start-up. */
+		if (t->haste > 1 && ack->rtt_us > t->brake)
+			return;
 		target = t->window + (tcpa_small(t) ? 0 : 2ULL * t->mss);
 		t->cwnd = tcpa_clamp_window(cc_min((u64)t->cwnd + ack->acked, target), 2ULL * t->mss);
 		return;
@@ -247,6 +253,8 @@ CC_INLINE void tcpa_on_timeout(struct tcpa *t)
 {
 	t->cwnd = tcpa_clamp_window((u64)t->params.loss_init_cwnd * t->mss, t->mss);
 	t->full_rounds = 0;
+	if (t->mode == TCPA_PAUSE)
+		t->mode = TCPA_STEADY;
 	/* What led here is not worth believing. */
 	if (t->resuming) {
 		t->resuming = TCPA_AFRESH;

@@ -24,6 +24,7 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 		t->patience = t->quiet_looks > 2 * TCPA_PATIENCE_MOST ? TCPA_PATIENCE :
 			(u8)cc_min(2U * t->patience, TCPA_PATIENCE_MOST);
 		t->echoes = 0;
+		t->haste = 0;
 		t->quiet_looks = 0;
 		t->peak = window;
 		t->peak_at_us = now_us;
@@ -56,12 +57,14 @@ CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
 		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
 }
 
-/* Beside others who fill the queue: as they do, but for loss that is the path's, and for loss that comes again
- * and again however little is sent. */
+/* Beside others who fill the queue: as they do, but for loss that is the path's, for loss that comes again and
+ * again however little is sent, and where they leave too little. */
 CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);
-	u8 deaf = t->unanswered >= 3 && !tcpa_small(t);
+	/* Whoever has far less than half of what there once was need not give as others do. */
+	u8 poor = t->average < t->full_rate / 10 * 3;
+	u8 deaf = (t->unanswered >= 3 || poor) && !tcpa_small(t);
 	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
 	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;
 

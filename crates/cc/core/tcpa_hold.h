@@ -93,11 +93,16 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (t->starved || t->echoes)
 		return;
-	t->haste = queue * 4 <= target ? (u8)cc_min(t->haste + 1U, 8) : 0;
+	t->brake = t->base_rtt + 2 * target;
+	/* Not even the slowest packet met a queue. */
+	if (queue * 4 <= target && t->round_rtt_max <= t->brake)
+		t->haste = (u8)cc_min(t->haste + 1U, TCPA_HASTE_MOST);
+	else
+		t->haste = 0;
 	step = (u64)t->window * (target - queue) / (2ULL * rtt);
-	if (t->haste > 4)
-		step <<= t->haste - 4;
-	step = cc_min(step, t->window / 4);
+	if (t->haste > 1)
+		step <<= 2 * (t->haste - 1);
+	step = cc_min(step, t->haste > 3 ? t->window / 2 : t->window / 4);
 	t->window += (u32)step;
 }
 

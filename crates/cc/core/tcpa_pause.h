@@ -35,10 +35,12 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->found_shorter = 0;
 	t->depth = (u32)cc_min(t->depth + t->depth / 4, 1U << 24);
 	t->room -= t->room / 32;
+	t->full_rate -= t->full_rate / 64;
 	if (seen > t->min_rtt + slack) {
 		if (!tcpa_told(t))
 			return;
-		if (t->rival || (t->standing && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
+		/* Twice in a row, or once where there was one before. */
+		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
 		t->standing = 1;
 		return;
@@ -60,18 +62,19 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 shift = 20;
-	u64 epoch;
+	u64 before = t->acked_us;
 
 	if (t->sure && 24ULL * t->min_rtt > (1U << 20))
 		shift++;
 	if (t->sure && 24ULL * t->min_rtt > (1U << 21))
 		shift++;
-	epoch = ack->now_us >> shift << shift;
-	if (t->mode == TCPA_PAUSE && ack->now_us >= t->pause_until)
+	t->acked_us = ack->now_us;
+	if (t->mode == TCPA_PAUSE && ack->now_us >= t->pause_until) {
 		t->mode = TCPA_STEADY;
-	if (epoch == t->epoch)
+		t->cwnd = (u32)cc_max(t->cwnd, t->window);
+	}
+	if (before >> shift == ack->now_us >> shift)
 		return;
-	t->epoch = epoch;
 	if (t->mode != TCPA_STEADY || t->restarting || t->looking)
 		return;
 	t->looking = 1;

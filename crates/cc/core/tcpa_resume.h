@@ -11,12 +11,11 @@
 
 #include "tcpa_loss.h"
 
-/* A part of what is remembered, in 1/1024. On a path ten times slower than it was, 2.3 bandwidth-delay
- * products are on their way before the first answer: 1.3 of them wait, and start-up leaves more than half a one
- * there anyway. */
-#define TCPA_RESUME_SHARE 240U
-/* From one part to the next, in 1/1024. */
-#define TCPA_RESUME_STEP 2048U
+/* A part of what is remembered, in 1/1024. On a path ten times slower than it was, two bandwidth-delay products
+ * are on their way before the first answer: one of them waits, as after start-up. */
+#define TCPA_RESUME_SHARE 200U
+/* From one part to the next, in 1/1024: a part too large is known a round trip later. */
+#define TCPA_RESUME_STEP 1792U
 /* Beyond what is remembered, to see whether it has become more. */
 #define TCPA_RESUME_GAIN 1280U
 /* The older it is, the less of it is used. */

@@ -68,6 +68,7 @@ struct tcpa {
 	u32 spread; /* us: how much round trips vary within a round */
 	u32 room; /* us: the largest queue that stood for a round; what overflows is as large */
 	u32 depth; /* us: the queue at the last overflow; 0: unknown */
+	u32 brake; /* us: no haste beyond this round trip */
 	u8 sure; /* a pause found no shorter round trip */
 	u8 found_shorter;
 
@@ -79,7 +80,7 @@ struct tcpa {
 	u8 haste; /* rounds in a row that met no queue */
 	u8 echoes; /* rounds left in which what is lost was sent before the last answer to loss */
 	u8 shallow; /* what overflowed was less than the queue it would hold */
-	u64 full_rate; /* in start-up, the rate to be beaten */
+	u64 full_rate; /* in start-up the rate to be beaten, then the best of a round, slowly forgotten */
 
 	/* loss */
 	u64 debt; /* bytes lost beyond what the path loses by itself; never below zero */
@@ -101,7 +102,7 @@ struct tcpa {
 	u32 peak; /* the window before the last loss that was answered */
 	u64 peak_at_us; /* when that was */
 	u32 rival_rounds; /* since then, among others */
-	u64 epoch;
+	u64 acked_us; /* when the last acknowledgement came */
 	u64 pause_until;
 
 	/* a sudden slump */
@@ -123,6 +124,7 @@ struct tcpa {
 #define TCPA_FAIR_US 40000U
 #define TCPA_LEAST_CUT 128U /* of 1024 */
 #define TCPA_ECHO_ROUNDS 2U
+#define TCPA_HASTE_MOST 5U
 #define TCPA_PATIENCE 1U
 #define TCPA_PATIENCE_MOST 8U
 #define TCPA_SMALL_SEGMENTS 8U

@@ -223,7 +223,7 @@ fn a_policer_is_not_fought() {
     // The goal is 5 % on every path; where the policer lets no more than 2 Mbit/s through it is far.
     again.sort_by(f64::total_cmp);
     assert!(again[again.len() / 2] < 0.05, "{again:?}");
-    assert!(again[again.len() - 1] < 0.35, "{again:?}");
+    assert!(again[again.len() - 1] < 0.2, "{again:?}");
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn its_own_kind_shares_alike() {
             Path { lasts: Span::from_secs(45), rate: path.rate.max(Rate::from_mbit(10)), ..path };
         let ended = path.run(2, Demand::Bulk, None);
         let rates: Vec<f64> = ended.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
-        assert!(jain(&rates) >= 0.75, "{rates:?} on {path:?}");
+        assert!(jain(&rates) >= 0.8, "{rates:?} on {path:?}");
         jains.push(jain(&rates));
     }
-    assert!(jains.iter().sum::<f64>() / jains.len() as f64 >= 0.93, "{jains:?}");
+    assert!(jains.iter().sum::<f64>() / jains.len() as f64 >= 0.96, "{jains:?}");
 }
