@@ -75,7 +75,7 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
 /// Each server is greeted as the client would do it.
 pub fn client(config: &ClientConfig) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
-    let parts = config.parts(Arc::new(SystemResolver))?;
+    let parts = config.parts(&config.credentials(), Arc::new(SystemResolver))?;
     findings.extend(runtime()?.block_on(async {
         let mut findings = Vec::new();
         for server in parts.servers {
@@ -114,6 +114,8 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
                 }
                 let statistics = connection.statistics();
                 connection.close("only a check");
+                // Untold, the server would hold a place for it until it is silent for too long.
+                tokio::time::sleep(FAREWELL).await;
                 return Finding::good(format!(
                     "server {address} at {remote} lets this client in: handshake {:.1} ms, round \
                      trip {:.1} ms, packets of {}",
@@ -190,3 +192,4 @@ impl Display for Finding {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const SETTLE: Duration = Duration::from_millis(50);
+const FAREWELL: Duration = Duration::from_millis(20);

@@ -2,6 +2,7 @@
 
 mod door;
 mod link;
+mod listeners;
 mod reverse;
 
 pub use reverse::Reverse;
@@ -14,6 +15,8 @@ use crate::target::{HostPort, Target};
 use crate::transport::quic::{QuicClient, QuicError};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use link::{Link, Links};
+use listeners::{Listeners, Reverses};
+use rustls::pki_types::CertificateDer;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -48,7 +51,7 @@ pub struct ServerAt {
 }
 
 /// Whoever comes to `listen` reaches `target` as seen from the server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub listen: ListenAt,
     pub target: Target,
@@ -76,7 +79,7 @@ pub struct ClientLimits {
 pub struct Client {
     world: Arc<World>,
     shards: Arc<Shards>,
-    bound: Vec<ListenAt>,
+    listeners: Listeners,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +116,7 @@ struct World {
     resolver: Arc<dyn Resolve>,
     tuning: Tuning,
     limits: ClientLimits,
-    reverse: Vec<Reverse>,
+    reverses: Reverses,
     counters: Arc<Counters>,
     budget: Budget,
     links: Links,
@@ -134,11 +137,7 @@ impl Client {
         if parts.servers.is_empty() {
             return Err(ClientError::NoServer);
         }
-        for Reverse { listen, target } in &parts.reverse {
-            if listen.is_datagrams() != target.is_datagrams() {
-                return Err(ClientError::MixedReverse(listen.clone(), target.clone()));
-            }
-        }
+        check_reverse(&parts.reverse)?;
         let shards = Arc::new(
             Shards::start(parts.shards, parts.tuning.gather).map_err(ClientError::Threads)?,
         );
@@ -156,26 +155,33 @@ impl Client {
             budget: Budget::new(parts.tuning.memory),
             tuning: parts.tuning,
             limits: parts.limits,
-            reverse: parts.reverse,
+            reverses: Reverses::default(),
             counters: Arc::default(),
             links: Links::new(parts.connections.clamp(1, MOST_CONNECTIONS), &shards),
             draining: CancellationToken::new(),
             ended: CancellationToken::new(),
         });
-        let mut client = Self { world, shards, bound: Vec::new() };
-        for (index, listener) in parts.listeners.into_iter().enumerate() {
-            let bound = door::open(&client.world, &client.shards, index, listener).await?;
-            client.bound.push(bound);
-        }
+        let client = Self { world, shards, listeners: Listeners::default() };
+        client.listeners.replace(parts.listeners, &client.world, &client.shards).await?;
         for link in client.world.links.all() {
             let keep = Link::keep(Arc::clone(link), Arc::clone(&client.world));
             client.until_ended(link.shard(), keep);
         }
-        for (number, reverse) in (0..).zip(client.world.reverse.clone()) {
-            let keep = reverse::keep(Arc::clone(&client.world), number, reverse);
-            client.until_ended(client.shards.next(), keep);
-        }
+        client.world.reverses.replace(&parts.reverse, &client.world, &client.shards);
         Ok(client)
+    }
+
+    /// From now on it listens there and nowhere else. What is carried goes on. If one of them cannot be
+    /// listened on, nothing changes.
+    pub async fn replace_listeners(
+        &self,
+        listeners: Vec<Listener>,
+        reverse: &[Reverse],
+    ) -> Result<(), ClientError> {
+        check_reverse(reverse)?;
+        self.listeners.replace(listeners, &self.world, &self.shards).await?;
+        self.world.reverses.replace(reverse, &self.world, &self.shards);
+        Ok(())
     }
 
     fn until_ended(&self, shard: &Handle, task: impl Future<Output = ()> + Send + 'static) {
@@ -188,9 +194,19 @@ impl Client {
         });
     }
 
+    /// Connections to servers that are not believed any more end; `believes` is given a server's place in the
+    /// order and what it showed.
+    pub fn doubt(&self, believes: impl Fn(usize, &[CertificateDer<'_>]) -> bool) {
+        for (server, session) in self.world.links.all().iter().filter_map(|link| link.current()) {
+            if !believes(server, &session.connection.certificates()) {
+                session.connection.close("this server is no longer believed");
+            }
+        }
+    }
+
     /// Where it listens, in the order of the listeners; a port that was left open is filled in.
-    pub fn bound(&self) -> &[ListenAt] {
-        &self.bound
+    pub fn bound(&self) -> Vec<ListenAt> {
+        self.listeners.bound()
     }
 
     /// Until one connection stands.
@@ -237,6 +253,15 @@ impl Client {
         // What was said last has to leave before the threads end.
         tokio::time::sleep(FAREWELL).await;
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+fn check_reverse(all: &[Reverse]) -> Result<(), ClientError> {
+    match all.iter().find(|one| one.listen.is_datagrams() != one.target.is_datagrams()) {
+        Some(Reverse { listen, target }) => {
+            Err(ClientError::MixedReverse(listen.clone(), target.clone()))
+        }
+        None => Ok(()),
     }
 }
 

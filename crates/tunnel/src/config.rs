@@ -4,6 +4,7 @@
 mod check;
 mod locate;
 mod parts;
+mod reload;
 mod said;
 mod tables;
 

@@ -17,5 +17,7 @@ pub use certificate::Certificate;
 pub use error::IdentityError;
 pub use keys::Identity;
 pub use pin::Pin;
-pub use tls::{ALPN, client_config, server_config};
+pub use tls::{
+    ALPN, ClientCredentials, Credentials, ServerCredentials, client_config, server_config,
+};
 pub use trust::{PeerName, Proof, ServerTrust, TrustedPeer, authorities, peer_name};

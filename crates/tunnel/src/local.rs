@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use tokio::net::{TcpStream, UnixStream};
@@ -33,6 +33,14 @@ impl Local {
         // What comes from the tunnel is sent as it comes.
         stream.set_nodelay(true)?;
         Ok(Self::Tcp(stream))
+    }
+
+    /// Who is at the other end; a UNIX socket tells nothing.
+    pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
+            Self::Unix(_) => None,
+        }
     }
 
     pub(crate) async fn readable(&self) -> io::Result<()> {

@@ -7,6 +7,7 @@ use crate::local::Local;
 use crate::reassembly::Windows;
 use crate::transport::{Connection, Sending, StreamError};
 use bytes::BytesMut;
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(crate) enum RelayError {
     Refused(Status, String),
     #[error("the opening was not answered within {0:?}")]
     Unanswered(Duration),
+    #[error("the rules no longer allow it")]
+    Revoked,
 }
 
 /// Each end's end is passed on alone: one side may fall silent while the other goes on. A reset or a loss on
@@ -29,11 +32,25 @@ pub(crate) enum RelayError {
 /// goes out does not wait.
 pub(crate) async fn relay<C: Connection>(
     local: Local,
+    sending: C::Sending,
+    inbound: Inbound<C>,
+    windows: &Windows<C>,
+    counters: &Counters,
+    answer: Option<Duration>,
+) -> Result<(), RelayError> {
+    let never = std::future::pending();
+    relay_while(local, sending, inbound, windows, counters, answer, never).await
+}
+
+/// Likewise, broken off when it is no longer allowed.
+pub(crate) async fn relay_while<C: Connection>(
+    local: Local,
     mut sending: C::Sending,
     mut inbound: Inbound<C>,
     windows: &Windows<C>,
     counters: &Counters,
     answer: Option<Duration>,
+    revoked: impl Future<Output = ()>,
 ) -> Result<(), RelayError> {
     let result = {
         let out = outward(&local, &mut sending, windows, counters);
@@ -43,7 +60,10 @@ pub(crate) async fn relay<C: Connection>(
             }
             inward(&local, &mut inbound, windows, counters).await
         };
-        tokio::try_join!(out, inward)
+        tokio::select! {
+            both = async { tokio::try_join!(out, inward) } => both,
+            () = revoked => Err(RelayError::Revoked),
+        }
     };
     match result {
         Ok(_) => Ok(()),

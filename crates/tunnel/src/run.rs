@@ -3,16 +3,17 @@
 
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
-use crate::config::{ClientConfig, Forward, ServerConfig, Settings};
-use crate::identity::{Identity, IdentityError};
-use crate::server::{Server, ServerError};
+use crate::config::{ClientConfig, ConfigError, Forward, ServerConfig, Settings};
+use crate::identity::{ClientCredentials, Identity, IdentityError};
+use crate::server::{Guard, Server, ServerError};
 use crate::status::{
     self, Directory, Facts, MetricsListener, Status, StatusError, StatusListener, Tell,
 };
+use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -25,6 +26,8 @@ pub enum RunError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Status(#[from] StatusError),
@@ -34,20 +37,45 @@ pub enum RunError {
     Process(#[source] io::Error),
 }
 
-/// Until SIGINT or SIGTERM; a second one ends it at once. `say` is given lines for people.
-pub fn server(config: &ServerConfig, say: impl Fn(String)) -> Result<(), RunError> {
+/// Until SIGINT or SIGTERM; a second one ends it at once. At SIGHUP `again` is asked what it is to do from then
+/// on; what that cannot change while it runs is told. `say` is given lines for people.
+pub fn server(
+    config: &ServerConfig,
+    again: impl Fn() -> Result<ServerConfig, ConfigError>,
+    say: impl Fn(String),
+) -> Result<(), RunError> {
+    open_many_files();
     runtime()?.block_on(async {
         let mut signals = Signals::hear()?;
         let desk = Desk::open("server", &config.settings).await?;
-        let server = Arc::new(Server::start(config.parts(Arc::new(SystemResolver))?)?);
-        let (facts, access) = (facts(&config.identity, &config.settings), config.access.clone());
-        let weak = Arc::downgrade(&server);
-        let _desk = desk.serve(weak, move |server| Status::of_server(server, &access, &facts));
+        let credentials = config.credentials();
+        let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
+        let server = Arc::new(Server::start(parts)?);
+        let told = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
+        let (weak, shown, access) =
+            (Arc::downgrade(&server), Arc::clone(&told), config.access.clone());
+        let _desk =
+            desk.serve(weak, move |server| Status::of_server(server, &access, &lock(&shown)));
         if let Some(address) = server.local_addr() {
             say(format!("listening on {address}; this server's pin is {}", config.identity.pin()));
         }
         warn_of_expiry(&config.identity);
-        signals.first().await;
+        loop {
+            match signals.next().await {
+                Heard::End => break,
+                Heard::Reload => {
+                    let outcome = again().map(|new| {
+                        credentials.replace(&new.identity, new.peers.clone());
+                        // What was refused before is not forgotten.
+                        let access = new.access.clone().in_place_of(&config.access);
+                        server.replace_guard(Guard { access, ..new.guard() });
+                        warn_of_expiry(&new.identity);
+                        (new.identity.clone(), new.waits_for_start(config))
+                    });
+                    reloaded(outcome, &told, &say);
+                }
+            }
+        }
         say("ending; once more to end at once".to_owned());
         end(server, &mut signals, |server| server.drain(PATIENCE)).await;
         Ok(())
@@ -55,14 +83,21 @@ pub fn server(config: &ServerConfig, say: impl Fn(String)) -> Result<(), RunErro
 }
 
 /// Likewise.
-pub fn client(config: &ClientConfig, say: impl Fn(String)) -> Result<(), RunError> {
+pub fn client(
+    config: &ClientConfig,
+    again: impl Fn() -> Result<ClientConfig, ConfigError>,
+    say: impl Fn(String),
+) -> Result<(), RunError> {
+    open_many_files();
     runtime()?.block_on(async {
         let mut signals = Signals::hear()?;
         let desk = Desk::open("client", &config.settings).await?;
-        let client = Arc::new(Client::start(config.parts(Arc::new(SystemResolver))?).await?);
-        let facts = facts(&config.identity, &config.settings);
-        let weak = Arc::downgrade(&client);
-        let _desk = desk.serve(weak, move |client| Status::of_client(client, &facts));
+        let credentials = config.credentials();
+        let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
+        let client = Arc::new(Client::start(parts).await?);
+        let told = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
+        let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&told));
+        let _desk = desk.serve(weak, move |client| Status::of_client(client, &lock(&shown)));
         for Forward { listen_on, target } in &config.forwards {
             say(format!("listening on {listen_on}, which leads to {target} as the server sees it"));
         }
@@ -72,19 +107,117 @@ pub fn client(config: &ClientConfig, say: impl Fn(String)) -> Result<(), RunErro
             ));
         }
         warn_of_expiry(&config.identity);
-        tokio::select! {
-            () = client.connected() => {
-                for one in client.links().iter().filter_map(|link| link.server.as_ref()).take(1) {
-                    say(format!("connected to {one}"));
+        let mut connected = false;
+        loop {
+            let heard = tokio::select! {
+                () = client.connected(), if !connected => {
+                    connected = true;
+                    for one in client.links().iter().filter_map(|link| link.server.as_ref()).take(1) {
+                        say(format!("connected to {one}"));
+                    }
+                    continue;
                 }
-                signals.first().await;
+                heard = signals.next() => heard,
+            };
+            match heard {
+                Heard::End => break,
+                Heard::Reload => {
+                    let outcome = match again() {
+                        Ok(new) => take_over(&client, &credentials, config, &new).await,
+                        Err(error) => Err(error.into()),
+                    };
+                    reloaded(outcome, &told, &say);
+                }
             }
-            () = signals.first() => {}
         }
         say("ending; once more to end at once".to_owned());
         end(client, &mut signals, |client| client.drain(PATIENCE)).await;
         Ok(())
     })
+}
+
+/// Listeners first: they are what can fail, and then nothing has changed.
+async fn take_over(
+    client: &Client,
+    credentials: &[Arc<ClientCredentials>],
+    running: &ClientConfig,
+    new: &ClientConfig,
+) -> Result<(Identity, Vec<&'static str>), RunError> {
+    let waits = new.waits_for_start(running);
+    client.replace_listeners(new.listeners(), &new.reverse()).await?;
+    if !waits.contains(&"server") {
+        for (credentials, far) in credentials.iter().zip(&new.servers) {
+            credentials.replace(&new.identity, far.trust.clone());
+        }
+        client.doubt(|server, shown| {
+            credentials.get(server).is_some_and(|credentials| credentials.believes(shown))
+        });
+    }
+    warn_of_expiry(&new.identity);
+    Ok((new.identity.clone(), waits))
+}
+
+/// What came of it, for the log, for `status` and for whoever asked for it.
+fn reloaded<E: Display>(
+    outcome: Result<(Identity, Vec<&'static str>), E>,
+    told: &Mutex<Facts>,
+    say: impl Fn(String),
+) {
+    let mut facts = lock(told);
+    facts.reloads += 1;
+    match outcome {
+        Ok((identity, waits)) => {
+            facts.certificate = identity.certificate().clone();
+            facts.reload_refused.clear();
+            say(match waits.is_empty() {
+                true => "reloaded".to_owned(),
+                false => format!("reloaded; only a restart changes {}", waits.join(", ")),
+            });
+        }
+        Err(error) => {
+            facts.reload_refused = error.to_string();
+            say(format!("not reloaded, all stays as it was: {error}"));
+        }
+    }
+}
+
+/// Has the ends of this user, or the one behind that socket, read their files again. Tells of each what came
+/// of it.
+pub fn reload(socket: Option<&Path>) -> Result<Vec<(Status, Option<String>)>, RunError> {
+    let before = statuses(socket)?;
+    let mut after = Vec::new();
+    for one in before {
+        signal_reload(one.pid)?;
+        let deadline = Instant::now() + RELOAD_WITHIN;
+        let outcome = loop {
+            let now = statuses(socket)?.into_iter().find(|now| now.pid == one.pid);
+            match now {
+                Some(now) if now.reloads > one.reloads => break Some(now.reload_refused),
+                Some(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+                Some(_) => break Some(format!("nothing happened within {RELOAD_WITHIN:?}")),
+                None => break Some("it has ended".to_owned()),
+            }
+        };
+        after.push((one, outcome.filter(|why| !why.is_empty())));
+    }
+    Ok(after)
+}
+
+fn signal_reload(pid: u32) -> Result<(), RunError> {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    let Some(pid) = pid else { return Ok(()) };
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP)
+        .map_err(|error| RunError::Process(error.into()))
+}
+
+/// Every tunnel takes one, and the usual limit of 1,024 is meant for programs that use select(2). As many as
+/// this user may have without asking.
+fn open_many_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let has = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: has.maximum, ..has }) {
+        tracing::warn!(%error, "the limit of open files stays at {:?}", has.current);
+    }
 }
 
 /// How this user's ends fare, or the one behind that socket. Sockets that nobody is behind are removed.
@@ -121,8 +254,12 @@ async fn end<T, F: Future<Output = ()>>(
     };
     tokio::select! {
         () = drain(whole) => {}
-        () = signals.first() => std::process::exit(1),
+        () = ended_again(signals) => std::process::exit(1),
     }
+}
+
+async fn ended_again(signals: &mut Signals) {
+    while !matches!(signals.next().await, Heard::End) {}
 }
 
 /// Where others ask how this end fares.
@@ -176,6 +313,12 @@ impl Desk {
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
+}
+
+enum Heard {
+    End,
+    Reload,
 }
 
 impl Signals {
@@ -184,13 +327,15 @@ impl Signals {
         Ok(Self {
             interrupt: hear(SignalKind::interrupt())?,
             terminate: hear(SignalKind::terminate())?,
+            hangup: hear(SignalKind::hangup())?,
         })
     }
 
-    async fn first(&mut self) {
+    async fn next(&mut self) -> Heard {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => Heard::End,
+            _ = self.terminate.recv() => Heard::End,
+            _ = self.hangup.recv() => Heard::Reload,
         }
     }
 }
@@ -206,7 +351,13 @@ fn facts(identity: &Identity, settings: &Settings) -> Facts {
         certificate: identity.certificate().clone(),
         memory: settings.memory,
         began: Instant::now(),
+        reloads: 0,
+        reload_refused: String::new(),
     }
+}
+
+fn lock(facts: &Mutex<Facts>) -> MutexGuard<'_, Facts> {
+    facts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn warn_of_expiry(identity: &Identity) {
@@ -219,4 +370,6 @@ fn warn_of_expiry(identity: &Identity) {
 
 /// What is carried may go on for so long after the first signal.
 const PATIENCE: Duration = Duration::from_secs(3);
+const RELOAD_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);

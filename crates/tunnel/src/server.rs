@@ -10,18 +10,20 @@ pub use limits::Limits;
 use crate::access::{Access, Resolve};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
-use crate::identity::{PeerName, TrustedPeer};
+use crate::identity::{PeerName, TrustedPeer, peer_name};
 use crate::reassembly::Budget;
 use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use limits::Usage;
 use reverse::Listeners;
+use rustls::pki_types::UnixTime;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use units::Bytes;
 
@@ -75,7 +77,8 @@ pub struct PeerStatus {
 #[derive(Debug)]
 struct World {
     quic: QuicServer,
-    guard: RwLock<Arc<Guard>>,
+    /// Whoever is carried is asked again when it changes.
+    guard: watch::Sender<Arc<Guard>>,
     resolver: Arc<dyn Resolve>,
     tuning: Tuning,
     limits: Limits,
@@ -98,7 +101,7 @@ impl Server {
         let quic = QuicServer::bind(parts.listen, parts.tls, parts.tuning.clone(), &shards)?;
         let world = Arc::new(World {
             quic,
-            guard: RwLock::new(Arc::new(parts.guard)),
+            guard: watch::Sender::new(Arc::new(parts.guard)),
             resolver: parts.resolver,
             budget: Budget::new(parts.tuning.memory),
             tuning: parts.tuning,
@@ -120,13 +123,15 @@ impl Server {
         self.world.quic.local_addr()
     }
 
-    /// From now on these are let in, and for this. Who is connected and no longer among them is sent away;
-    /// tunnels that stand are not asked again.
+    /// From now on these are let in, and for this. Who is connected and would no longer be let in is sent
+    /// away; tunnels and listeners that stand and are no longer allowed end, and the others go on.
     pub fn replace_guard(&self, guard: Guard) {
         let guard = Arc::new(guard);
-        *self.world.guard.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&guard);
+        self.world.guard.send_replace(Arc::clone(&guard));
         for (peer, session) in self.world.sessions() {
-            if !guard.trusted.iter().any(|trusted| trusted.name == peer) {
+            let shown = session.connection.certificates();
+            let now = peer_name(&shown, &guard.trusted, UnixTime::now());
+            if now.is_err() || now.is_ok_and(|now| now != peer) {
                 session.connection.close("this identity is no longer let in");
             }
         }
@@ -183,7 +188,7 @@ impl PeerStatus {
 
 impl World {
     fn guard(&self) -> Arc<Guard> {
-        Arc::clone(&self.guard.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.guard.borrow())
     }
 
     fn sessions(&self) -> Vec<(PeerName, Arc<Session<QuicConnection>>)> {

@@ -36,6 +36,12 @@ pub struct Status {
     pub memory_granted: u64,
     pub memory_limit: u64,
     pub counters: BTreeMap<String, u64>,
+    /// How often it was told to read its file again.
+    #[serde(default)]
+    pub reloads: u64,
+    /// Why the last time changed nothing; empty if it did what was asked.
+    #[serde(default)]
+    pub reload_refused: String,
     /// By reason: what this end's rules did not allow.
     pub refused: BTreeMap<String, u64>,
     pub connections: Vec<ConnectionStatus>,
@@ -65,7 +71,7 @@ pub struct ConnectionStatus {
     pub limited_by: String,
 }
 
-/// What does not change while an end runs.
+/// What an end knows of itself; a reload may change it.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: &'static str,
@@ -73,6 +79,8 @@ pub struct Facts {
     pub certificate: Certificate,
     pub memory: Bytes,
     pub began: Instant,
+    pub reloads: u64,
+    pub reload_refused: String,
 }
 
 impl Status {
@@ -113,6 +121,8 @@ impl Status {
             memory_granted: granted.count(),
             memory_limit: facts.memory.count(),
             counters: by_name(counted),
+            reloads: facts.reloads,
+            reload_refused: facts.reload_refused.clone(),
             refused: BTreeMap::new(),
             connections: Vec::new(),
         }
@@ -218,6 +228,8 @@ mod tests {
             memory_granted: 1,
             memory_limit: 2,
             counters: [("bytes_in".to_owned(), 7), ("tunnels".to_owned(), 3)].into(),
+            reloads: 1,
+            reload_refused: String::new(),
             refused: [("not-listed".to_owned(), 2)].into(),
             connections: vec![connection],
         }

@@ -2,13 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+mod tunnel_ends;
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
-use support::{Running, World, await_some, is_installed};
+use support::{World, await_some, is_installed};
+use tunnel_ends::{Ends, NEVER_LONGER, echo, get, through};
 
 #[test]
 fn wrong_use_is_refused_with_advice_and_nothing_starts() {
@@ -239,109 +240,4 @@ fn the_start_in_the_readme_works_as_it_is_written() {
     assert!(said.stdout.contains("it works"), "{said:?}");
 }
 
-/// Keys of two ends in the world's folder, and how to start them.
-struct Ends<'a> {
-    world: &'a World,
-    folder: String,
-    pin: String,
-    peer: String,
-}
-
-impl<'a> Ends<'a> {
-    fn new(world: &'a World) -> Self {
-        Self::below(world, "keys")
-    }
-
-    fn below(world: &'a World, folder: &str) -> Self {
-        let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        assert!(world.inside(up).unwrap().success());
-        let key = |role: &str| {
-            let mut words = vec!["tunnel", "keys", role, "--directory", folder];
-            words.extend(["--name", if role == "client" { "laptop" } else { "server" }]);
-            let said = world.weir(&words);
-            assert!(said.status.success(), "{said:?}");
-            said.stdout.trim().split_once(' ').unwrap().1.to_owned()
-        };
-        Self { world, folder: folder.to_owned(), pin: key("server"), peer: key("client") }
-    }
-
-    fn own(&self, role: &str) -> Vec<String> {
-        let file = |ending: &str| format!("{}/{role}.{ending}", self.folder);
-        vec!["--cert-file".to_owned(), file("crt"), "--key-file".to_owned(), file("key")]
-    }
-
-    fn server(&self, allow: &[&str]) -> Running {
-        let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
-        words.extend(["--peer", &self.peer, "--metrics-on", "127.0.0.1:9150"]);
-        words.extend(["--status-socket", "server.sock"]);
-        words.extend(allow.iter().flat_map(|rule| ["--allow", rule]));
-        let own = self.own("server");
-        words.extend(own.iter().map(String::as_str));
-        self.started(&words, "listening on")
-    }
-
-    fn client(&self, forward: &[&str]) -> Running {
-        self.client_at(forward, "client.sock")
-    }
-
-    fn client_at(&self, forward: &[&str], socket: &str) -> Running {
-        let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &self.pin];
-        words.extend(["--keepalive", "500ms", "--status-socket", socket]);
-        words.extend(forward.iter().flat_map(|forward| ["--forward", forward]));
-        let own = self.own("client");
-        words.extend(own.iter().map(String::as_str));
-        self.started(&words, "connected to")
-    }
-
-    fn started(&self, words: &[&str], told: &str) -> Running {
-        let mut running = self.world.start(words);
-        await_some("a tunnel's end", || {
-            let said = running.said_so_far();
-            assert!(!running.has_ended(), "{said:?}");
-            said.1.contains(told).then_some(())
-        });
-        running
-    }
-}
-
-/// Sends back what it is sent, and ends when that ends. Its port.
-fn echo() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut reading = stream.try_clone().unwrap();
-                let _ = std::io::copy(&mut reading, &mut stream);
-                let _ = stream.shutdown(Shutdown::Write);
-            });
-        }
-    });
-    port
-}
-
-/// All that comes back until the end, when all that is sent was sent and its end told.
-fn through(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(NEVER_LONGER))?;
-    let mut writing = stream.try_clone()?;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let _ = writing.write_all(sent);
-            let _ = writing.shutdown(Shutdown::Write);
-        });
-        let mut got = Vec::new();
-        stream.read_to_end(&mut got).map(|_| got)
-    })
-}
-
-fn get(port: u16, path: &str) -> String {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
-}
-
 const FORWARD: &str = "tcp:127.0.0.1:6000=tcp:127.0.0.1:9";
-const NEVER_LONGER: Duration = Duration::from_secs(60);

@@ -1,6 +1,7 @@
 //! Where applications come in.
 
-use super::{ClientError, ListenAt, Listener, World};
+use super::listeners::Leads;
+use super::{ClientError, ListenAt, World};
 use crate::datagrams::{self, UdpDoor};
 use crate::frame::Opening;
 use crate::local::{Local, Loose, clear};
@@ -10,34 +11,51 @@ use crate::target::Target;
 use crate::transport::Shards;
 use crate::transport::quic::QuicConnection;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket, UnixListener};
+use tokio_util::sync::CancellationToken;
 
-/// Begins to listen; tells where.
+/// A listener, for as long as this is kept.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// With the port that was left open filled in.
+    pub(super) bound: ListenAt,
+    pub(super) leads: Leads,
+    over: CancellationToken,
+}
+
+/// Begins to listen.
 pub(super) async fn open(
     world: &Arc<World>,
     shards: &Arc<Shards>,
     index: usize,
-    listener: Listener,
-) -> Result<ListenAt, ClientError> {
-    if matches!(listener.listen, ListenAt::Udp(_)) != listener.target.is_datagrams() {
-        return Err(ClientError::Mixed(listener.listen, listener.target));
-    }
+    listen: ListenAt,
+    target: Target,
+) -> Result<Opened, ClientError> {
     let shard = shards.handle(index);
     // Sockets belong to the thread that they are made on.
-    let (listen, here) = (listener.listen.clone(), Arc::clone(world));
-    let bound = shard.spawn(async move { Door::bind(&listen, &here).await }).await;
+    let (at, here) = (listen.clone(), Arc::clone(world));
+    let bound = shard.spawn(async move { Door::bind(&at, &here).await }).await;
     let bound = bound.unwrap_or_else(|error| Err(io::Error::other(error)));
-    let (bound, door) = bound.map_err(|error| ClientError::Listen(listener.listen, error))?;
-    let world = Arc::clone(world);
+    let (bound, door) = bound.map_err(|error| ClientError::Listen(listen, error))?;
+    let opened =
+        Opened { bound, leads: Arc::new(RwLock::new(target)), over: CancellationToken::new() };
+    let (world, leads, over) = (Arc::clone(world), Arc::clone(&opened.leads), opened.over.clone());
     shard.spawn(async move {
         tokio::select! {
-            () = door.keep(&world, &listener.target) => {}
+            () = door.keep(&world, &leads) => {}
             () = world.draining.cancelled() => {}
+            () = over.cancelled() => {}
         }
     });
-    Ok(bound)
+    Ok(opened)
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
 }
 
 enum Door {
@@ -66,15 +84,16 @@ impl Door {
         }
     }
 
-    async fn keep(&self, world: &Arc<World>, target: &Target) {
+    async fn keep(&self, world: &Arc<World>, leads: &Leads) {
+        let target = || leads.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Self::Udp(door) = self {
             let pick = || world.links.pick();
-            return door.keep(pick, |flow| datagrams::opening(target.clone(), flow)).await;
+            return door.keep(pick, |flow| datagrams::opening(target(), flow)).await;
         }
         loop {
             match self.next().await {
                 Ok(guest) => {
-                    tokio::spawn(receive(Arc::clone(world), guest, target.clone()));
+                    tokio::spawn(receive(Arc::clone(world), guest, target()));
                 }
                 Err(error) => {
                     // Out of descriptors as a rule: some have to be given back first.

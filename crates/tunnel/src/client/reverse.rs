@@ -17,21 +17,21 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 
 /// What comes to `listen` at the server reaches `target` as seen from here.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reverse {
     pub listen: Target,
     pub target: Target,
 }
 
 /// Has the server listen, again after each loss.
-pub(super) async fn keep(world: Arc<World>, number: u32, reverse: Reverse) {
+pub(super) async fn keep(world: Arc<World>, number: u32, at: Target) {
     let mut pause = FIRST_PAUSE;
     while !world.draining.is_cancelled() {
         if let Some((_, session)) = world.links.pick_within(LONGEST_PAUSE).await {
-            match listen(&session, number, &reverse).await {
+            match listen(&session, number, &at).await {
                 Ok(()) => pause = FIRST_PAUSE,
                 Err(why) => {
-                    tracing::warn!(listen = %reverse.listen, %why, "the server does not listen")
+                    tracing::warn!(listen = %at, %why, "the server does not listen")
                 }
             }
         }
@@ -41,20 +41,16 @@ pub(super) async fn keep(world: Arc<World>, number: u32, reverse: Reverse) {
 }
 
 /// Until the listener ends, having begun.
-async fn listen(
-    session: &Session<QuicConnection>,
-    number: u32,
-    reverse: &Reverse,
-) -> Result<(), String> {
+async fn listen(session: &Session<QuicConnection>, number: u32, at: &Target) -> Result<(), String> {
     let properties = Properties { listener: Some(number), ..Properties::default() };
-    let opening = Opening { request: Request::Listen(reverse.listen.clone()), properties };
+    let opening = Opening { request: Request::Listen(at.clone()), properties };
     let opened = session.open(&opening).await.map_err(|error| error.to_string());
     let (_sending, mut inbound) = opened?;
     let answer = inbound.answer().await.map_err(|error| error.to_string())?;
     if answer.status != Status::Open {
         return Err(answer.message);
     }
-    tracing::info!(listen = %reverse.listen, "the server listens");
+    tracing::info!(listen = %at, "the server listens");
     session.counters.listeners.one();
     while inbound.fill().await.is_ok() && inbound.ready() > 0 {
         inbound.consume(inbound.ready());
@@ -129,16 +125,15 @@ async fn reach<C: Connection>(
     let Request::Arrived(number) = opening.request else {
         return Err(refusal(Status::NotUnderstood, "a client dials for nobody"));
     };
-    let index = usize::try_from(number).unwrap_or(usize::MAX);
-    // The target is this end's own word; the server only says which listener it was.
-    let target = world.reverse.get(index).map(|reverse| &reverse.target);
+    // The server only says which listener it was.
+    let target = world.reverses.target(number);
     let target =
         target.ok_or_else(|| refusal(Status::NotUnderstood, "no listener has this number"))?;
     if world.counters.tunnels.count() > world.limits.tunnels as u64 {
         world.counters.tunnels_over_limit.one();
         return Err(refusal(Status::Busy, "the client has as many tunnels as it may have"));
     }
-    let admitted = Admitted::by_own_file(target, &*world.resolver).await;
+    let admitted = Admitted::by_own_file(&target, &*world.resolver).await;
     let admitted = admitted.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
     let Way::Udp(addresses) = admitted.way() else {
         let local = dial(&admitted, world.limits.answer).await.map_err(|error| {

@@ -3,7 +3,7 @@
 use super::{ClientConfig, Forward, ServerConfig, Settings};
 use crate::access::Resolve;
 use crate::client::{ClientLimits, ClientParts, ListenAt, Listener, Reverse, ServerAt};
-use crate::identity::{self, IdentityError};
+use crate::identity::{ClientCredentials, Credentials, IdentityError, ServerCredentials};
 use crate::server::{Guard, Limits, ServerParts};
 use crate::target::{HostPort, Target};
 use crate::transport::Tuning;
@@ -12,11 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl ServerConfig {
-    pub fn parts(&self, resolver: Arc<dyn Resolve>) -> Result<ServerParts, IdentityError> {
+    pub fn credentials(&self) -> Arc<ServerCredentials> {
+        Credentials::new(&self.identity, self.peers.clone())
+    }
+
+    pub fn guard(&self) -> Guard {
+        Guard { trusted: self.peers.clone(), access: self.access.clone() }
+    }
+
+    pub fn parts(
+        &self,
+        credentials: &Arc<ServerCredentials>,
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<ServerParts, IdentityError> {
         Ok(ServerParts {
             listen: self.listen_on,
-            tls: identity::server_config(&self.identity, &self.peers)?,
-            guard: Guard { trusted: self.peers.clone(), access: self.access.clone() },
+            tls: credentials.tls()?,
+            guard: self.guard(),
             resolver,
             tuning: self.settings.tuning(),
             limits: Limits { dial: self.settings.dial_timeout.as_duration(), ..Limits::default() },
@@ -26,18 +38,37 @@ impl ServerConfig {
 }
 
 impl ClientConfig {
-    pub fn parts(&self, resolver: Arc<dyn Resolve>) -> Result<ClientParts, IdentityError> {
-        let server = |far: &super::FarServer| {
+    /// For each of the servers, in their order.
+    pub fn credentials(&self) -> Vec<Arc<ClientCredentials>> {
+        let each = self.servers.iter();
+        each.map(|far| Credentials::new(&self.identity, far.trust.clone())).collect()
+    }
+
+    pub fn listeners(&self) -> Vec<Listener> {
+        self.forwards.iter().map(listener).collect()
+    }
+
+    pub fn reverse(&self) -> Vec<Reverse> {
+        self.reverses.iter().map(reverse).collect()
+    }
+
+    pub fn parts(
+        &self,
+        credentials: &[Arc<ClientCredentials>],
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<ClientParts, IdentityError> {
+        let server = |(far, credentials): (&super::FarServer, &Arc<ClientCredentials>)| {
             Ok(ServerAt {
                 address: far.endpoint.clone(),
                 trust: far.trust.clone(),
-                tls: identity::client_config(&self.identity, &far.trust)?,
+                tls: credentials.tls()?,
             })
         };
+        let servers = self.servers.iter().zip(credentials).map(server);
         Ok(ClientParts {
-            servers: self.servers.iter().map(server).collect::<Result<_, IdentityError>>()?,
-            listeners: self.forwards.iter().map(listener).collect(),
-            reverse: self.reverses.iter().map(reverse).collect(),
+            servers: servers.collect::<Result<_, IdentityError>>()?,
+            listeners: self.listeners(),
+            reverse: self.reverse(),
             resolver,
             tuning: self.settings.tuning(),
             limits: ClientLimits {

@@ -14,40 +14,94 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError,
     PeerIncompatible, ServerConfig, SignatureScheme,
 };
-use std::sync::{Arc, LazyLock};
+use std::fmt::Debug;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// What the two ends agree to speak; another version of the frames has another name.
 pub const ALPN: &[u8] = b"weir-tunnel/1";
 
+/// What an end shows and whom it believes. Both may be replaced while it runs, for the handshakes to come.
+#[derive(Debug)]
+pub struct Credentials<T> {
+    own: RwLock<Arc<CertifiedKey>>,
+    trust: RwLock<Arc<T>>,
+}
+
+/// A server's: whom it lets in.
+pub type ServerCredentials = Credentials<Vec<TrustedPeer>>;
+/// A client's: whom it takes for its server.
+pub type ClientCredentials = Credentials<ServerTrust>;
+
+impl<T> Credentials<T> {
+    pub fn new(identity: &Identity, trust: T) -> Arc<Self> {
+        let (own, trust) = (RwLock::new(identity.certified()), RwLock::new(Arc::new(trust)));
+        Arc::new(Self { own, trust })
+    }
+
+    pub fn replace(&self, identity: &Identity, trust: T) {
+        *self.own.write().unwrap_or_else(PoisonError::into_inner) = identity.certified();
+        *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
+    }
+
+    /// The one certificate there is, whoever asks.
+    fn own(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn trust(&self) -> Arc<T> {
+        Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ServerCredentials {
+    pub fn tls(self: &Arc<Self>) -> Result<ServerConfig, IdentityError> {
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_client_cert_verifier(Arc::clone(self) as _)
+            .with_cert_resolver(Arc::clone(self) as _);
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        // Resumption would let in whoever was let in once, and early data could be sent again by others.
+        config.max_early_data_size = 0;
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        Ok(config)
+    }
+}
+
+impl ClientCredentials {
+    /// Whether this is a server that would be taken for one now.
+    pub fn believes(&self, shown: &[CertificateDer<'_>]) -> bool {
+        let Some((first, chain)) = shown.split_first() else { return false };
+        self.trust().check(first, chain, UnixTime::now()).is_ok()
+    }
+
+    pub fn tls(self: &Arc<Self>) -> Result<ClientConfig, IdentityError> {
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(self) as _)
+            .with_client_cert_resolver(Arc::clone(self) as _);
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.resumption = Resumption::disabled();
+        config.enable_early_data = false;
+        Ok(config)
+    }
+}
+
+/// For an end that stays as it is.
 pub fn server_config(
     identity: &Identity,
     trusted: &[TrustedPeer],
 ) -> Result<ServerConfig, IdentityError> {
-    let mut config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(Arc::new(Clients { trusted: trusted.to_vec() }))
-        .with_cert_resolver(Arc::new(Own(identity.certified())));
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    // Resumption would let in whoever was let in once, and early data could be sent again by others.
-    config.max_early_data_size = 0;
-    config.send_tls13_tickets = 0;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    Ok(config)
+    Credentials::new(identity, trusted.to_vec()).tls()
 }
 
+/// Likewise.
 pub fn client_config(
     identity: &Identity,
     server: &ServerTrust,
 ) -> Result<ClientConfig, IdentityError> {
-    let mut config = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Server { trust: server.clone() }))
-        .with_client_cert_resolver(Arc::new(Own(identity.certified())));
-    config.alpn_protocols = vec![ALPN.to_vec()];
-    config.resumption = Resumption::disabled();
-    config.enable_early_data = false;
-    Ok(config)
+    Credentials::new(identity, server.clone()).tls()
 }
 
 /// AES with the shorter key comes first: it costs a third less per byte, and nothing breaks it.
@@ -65,12 +119,35 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::clone(&PROVIDER)
 }
 
-#[derive(Debug)]
-struct Clients {
-    trusted: Vec<TrustedPeer>,
+/// What both kinds of verifier have in common: signatures of TLS 1.3, checked as the provider does.
+macro_rules! signatures_of_tls13 {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            Err(PeerIncompatible::Tls13RequiredForQuic.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            shown: &CertificateDer<'_>,
+            signature: &DigitallySignedStruct,
+        ) -> Result<HandshakeSignatureValid, rustls::Error> {
+            let algorithms = &provider().signature_verification_algorithms;
+            verify_tls13_signature(message, shown, signature, algorithms)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            provider().signature_verification_algorithms.supported_schemes()
+        }
+    };
 }
 
-impl ClientCertVerifier for Clients {
+impl ClientCertVerifier for ServerCredentials {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -82,40 +159,14 @@ impl ClientCertVerifier for Clients {
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
         let all: Vec<_> = std::iter::once(shown).chain(chain).cloned().collect();
-        trust::peer_name(&all, &self.trusted, now).map_err(|error| refused(error, now))?;
+        trust::peer_name(&all, &self.trust(), now).map_err(|error| refused(error, now))?;
         Ok(ClientCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls13RequiredForQuic.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &provider().signature_verification_algorithms;
-        verify_tls13_signature(message, shown, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
-    }
+    signatures_of_tls13!();
 }
 
-#[derive(Debug)]
-struct Server {
-    trust: ServerTrust,
-}
-
-impl ServerCertVerifier for Server {
+impl ServerCertVerifier for ClientCredentials {
     fn verify_server_cert(
         &self,
         shown: &CertificateDer<'_>,
@@ -124,31 +175,26 @@ impl ServerCertVerifier for Server {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.trust.check(shown, chain, now).map_err(|error| refused(error, now))?;
+        self.trust().check(shown, chain, now).map_err(|error| refused(error, now))?;
         Ok(ServerCertVerified::assertion())
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Err(PeerIncompatible::Tls13RequiredForQuic.into())
+    signatures_of_tls13!();
+}
+
+impl<T: Debug + Send + Sync> ResolvesServerCert for Credentials<T> {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.own())
+    }
+}
+
+impl<T: Debug + Send + Sync> ResolvesClientCert for Credentials<T> {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.own())
     }
 
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        shown: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &provider().signature_verification_algorithms;
-        verify_tls13_signature(message, shown, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 
@@ -157,29 +203,9 @@ impl ServerCertVerifier for Server {
 #[error(transparent)]
 struct Reason(IdentityError);
 
-impl std::fmt::Debug for Reason {
+impl Debug for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.0)
-    }
-}
-
-/// The one certificate there is, whoever asks.
-#[derive(Debug)]
-struct Own(Arc<CertifiedKey>);
-
-impl ResolvesServerCert for Own {
-    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0))
-    }
-}
-
-impl ResolvesClientCert for Own {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.0))
-    }
-
-    fn has_certs(&self) -> bool {
-        true
     }
 }
 

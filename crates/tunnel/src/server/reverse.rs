@@ -69,6 +69,10 @@ impl<C: Connection> Bound<C> {
         }
     }
 
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
     /// Until the client ends it, or comes back for it elsewhere.
     pub(super) async fn keep(
         &self,

@@ -3,17 +3,18 @@
 use super::World;
 use super::limits::{Place, Usage};
 use super::reverse::Bound;
-use crate::access::{Refusal, Way};
+use crate::access::{Access, Refusal, Way};
 use crate::datagrams::{self, Flow};
 use crate::dial::dial;
 use crate::frame::{Answer, Opening, Request, Status};
 use crate::identity::PeerName;
 use crate::inbound::{HeadError, Inbound};
 use crate::local::Local;
-use crate::relay::relay;
+use crate::relay::relay_while;
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::{Connection, Lost, Sending};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio::net::UdpSocket;
@@ -117,7 +118,7 @@ impl<C: Connection> Visit<C> {
             })?;
             let flow = Flow::begin(&self.session, number)
                 .ok_or_else(|| not_understood("the number of this flow is taken"))?;
-            return Ok(Granted::Datagrams(flow, socket));
+            return Ok(Granted::Datagrams(flow, socket, target));
         }
         let local = dial(&admitted, self.world.limits.dial).await.map_err(|error| {
             self.world.counters.dials_failed.one();
@@ -166,29 +167,59 @@ impl<C: Connection> Visit<C> {
             Granted::Stream(local, target) => {
                 let _tunnel = self.session.tunnel();
                 let windows = &self.session.windows;
-                let relayed = relay(local, sending, inbound, windows, counters, None).await;
+                let remote = local.remote_ip();
+                let revoked = self.revoked(|access| self.may_reach(access, &target, remote));
+                let relayed =
+                    relay_while(local, sending, inbound, windows, counters, None, revoked).await;
                 if let Err(error) = relayed {
                     counters.tunnels_broken.one();
                     tracing::debug!(peer = %self.peer, %target, %error, "a tunnel broke off");
                 }
             }
-            Granted::Datagrams(flow, socket) => {
+            Granted::Datagrams(flow, socket, target) => {
                 let _tunnel = self.session.tunnel();
                 let idle = self.world.limits.datagrams_idle;
-                datagrams::carry(&self.session, flow, &socket, &mut inbound, idle).await;
+                let remote = socket.peer_addr().ok().map(|address| address.ip().to_canonical());
+                tokio::select! {
+                    () = datagrams::carry(&self.session, flow, &socket, &mut inbound, idle) => {}
+                    () = self.revoked(|access| self.may_reach(access, &target, remote)) => {}
+                }
                 sending.finish();
             }
             Granted::Listener(bound, number) => {
-                bound.keep(&self.session, number, &mut inbound).await;
+                let may = |access: &Access| access.admit_listen(&self.peer, bound.target()).is_ok();
+                tokio::select! {
+                    () = bound.keep(&self.session, number, &mut inbound) => {}
+                    () = self.revoked(may) => {}
+                }
                 sending.finish();
             }
         }
+    }
+
+    /// Until the rules in force are others, and do not allow it any more.
+    async fn revoked(&self, may: impl Fn(&Access) -> bool) {
+        let mut guard = self.world.guard.subscribe();
+        loop {
+            let now = Arc::clone(&guard.borrow_and_update());
+            if !may(&now.access) {
+                tracing::info!(peer = %self.peer, "what was allowed is so no longer");
+                return;
+            }
+            if guard.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    fn may_reach(&self, access: &Access, target: &Target, remote: Option<IpAddr>) -> bool {
+        access.admit_resolved(&self.peer, target, remote.as_slice()).is_ok()
     }
 }
 
 enum Granted<C: Connection> {
     Stream(Local, Target),
-    Datagrams(Flow<C>, UdpSocket),
+    Datagrams(Flow<C>, UdpSocket, Target),
     Listener(Bound<C>, u32),
 }
 

@@ -21,6 +21,10 @@ pub(super) fn exposition(status: &Status) -> String {
     one("memory_granted_bytes", "gauge", "Of the budget for what is buffered.", granted);
     let limit = status.memory_limit as f64;
     one("memory_limit_bytes", "gauge", "The budget for what is buffered.", limit);
+    let reloads = status.reloads as f64;
+    one("reloads_total", "counter", "How often the file was read again.", reloads);
+    let refused = f64::from(u8::from(!status.reload_refused.is_empty()));
+    one("reload_refused", "gauge", "1 if the last one changed nothing.", refused);
     for (name, count) in &status.counters {
         let (name, kind) = match NOW.contains(&name.as_str()) {
             true => (name.clone(), "gauge"),

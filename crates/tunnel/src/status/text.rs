@@ -36,6 +36,9 @@ impl Display for Status {
             count("strangers"),
             count("handshakes_put_off"),
         )?;
+        if !self.reload_refused.is_empty() {
+            writeln!(f, "  the last reload changed nothing: {}", self.reload_refused)?;
+        }
         let refused: Vec<String> = self
             .refused
             .iter()

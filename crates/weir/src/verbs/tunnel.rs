@@ -3,9 +3,11 @@
 mod check;
 mod client;
 mod keys;
+mod reload;
 mod server;
 mod settings;
 mod status;
+mod unit;
 
 use crate::exit::Ending;
 use clap::Subcommand;
@@ -23,9 +25,15 @@ pub(crate) enum Verb {
     Keys(keys::Keys),
     /// Show how the tunnels that run here fare, and why they are as fast as they are
     Status(status::StatusOf),
+    /// Have the ends that run here read their files again
+    #[command(after_help = reload::EXAMPLES)]
+    Reload(reload::Reload),
     /// Say what would keep a tunnel from working or from being fast
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Check>),
+    /// Print a systemd unit that runs an end
+    #[command(after_help = unit::EXAMPLES)]
+    Unit(unit::Unit),
 }
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
@@ -34,6 +42,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Client(arguments) => client::run(*arguments),
         Verb::Keys(arguments) => keys::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Reload(arguments) => reload::run(&arguments),
         Verb::Check(arguments) => check::run(*arguments),
+        Verb::Unit(arguments) => unit::run(&arguments),
     }
 }

@@ -8,7 +8,7 @@ use tunnel::config::{
 };
 use tunnel::identity::Pin;
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Client {
     /// The server; may be repeated: the next where the one before cannot be reached
     #[arg(long, value_name = "HOST:PORT")]
@@ -31,8 +31,8 @@ pub(crate) struct Client {
 }
 
 pub(crate) fn run(arguments: Client) -> anyhow::Result<Ending> {
-    let config = arguments.config()?;
-    tunnel::run::client(&config, note)?;
+    let config = arguments.clone().config()?;
+    tunnel::run::client(&config, || arguments.clone().config(), note)?;
     Ok(Ending::Fine)
 }
 

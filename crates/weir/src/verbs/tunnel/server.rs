@@ -8,7 +8,7 @@ use tunnel::access::Rule;
 use tunnel::config::{ConfigError, OneOrMore, PeerTable, Said, ServerConfig, ServerTable};
 use tunnel::identity::{PeerName, Pin};
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Server {
     /// The UDP address to serve [default: 0.0.0.0:7500]
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -28,8 +28,8 @@ pub(crate) struct Server {
 }
 
 pub(crate) fn run(arguments: Server) -> anyhow::Result<Ending> {
-    let config = arguments.config()?;
-    tunnel::run::server(&config, note)?;
+    let config = arguments.clone().config()?;
+    tunnel::run::server(&config, || arguments.clone().config(), note)?;
     Ok(Ending::Fine)
 }
 

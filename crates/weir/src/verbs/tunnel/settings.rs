@@ -5,7 +5,7 @@ use tunnel::congestion::Congestion;
 use units::{Bytes, Span};
 
 /// What both ends take, with the names it has in the file.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(super) struct Settings {
     /// A TOML file with these flags' names as keys; flags come first
     #[arg(long, value_name = "FILE")]

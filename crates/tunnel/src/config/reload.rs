@@ -1,0 +1,58 @@
+//! What of a file that was read again an end can take over while it runs, and what waits for the next start.
+
+use super::{ClientConfig, ServerConfig, Settings};
+
+impl ServerConfig {
+    /// Keys that say something else than `running` and are heard at a start alone.
+    pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
+        let mut keys = self.settings.waits_for_start(&running.settings);
+        if self.listen_on != running.listen_on {
+            keys.insert(0, "listen-on");
+        }
+        keys
+    }
+}
+
+impl ClientConfig {
+    /// Likewise. The pins of servers are heard at once, their number and places are not.
+    pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
+        let mut keys = self.settings.waits_for_start(&running.settings);
+        let places = |config: &Self| -> Vec<(String, String)> {
+            let place = |far: &super::FarServer| {
+                (far.endpoint.to_string(), far.trust.server_name().to_owned())
+            };
+            config.servers.iter().map(place).collect()
+        };
+        if places(self) != places(running) {
+            keys.insert(0, "server");
+        }
+        if self.connections != running.connections {
+            keys.push("connections");
+        }
+        keys
+    }
+}
+
+impl Settings {
+    fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
+        let Self {
+            congestion,
+            memory,
+            keepalive,
+            dial_timeout,
+            endpoints,
+            metrics_on,
+            status_socket,
+        } = self;
+        let others = [
+            ("congestion", *congestion != running.congestion),
+            ("memory", *memory != running.memory),
+            ("keepalive", *keepalive != running.keepalive),
+            ("dial-timeout", *dial_timeout != running.dial_timeout),
+            ("endpoints", *endpoints != running.endpoints),
+            ("metrics-on", *metrics_on != running.metrics_on),
+            ("status-socket", *status_socket != running.status_socket),
+        ];
+        others.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}

@@ -1,0 +1,40 @@
+use crate::exit::Ending;
+use crate::output::{note, print};
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Debug, Args)]
+pub(crate) struct Reload {
+    /// Tell the end behind that socket instead of all ends of this user
+    #[arg(long, value_name = "PATH")]
+    status_socket: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Reload) -> anyhow::Result<Ending> {
+    let all = tunnel::run::reload(arguments.status_socket.as_deref())?;
+    if all.is_empty() {
+        note("no tunnel of this user runs here");
+        return Ok(Ending::Failed);
+    }
+    let mut ending = Ending::Fine;
+    for (end, refused) in &all {
+        let (role, pid) = (&end.role, end.pid);
+        match refused {
+            None => print(format_args!("{role} (pid {pid}): reloaded\n"))?,
+            Some(why) => {
+                print(format_args!("{role} (pid {pid}): all stays as it was: {why}\n"))?;
+                ending = Ending::Failed;
+            }
+        }
+    }
+    Ok(ending)
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir tunnel reload
+  weir tunnel reload --status-socket /run/weir/tunnel/server-4711.sock
+SIGHUP does the same. Keys, peers, what each may reach, pins of servers and listeners are those of the file
+(and of the flags that the end was started with) from then on; what is carried goes on as far as it is still
+allowed. A file with a mistake changes nothing, and the exit status is 1. What only a restart changes is
+told in the log: addresses of servers, congestion control, memory, keepalive, sockets of status and metrics.";

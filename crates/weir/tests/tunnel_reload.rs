@@ -1,0 +1,205 @@
+//! `weir tunnel reload`, and SIGHUP: what a file says now is in force now, for what is to come and for what
+//! stands already, and a file with a mistake changes nothing.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+mod tunnel_ends;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use support::{Running, World, await_some};
+use tunnel_ends::{Ends, NEVER_LONGER, echo, get, through};
+
+#[test]
+fn rights_that_go_end_what_used_them_and_what_is_still_allowed_goes_on() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let (kept, lost) = (world.inside(echo), world.inside(echo));
+    let rules = |rules: &[u16]| {
+        let list: Vec<String> =
+            rules.iter().map(|port| format!("\"tcp:127.0.0.1:{port}\"")).collect();
+        format!("allow = [{}]\n", list.join(", "))
+    };
+    let peer = ends.peer_table();
+    world.write("server.toml", format!("{peer}{}", rules(&[kept, lost])));
+    let server = server(&ends);
+    let _client = ends.client(&[
+        &format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{kept}"),
+        &format!("tcp:127.0.0.1:6001=tcp:127.0.0.1:{lost}"),
+    ]);
+    let (mut kept_one, mut lost_one) = (open(&world, 6000), open(&world, 6001));
+
+    world.write("server.toml", format!("{peer}{}", rules(&[kept])));
+    let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert!(said.stdout.starts_with("server (pid "), "{said:?}");
+    assert!(said.stdout.ends_with("): reloaded\n"), "{said:?}");
+    // Told, rather than left waiting: a reset, as when the target had sent one.
+    let mut byte = [0];
+    let gone = lost_one.read(&mut byte);
+    assert!(
+        gone.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+        "{gone:?}"
+    );
+    exchange(&mut kept_one);
+    assert!(world.inside(|| through(6001, b"x")).map_or(true, |got| got.is_empty()));
+    assert_eq!(world.inside(|| through(6000, b"new")).unwrap(), b"new");
+    // Nothing of what was counted before is lost.
+    let metrics = world.inside(|| get(9150, "/metrics"));
+    assert!(metrics.contains("weir_tunnel_reloads_total{role=\"server\"} 1"), "{metrics}");
+    assert!(metrics.contains("reason=\"not-listed\"} 2"), "{metrics}");
+    drop(server);
+}
+
+#[test]
+fn a_file_with_a_mistake_changes_nothing_and_says_why() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let target = world.inside(echo);
+    let good = format!("{}allow = [\"tcp:127.0.0.1:{target}\"]\n", ends.peer_table());
+    world.write("server.toml", &good);
+    let server = server(&ends);
+    let _client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}")]);
+    let mut standing = open(&world, 6000);
+
+    world.write("server.toml", good.replace("allow", "alow"));
+    let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(said.stdout.contains("all stays as it was: server.toml:"), "{said:?}");
+    assert!(said.stdout.contains("did you mean `allow`?"), "{said:?}");
+    let told = server.said_so_far().1;
+    assert!(told.contains("not reloaded, all stays as it was: server.toml:"), "{told}");
+    let status = world.weir(&["tunnel", "status", "--status-socket", "server.sock"]);
+    assert!(status.stdout.contains("the last reload changed nothing: server.toml:"), "{status:?}");
+    exchange(&mut standing);
+    assert_eq!(world.inside(|| through(6000, b"new")).unwrap(), b"new");
+
+    // What cannot be taken over is named; the rest is.
+    world.write("server.toml", format!("[server]\nmemory = \"64MiB\"\n{good}"));
+    server.signal("HUP");
+    await_some("the reload", || {
+        server.said_so_far().1.contains("reloaded; only a restart changes memory").then_some(())
+    });
+    let status = world.weir(&["tunnel", "status", "--status-socket", "server.sock"]);
+    assert!(!status.stdout.contains("changed nothing"), "{status:?}");
+    exchange(&mut standing);
+}
+
+#[test]
+fn who_is_taken_off_the_list_is_sent_away_and_who_is_put_on_it_comes_in() {
+    let Some(world) = World::new() else { return };
+    let (ends, others) = (Ends::new(&world), Ends::below(&world, "others"));
+    let target = world.inside(echo);
+    let allow = format!("allow = [\"tcp:127.0.0.1:{target}\"]\n");
+    let file = |who: &Ends<'_>| format!("{}{allow}", who.peer_table());
+    world.write("server.toml", file(&ends));
+    let _server = server(&ends);
+    let forward = |port: u16| format!("tcp:127.0.0.1:{port}=tcp:127.0.0.1:{target}");
+    let _client = ends.client(&[&forward(6000)]);
+    let mut standing = open(&world, 6000);
+    // The server's pin with the others' key: a stranger, and refused in the handshake already.
+    let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
+    let (to, own) = (forward(6001), others.own("client"));
+    words.extend(["--forward", &to, "--status-socket", "second.sock"]);
+    words.extend(own.iter().map(String::as_str));
+    let second = world.start(&words);
+    await_some("the refusal", || second.said_so_far().1.contains("connection lost").then_some(()));
+    assert!(world.inside(|| through(6001, b"in")).map_or(true, |got| got.is_empty()));
+
+    world.write("server.toml", file(&others));
+    let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let mut byte = [0];
+    let gone = standing.read(&mut byte);
+    assert!(
+        gone.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+        "{gone:?}"
+    );
+    await_some("the other's connection", || {
+        world.inside(|| through(6001, b"in")).ok().filter(|got| got == b"in")
+    });
+}
+
+#[test]
+fn a_client_listens_where_its_file_says_now_and_keeps_what_it_carries() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let (one, other) = (world.inside(echo), world.inside(shout));
+    let _server =
+        ends.server(&[&format!("tcp:127.0.0.1:{one}"), &format!("tcp:127.0.0.1:{other}")]);
+    let to_server =
+        format!("[[client.server]]\nendpoint = \"127.0.0.1:7500\"\npin = \"{}\"\n", ends.pin);
+    let forwards = |all: &[(u16, u16)]| {
+        let table = |(port, target): &(u16, u16)| {
+            format!(
+                "[[client.forward]]\nlisten-on = \"tcp:127.0.0.1:{port}\"\n\
+                 target = \"tcp:127.0.0.1:{target}\"\n"
+            )
+        };
+        format!("{to_server}{}", all.iter().map(table).collect::<String>())
+    };
+    world.write("client.toml", forwards(&[(6000, one), (6001, one)]));
+    let own = ends.own("client");
+    let mut words = vec!["tunnel", "client", "--config", "client.toml"];
+    words.extend(["--status-socket", "client.sock"]);
+    words.extend(own.iter().map(String::as_str));
+    let _client = ends.started(&words, "connected to");
+    let (mut first, mut second) = (open(&world, 6000), open(&world, 6001));
+
+    // One leads elsewhere, one is gone, one is new.
+    world.write("client.toml", forwards(&[(6000, other), (6002, one)]));
+    let reload = || world.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
+    let said = reload();
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    exchange(&mut first);
+    exchange(&mut second);
+    assert_eq!(world.inside(|| through(6000, b"x")).unwrap(), b"X");
+    assert_eq!(world.inside(|| through(6002, b"x")).unwrap(), b"x");
+    assert!(world.inside(|| TcpStream::connect("127.0.0.1:6001")).is_err());
+
+    // A port that is taken: none of it.
+    world.write("client.toml", forwards(&[(6000, one), (9150, one)]));
+    let said = reload();
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert!(said.stdout.contains("9150"), "{said:?}");
+    assert_eq!(world.inside(|| through(6000, b"x")).unwrap(), b"X");
+    assert_eq!(world.inside(|| through(6002, b"x")).unwrap(), b"x");
+}
+
+fn server(ends: &Ends<'_>) -> Running {
+    let own = ends.own("server");
+    let mut words = vec!["tunnel", "server", "--config", "server.toml"];
+    words.extend(["--listen-on", "127.0.0.1:7500", "--metrics-on", "127.0.0.1:9150"]);
+    words.extend(["--status-socket", "server.sock"]);
+    words.extend(own.iter().map(String::as_str));
+    ends.started(&words, "listening on")
+}
+
+/// A connection through the tunnel that has carried something.
+fn open(world: &World, port: u16) -> TcpStream {
+    let mut stream = world.inside(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
+    stream.set_read_timeout(Some(NEVER_LONGER)).unwrap();
+    exchange(&mut stream);
+    stream
+}
+
+fn exchange(stream: &mut TcpStream) {
+    stream.write_all(b"a").unwrap();
+    let mut got = [0];
+    stream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"a");
+}
+
+/// Says what it hears in capitals.
+fn shout() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut heard = Vec::new();
+            let _ = stream.read_to_end(&mut heard);
+            let _ = stream.write_all(&heard.to_ascii_uppercase());
+        }
+    });
+    port
+}
