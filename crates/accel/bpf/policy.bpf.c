@@ -25,26 +25,33 @@ static __always_inline void describe(struct connection *connection, struct bpf_s
 	__builtin_memcpy(connection->address, address, sizeof(address));
 }
 
-SEC("sockops")
-int policy(struct bpf_sock_ops *ops)
+static __noinline int decide(struct bpf_sock_ops *ops)
 {
-	struct connection connection = {};
+	struct connection connection;
 	struct bpf_sock *sk = ops->sk;
 	const struct rule *rule;
 	struct tcp_sock *tp;
 
-	if (ops->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB && ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-		return 1;
 	if (!sk)
-		return 1;
+		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
-		return 1;
+		return 0;
 	describe(&connection, ops);
-	list_cgroups(&connection, tp);
+	connection.listed = 0;
+	connection.cgroup = (u64)tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup;
 	rule = rule_of(&connection);
 	if (rule && rule->accelerate)
 		give(ops, sk, rule, 1 + connection.found);
+	return 0;
+}
+
+SEC("sockops")
+int policy(struct bpf_sock_ops *ops)
+{
+	/* The kernel asks nine times a connection, so what is none of ours ends here. */
+	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		decide(ops);
 	return 1;
 }
 
