@@ -60,6 +60,7 @@ fn parity(out: &Path) {
     }
     build
         .file("tests/parity/native.c")
+        .file("tests/parity/caqm_native.c")
         .include("bpf")
         .include(CORE)
         .std("c11")
@@ -68,6 +69,20 @@ fn parity(out: &Path) {
         .compile("weir_accel_parity");
     for entry in ["init", "on_ack", "on_timeout", "on_idle", "note"] {
         println!("cargo::rustc-link-arg-tests=-Wl,--wrap=weir_tcpa_{entry}");
+    }
+    for entry in [
+        "init",
+        "measured",
+        "request",
+        "answer",
+        "on_timeout",
+        "on_loss",
+        "on_undo",
+        "on_idle",
+        "owe",
+        "tell",
+    ] {
+        println!("cargo::rustc-link-arg-tests=-Wl,--wrap=weir_caqm_{entry}");
     }
     println!("cargo::rustc-link-arg-tests={}/libweir_accel_parity.a", out.display());
 }

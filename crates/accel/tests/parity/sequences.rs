@@ -68,7 +68,7 @@ pub(crate) fn senseless(count: usize) -> Vec<Step> {
 }
 
 /// The numbers at which programs go wrong, and any other.
-fn absurd(random: &mut Pcg64Mcg) -> u32 {
+pub(crate) fn absurd(random: &mut Pcg64Mcg) -> u32 {
     const EDGES: [u32; 14] = [
         0,
         1,
