@@ -38,7 +38,7 @@ struct caqm_sender {
 	u32 start;
 	u32 heard; /* an answer was not positive: some port on the way speaks */
 	u32 before; /* the window before the latest loss that took of it; 0: none */
-	u32 unused;
+	u32 begun; /* the window when this round trip began */
 };
 
 struct caqm_receiver {
@@ -90,7 +90,7 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->start = 1;
 	s->heard = 0;
 	s->before = 0;
-	s->unused = 0;
+	s->begun = s->cwnd;
 }
 
 /* The measured round trip where it is one that alpha was meant for, give or take a factor of four. */
@@ -114,6 +114,7 @@ CC_INLINE void caqm_measured(struct caqm_sender *s, u32 rtt_us, u64 now_us)
 		s->round_began_us = now_us;
 		s->asked_before = s->asked;
 		s->asked = 0;
+		s->begun = s->cwnd;
 	}
 	if (!s->start && cc_less(now_us, s->refused_us) >= CAQM_THETA * round)
 		s->start = 1;
@@ -210,7 +211,7 @@ CC_INLINE u32 caqm_believed(struct caqm_sender *s, u32 bytes)
 CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limited, u64 now_us)
 {
 	const struct caqm_params *p = &s->params;
-	u32 bytes;
+	u32 bytes, most;
 
 	if (!more) {
 		s->heard = 1;
@@ -242,7 +243,10 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	}
 	s->gained += bytes - s->taken;
 	s->taken = 0;
-	s->cwnd = (u32)cc_min(s->cwnd + cc_div(s->gained, p->mtu_unit), p->max_cwnd);
+	/* It doubles in a round trip at most: what a larger window lets go asks again, and forged answers to that
+	 * would make it larger at once. */
+	most = (u32)cc_max(cc_min(2 * (u64)s->begun + 2, p->max_cwnd), s->cwnd);
+	s->cwnd = (u32)cc_min(s->cwnd + cc_div(s->gained, p->mtu_unit), most);
 	s->gained = s->gained % p->mtu_unit;
 }
 

@@ -27,7 +27,7 @@ pub struct CaqmSender {
     start: u32,
     heard: u32,
     before: u32,
-    unused: u32,
+    begun: u32,
 }
 
 /// Sums up what the ports left of the requests, and tells it with its acknowledgements.
@@ -62,7 +62,7 @@ impl CaqmSender {
             start: 0,
             heard: 0,
             before: 0,
-            unused: 0,
+            begun: 0,
         };
         let rtt = rtt.map_or(0, micros);
         // SAFETY: takes nothing and reads nothing.

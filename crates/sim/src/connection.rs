@@ -95,6 +95,7 @@ impl Record {
             recoveries: counts.recoveries,
             undone: counts.undone,
             probes: counts.probes,
+            tagged: counts.tagged,
             min_rtt: self.min_rtt,
             smoothed_rtt: self.smoothed_rtt,
             noted: self.noted,

@@ -85,6 +85,8 @@ pub struct FlowOutcome {
     /// Events that proved needless.
     pub undone: u32,
     pub probes: u32,
+    /// Data packets that bore a request of CAQM's.
+    pub tagged: u64,
     pub min_rtt: Option<Span>,
     pub smoothed_rtt: Option<Span>,
     /// What its algorithm would have the next connection know of the path.

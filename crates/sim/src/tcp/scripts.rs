@@ -4,8 +4,10 @@ use super::{Identity, Sender};
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::{Opening, TcpConfig};
 use cc::Algorithm;
+use cc::caqm::CaqmSettings;
 use std::sync::Arc;
 use units::{Bytes, Span, Time};
+use wire::caqm::Info;
 
 /// A connection of 1000-byte segments and a round trip of 100 ms, with Reno.
 struct Script {
@@ -262,4 +264,66 @@ fn syns_are_repeated() {
     }
     assert_eq!(times, [1, 3, 7]);
     assert!(out.len() == 4 && out.iter().all(|packet| packet.kind == Kind::Syn));
+}
+
+/// Whatever answers are forged, doubled or come late: a window grows by what was asked for, and not beyond its cap.
+#[test]
+fn forged_answers_gain_nothing() {
+    let usual = crate::CaqmHosts::default();
+    for (cap, expected) in [(1 << 20, None), (14, Some(14))] {
+        let settings = CaqmSettings { max_cwnd: cap, ..usual.settings };
+        let caqm = crate::CaqmHosts { settings, ..usual };
+        let opening = Opening::Established;
+        let config = TcpConfig {
+            mss: Bytes::new(1000),
+            tick: Span::ZERO,
+            opening,
+            caqm,
+            ..TcpConfig::default()
+        };
+        let identity = Identity { flow: 0, route: 0, algorithm: Algorithm::Caqm, seed: 1 };
+        let sender = Sender::new(Arc::new(config), identity);
+        let mut script = Script { sender, now: Time::ZERO, out: Vec::new() };
+        script.sender.open(script.now, &mut script.out);
+        script.sender.write(script.now, 1 << 30, &mut script.out);
+        let asked: u64 =
+            script.out.iter().filter_map(|sent| caqm.read(sent.tag)).map(hint_of).sum();
+        assert_eq!((script.out.len(), asked), (10, 10 * 1024));
+        script.out.clear();
+        script.after(1);
+        let mut packet = script.answer(0, Time::ZERO, &[]);
+        let strangers = [
+            Tag::new(0x88b5, Info::answer(255)),
+            Tag::new(usual.tpid, Info::answer(255).of_kind(1)),
+            Tag::new(usual.tpid, Info::request(255)),
+            Tag::new(usual.tpid, Info::question()),
+            Tag::NONE,
+        ];
+        for tag in strangers {
+            packet.tag = tag;
+            script.sender.on_packet(script.now, &packet, &mut script.out);
+        }
+        assert_eq!(script.window(), 10);
+        // The same acknowledgement over and over: it acknowledges nothing, so that nothing more is asked for.
+        for _ in 0..1000 {
+            packet.tag = caqm.tag(Info::answer(255));
+            script.sender.on_packet(script.now, &packet, &mut script.out);
+            script.out.clear();
+        }
+        // It doubles in a round trip, and two.
+        let most = expected.unwrap_or(22);
+        assert!(script.window() <= most, "{} of {most}", script.window());
+        for _ in 0..1000 {
+            packet.tag = caqm.tag(Info::answer(-255));
+            script.sender.on_packet(script.now, &packet, &mut script.out);
+        }
+        assert_eq!(script.window(), 1);
+    }
+}
+
+fn hint_of(asked: Info) -> u64 {
+    match asked.meaning() {
+        wire::caqm::Meaning::More(units) => u64::from(units) * 8,
+        _ => 0,
+    }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Counts {
     pub(crate) recoveries: u32,
     pub(crate) undone: u32,
     pub(crate) probes: u32,
+    /// Data packets that bore a tag of CAQM's.
+    pub(crate) tagged: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -378,6 +380,7 @@ impl Sender {
             };
             let tag = self.config.caqm.tag(asked);
             piece.iter_mut().for_each(|packet| packet.bear(tag));
+            self.counts.tagged += piece.len() as u64;
         }
     }
 

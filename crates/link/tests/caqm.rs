@@ -1,0 +1,164 @@
+//! A CAQM port and frames of every kind: only whole requests are answered, everything else passes as it came.
+#![allow(clippy::unwrap_used)]
+
+use link::{Link, LinkConfig, Packet};
+use proptest::prelude::*;
+use units::{Bytes, Time};
+use wire::caqm::{Info, Meaning, TPID};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Frame(Vec<u8>);
+
+impl Packet for Frame {
+    fn size(&self) -> Bytes {
+        Bytes::new(self.0.len() as u64)
+    }
+
+    fn flow(&self) -> u64 {
+        0
+    }
+
+    fn ecn_capable(&self) -> bool {
+        false
+    }
+
+    fn mark_congestion(&mut self) {}
+
+    fn corrupt(&mut self, _random: u64) {}
+
+    fn caqm(&self, tpid: u16) -> Option<Info> {
+        wire::caqm::read(&self.0, tpid)
+    }
+
+    fn set_caqm(&mut self, tpid: u16, info: Info) {
+        wire::caqm::write(&mut self.0, tpid, info);
+    }
+}
+
+/// Addresses, then these words.
+fn frame(words: &[u16]) -> Frame {
+    let mut bytes = vec![2; 12];
+    bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+    Frame(bytes)
+}
+
+/// Through a port that has waited for too long already, so that it refuses whatever it may; in order.
+fn refused(frames: &[Frame]) -> Vec<Frame> {
+    let config = LinkConfig {
+        rate: "1mbit".parse().unwrap(),
+        queue: "caqm:0B,limit=100000p,period=1ms,spread=off,beta=1B".parse().unwrap(),
+        ..LinkConfig::default()
+    };
+    let mut link = Link::new(&config, Time::ZERO).unwrap();
+    let filler = Frame(vec![0; 1500]);
+    for number in 0..300_u64 {
+        link.arrive(Time::from_nanos(number), filler.clone());
+    }
+    for frame in frames {
+        link.arrive(Time::from_nanos(1000), frame.clone());
+    }
+    // What keeps the queue long until the last of them has left.
+    for number in 0..300 {
+        link.arrive(Time::from_nanos(2000 + number), filler.clone());
+    }
+    let all = std::iter::from_fn(|| link.deliver(Time::from_nanos(u64::MAX - 1)));
+    let all: Vec<Frame> = all.map(|delivery| delivery.packet).collect();
+    all[300..300 + frames.len()].to_vec()
+}
+
+#[test]
+fn requests_behind_at_most_two_vlans_are_refused_and_nothing_else_is_touched() {
+    let asks = Info::request(200).bits();
+    let (customer, service) = ([0x8100, 5], [0x9100, 6]);
+    let tag = [TPID, asks, 0x0800, 0x4500, 0];
+    let requests = [
+        frame(&tag),
+        frame(&[&customer[..], &tag].concat()),
+        frame(&[&service[..], &customer, &tag].concat()),
+        // Tag in tag: the outer one counts.
+        frame(&[&[TPID, asks][..], &tag].concat()),
+    ];
+    for (before, after) in requests.iter().zip(refused(&requests)) {
+        let told = wire::caqm::read(&after.0, TPID).unwrap();
+        assert!(matches!(told.meaning(), Meaning::Fewer(_)) && told.is_request(), "{told}");
+        let changed = before.0.iter().zip(&after.0).filter(|(a, b)| a != b).count();
+        assert_eq!((changed, before.0.len()), (1, after.0.len()));
+    }
+    let others = [
+        frame(&[TPID]),
+        frame(&[TPID, asks]),
+        frame(&[0x8100, 5, TPID]),
+        frame(&[&customer[..], &service, &customer, &tag].concat()),
+        frame(&[TPID, Info::answer(9).bits(), 0x0800, 0x4500]),
+        frame(&[TPID, Info::request(9).of_kind(1).bits(), 0x0800, 0x4500]),
+        frame(&[0x88b5, asks, 0x0800, 0x4500]),
+        frame(&[0x0800, TPID, asks, 0x0800]),
+        Frame(Vec::new()),
+        Frame(vec![0x88]),
+    ];
+    assert_eq!(refused(&others), others);
+}
+
+#[test]
+fn cut_at_every_byte_a_request_is_whole_or_passes_as_it_came() {
+    let whole = frame(&[0x9100, 6, 0x8100, 5, TPID, Info::request(9).bits(), 0x0800]);
+    let cut: Vec<Frame> =
+        (0..whole.0.len()).map(|length| Frame(whole.0[..length].to_vec())).collect();
+    assert_eq!(refused(&cut), cut);
+    assert_ne!(refused(std::slice::from_ref(&whole)), [whole]);
+}
+
+#[test]
+fn a_question_is_answered_whatever_there_is_to_give() {
+    let question = frame(&[TPID, Info::question().bits(), 0x0800]);
+    let answered = frame(&[TPID, Info::spoken_to().bits(), 0x0800]);
+    assert_eq!(refused(std::slice::from_ref(&question)), [answered]);
+}
+
+proptest! {
+    /// Nothing that comes can make more of a frame than two changed bytes, or of a request more than was asked for.
+    #[test]
+    fn whatever_comes_leaves_in_order_and_in_size(
+        frames in proptest::collection::vec(
+            proptest::collection::vec(
+                prop_oneof![Just(0x81), Just(0x91), Just(0), Just(0x88), Just(0xa8), any::<u8>()], 0..40,
+            ),
+            1..60,
+        ),
+        spread: bool,
+        bits: u16,
+    ) {
+        let spread = if spread { "on" } else { "off" };
+        let config = LinkConfig {
+            rate: "10mbit".parse().unwrap(),
+            queue: format!("caqm:1KB,limit=1000p,period=100us,p=30%,spread={spread}").parse().unwrap(),
+            ..LinkConfig::default()
+        };
+        let mut link = Link::new(&config, Time::ZERO).unwrap();
+        let mut sent = Vec::new();
+        for (number, bytes) in frames.into_iter().enumerate() {
+            // Every other one is a frame with a tag of any bits.
+            let frame = match number % 2 {
+                0 => Frame(bytes),
+                _ => frame(&[TPID, bits ^ bytes.len() as u16, 0x0800]),
+            };
+            link.arrive(Time::from_nanos(number as u64 * 20_000), frame.clone());
+            sent.push(frame);
+        }
+        let left: Vec<Frame> =
+            std::iter::from_fn(|| link.deliver(Time::from_nanos(u64::MAX - 1)).map(|d| d.packet)).collect();
+        prop_assert_eq!(left.len(), sent.len());
+        let units = |frame: &Frame| match wire::caqm::read(&frame.0, TPID).map(Info::meaning) {
+            Some(Meaning::More(units)) => units,
+            _ => 0,
+        };
+        for (before, after) in sent.iter().zip(&left) {
+            prop_assert_eq!(before.0.len(), after.0.len());
+            let changed = before.0.iter().zip(&after.0).filter(|(a, b)| a != b).count();
+            let asks = wire::caqm::read(&before.0, TPID).is_some_and(Info::is_request);
+            let most = if asks { 2 } else { 0 };
+            prop_assert!(changed <= most, "{} of {}", changed, most);
+            prop_assert!(units(after) <= units(before));
+        }
+    }
+}

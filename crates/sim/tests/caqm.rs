@@ -1,0 +1,241 @@
+//! Hosts that speak CAQM, and ports that do or do not.
+#![allow(clippy::unwrap_used)]
+
+use cc::Algorithm;
+use cc::caqm::CaqmSettings;
+use link::{Capacity, LinkConfig, LinkError};
+use sim::{CaqmHosts, FlowSpec, Incast, Opening, Outcome, TcpConfig, World, WorldConfig, jain};
+use std::sync::Arc;
+use units::{Bytes, Rate, Share, Span, Time};
+
+/// Senders with 25 Gbit/s each into one port.
+struct Fabric {
+    senders: usize,
+    mbit: u64,
+    rtt: Span,
+    queue: &'static str,
+}
+
+const TWO_INTO_ONE: Fabric =
+    Fabric { senders: 2, mbit: 10_000, rtt: Span::from_micros(200), queue: "caqm:143KB,limit=2MB" };
+const TARGET: u64 = 143_000;
+
+impl Fabric {
+    fn run(&self, algorithm: Algorithm, hosts: TcpConfig, millis: u64) -> (Outcome, Port) {
+        self.tried(algorithm, hosts, millis, None).unwrap()
+    }
+
+    fn tried(
+        &self,
+        algorithm: Algorithm,
+        hosts: TcpConfig,
+        millis: u64,
+        size: Option<Bytes>,
+    ) -> Result<(Outcome, Port), LinkError> {
+        let access = LinkConfig {
+            rate: Capacity::Fixed(Rate::from_mbit(self.mbit * 5 / 2)),
+            ..LinkConfig::default()
+        };
+        let delay = self.rtt / 2;
+        let port = LinkConfig {
+            rate: Capacity::Fixed(Rate::from_mbit(self.mbit)),
+            delay,
+            queue: self.queue.parse()?,
+            ..LinkConfig::default()
+        };
+        let back = LinkConfig { delay, ..LinkConfig::default() };
+        let shape = Incast::with_ways_back(self.senders, &access, &port, &back);
+        let hosts = Arc::new(hosts);
+        let mut late = link::Stream::new(7, "starts");
+        let flows = shape.senders.iter().map(|from| {
+            let start = Span::from_nanos((late.unit() * self.rtt.nanos() as f64) as u64);
+            let flow = match size {
+                Some(size) => FlowSpec::sized(*from, shape.receiver, algorithm, size),
+                None => FlowSpec::bulk(*from, shape.receiver, algorithm),
+            };
+            flow.with(Arc::clone(&hosts)).starting(Time::ZERO + start)
+        });
+        let from = if size.is_some() { Span::ZERO } else { self.rtt * 50 };
+        let config = WorldConfig {
+            measure_from: Time::ZERO + from,
+            until: Time::ZERO + from + Span::from_millis(millis),
+            ..WorldConfig::default()
+        };
+        let outcome = World::new(&shape.topology, flows.collect(), config).unwrap().run();
+        assert!(outcome.packets.holds(), "{:?}", outcome.packets);
+        let link = outcome.link(shape.port).unwrap();
+        let port = Port {
+            usage: link.throughput.mbit_per_second() / self.mbit as f64,
+            mean: link.occupancy.mean(),
+            p99: link.occupancy.quantile(Share::new(0.99).unwrap()).count(),
+            drops: link.dropped.total().packets,
+            refused: link.marked.packets,
+        };
+        Ok((outcome, port))
+    }
+}
+
+#[derive(Debug)]
+struct Port {
+    usage: f64,
+    mean: f64,
+    p99: u64,
+    drops: u64,
+    refused: u64,
+}
+
+/// Super-packets, receivers that coalesce, and pacing.
+fn hosts() -> TcpConfig {
+    TcpConfig { paces: true, coalesce: Some(Span::from_micros(50)), ..TcpConfig::default() }
+}
+
+fn speaking(caqm: CaqmHosts) -> TcpConfig {
+    TcpConfig { caqm, ..hosts() }
+}
+
+fn share(outcome: &Outcome) -> f64 {
+    let rates: Vec<f64> = outcome.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
+    jain(&rates)
+}
+
+fn tagged(outcome: &Outcome) -> u64 {
+    outcome.flows.iter().map(|flow| flow.tagged).sum()
+}
+
+#[test]
+fn two_into_one_fill_the_port_over_a_short_queue() {
+    let product = Rate::from_mbit(TWO_INTO_ONE.mbit).bytes_in(TWO_INTO_ONE.rtt).count();
+    let plain = Fabric { queue: "droptail:2MB", ..TWO_INTO_ONE };
+    let (_, bbr) = plain.run(Algorithm::Bbr, hosts(), 100);
+    for opening in [Opening::BySender, Opening::ByReceiver] {
+        let hosts = TcpConfig { opening, ..hosts() };
+        let (outcome, port) = TWO_INTO_ONE.run(Algorithm::Caqm, hosts, 100);
+        assert!(port.usage >= 0.95 && port.drops == 0 && port.refused > 0, "{port:?}");
+        assert!(port.p99 <= TARGET + product, "{port:?}");
+        assert!(port.mean <= 0.4 * bbr.mean, "{port:?} {bbr:?}");
+        assert!(share(&outcome) >= 0.98, "{:?}", outcome.flows);
+        let sent: u64 = outcome.flows.iter().map(|flow| flow.packets_sent).sum();
+        assert_eq!(tagged(&outcome), sent);
+    }
+}
+
+/// Where bursts have nowhere to stand the port runs empty, as the reference report found.
+#[test]
+fn without_room_for_bursts_throughput_is_lost() {
+    let none = Fabric { queue: "caqm:0B,limit=2MB", ..TWO_INTO_ONE };
+    let (_, port) = none.run(Algorithm::Caqm, hosts(), 100);
+    assert!((0.5..0.95).contains(&port.usage), "{port:?}");
+}
+
+#[test]
+fn whoever_has_nobody_to_speak_with_is_reno_without_tags() {
+    let reno = |queue| Fabric { queue, ..TWO_INTO_ONE }.run(Algorithm::Reno, hosts(), 100);
+    let caqm = |queue, caqm| {
+        let fabric = Fabric { queue, ..TWO_INTO_ONE };
+        let (outcome, port) = fabric.run(Algorithm::Caqm, speaking(caqm), 100);
+        assert_eq!((tagged(&outcome), port.refused), (0, 0));
+        (outcome, port)
+    };
+    let usual = CaqmHosts::default();
+    let (expected, at_port) = reno(TWO_INTO_ONE.queue);
+    let (nobody, _) =
+        caqm(TWO_INTO_ONE.queue, CaqmHosts { sender: false, receiver: false, ..usual });
+    assert_eq!(nobody.hash(), expected.hash());
+    let alone = [
+        CaqmHosts { receiver: false, ..usual },
+        CaqmHosts { sender: false, ..usual },
+        // Tags that this port does not know.
+        CaqmHosts { tpid: 0x88b5, ..usual },
+        CaqmHosts { kind: 2, ..usual },
+    ];
+    for hosts in alone {
+        let (_, port) = caqm(TWO_INTO_ONE.queue, hosts);
+        assert!((port.usage - at_port.usage).abs() < 0.02, "{hosts:?}: {port:?} {at_port:?}");
+    }
+    let (_, at_plain) = reno("droptail:500KB");
+    let (_, port) = caqm("droptail:500KB", usual);
+    assert!((port.usage - at_plain.usage).abs() < 0.02, "{port:?} {at_plain:?}");
+}
+
+/// Hosts that were told that all ports speak: the first loss that no refusal announced tells otherwise.
+#[test]
+fn a_path_that_never_refuses_is_left_to_reno() {
+    let plain = Fabric { queue: "droptail:500KB", ..TWO_INTO_ONE };
+    let trusting = CaqmHosts { trusts_path: true, ..CaqmHosts::default() };
+    let (outcome, port) = plain.run(Algorithm::Caqm, speaking(trusting), 200);
+    let (reno, at_reno) = plain.run(Algorithm::Reno, hosts(), 200);
+    let sent: u64 = outcome.flows.iter().map(|flow| flow.packets_sent).sum();
+    let tagged = tagged(&outcome);
+    assert!(tagged > 0 && tagged < sent / 10, "{tagged} of {sent}");
+    assert!((port.usage - at_reno.usage).abs() < 0.05, "{port:?} {at_reno:?}");
+    let again = |outcome: &Outcome| -> u64 {
+        outcome.flows.iter().map(|flow| flow.retransmitted.count()).sum()
+    };
+    assert!(again(&outcome) < 3 * again(&reno) + 1_000_000, "{} {}", again(&outcome), again(&reno));
+}
+
+/// Behind a port that speaks and is not the bottleneck, a plain one overflows: windows follow the losses.
+#[test]
+fn a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded() {
+    let fast = LinkConfig {
+        rate: "10gbit".parse().unwrap(),
+        queue: TWO_INTO_ONE.queue.parse().unwrap(),
+        ..LinkConfig::default()
+    };
+    let slow = LinkConfig {
+        rate: "1gbit".parse().unwrap(),
+        delay: Span::from_micros(100),
+        queue: "droptail:100KB".parse().unwrap(),
+        ..LinkConfig::default()
+    };
+    let mut topology = sim::Topology::new();
+    let (from, switch, to) = (topology.node(), topology.node(), topology.node());
+    topology.link("speaks", from, switch, &fast);
+    let bottleneck = topology.link("plain", switch, to, &slow);
+    topology.link(
+        "back",
+        to,
+        from,
+        &LinkConfig { delay: Span::from_micros(100), ..LinkConfig::default() },
+    );
+    let flow = FlowSpec::bulk(from, to, Algorithm::Caqm).with(Arc::new(hosts()));
+    let config = WorldConfig { until: Time::ZERO + Span::from_secs(1), ..WorldConfig::default() };
+    let outcome = World::new(&topology, vec![flow], config).unwrap().run();
+    let (flow, link) = (&outcome.flows[0], outcome.link(bottleneck).unwrap());
+    assert!(flow.goodput > "850mbit".parse().unwrap(), "{flow:?}");
+    let lost = link.dropped.total().packets as f64 / flow.packets_sent as f64;
+    assert!(lost < 0.02, "{lost} {flow:?}");
+}
+
+/// 512 windows of one segment fit into 1 MB of buffer: no drop, a full port, and nobody waits for a timeout.
+#[test]
+fn five_hundred_and_twelve_into_one() {
+    let rtt = Span::from_micros(50);
+    let incast =
+        Fabric { senders: 512, rtt, queue: "caqm:143KB,limit=1MB,period=50us", ..TWO_INTO_ONE };
+    let settings = CaqmSettings { rtt_standard_us: 50, ..CaqmSettings::default() };
+    let caqm = CaqmHosts { settings, ..CaqmHosts::default() };
+    let hosts = || TcpConfig { initial_window: 1, ..speaking(caqm) };
+    let (_, port) = incast.run(Algorithm::Caqm, hosts(), 20);
+    assert!(port.drops == 0 && port.usage >= 0.95, "{port:?}");
+    let size = Some(Bytes::new(64_000));
+    let (outcome, port) = incast.tried(Algorithm::Caqm, hosts(), 500, size).unwrap();
+    let last = outcome.flows.iter().map(|flow| flow.completion.unwrap()).max().unwrap();
+    // All of them take 27 ms on the wire.
+    assert!(port.drops == 0 && last < Span::from_millis(35), "{port:?} {last}");
+}
+
+/// Small windows ask for much with each packet; served as they come they would hardly ever be given anything.
+#[test]
+fn many_windows_of_few_segments_are_shared() {
+    let rtt = Span::from_micros(50);
+    let queue = "caqm:100KB,limit=1MB,period=50us";
+    let settings = CaqmSettings { rtt_standard_us: 50, ..CaqmSettings::default() };
+    let caqm = CaqmHosts { settings, ..CaqmHosts::default() };
+    for senders in [8, 32] {
+        let (outcome, port) =
+            Fabric { senders, rtt, queue, ..TWO_INTO_ONE }.run(Algorithm::Caqm, speaking(caqm), 40);
+        assert!(port.drops == 0 && port.usage >= 0.95, "{senders}: {port:?}");
+        assert!(share(&outcome) >= 0.95, "{senders}: {}", share(&outcome));
+    }
+}
