@@ -227,11 +227,10 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	/* Nothing more is written into headers. */
 	if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
-	if (!sk || !is_wanted(ops, cgroup_of(full)))
+	/* What goes through other interfaces stays as it is. */
+	if (!sk || !is_place(ops, BPF_CORE_READ(kernel, skb, skb_iif)) || !is_wanted(ops, cgroup_of(full)))
 		return;
-	if (called ? is_expected(ops, &info)
-		   : is_place(ops, interface_of(full)) && has_sign(ops, 0) &&
-			     is_place(ops, BPF_CORE_READ(kernel, skb, skb_iif)))
+	if (called ? is_expected(ops, &info) : is_place(ops, interface_of(full)) && has_sign(ops, 0))
 		agree(ops, sk, called, info);
 	else
 		decline(ops);

@@ -148,7 +148,7 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 	u32 hint = frame->info & TAG_HINT;
 	u32 more = tag_more(frame->info);
 	bool fewer = tag_fewer(frame->info);
-	u32 unit;
+	u32 unit, most;
 
 	bpf_spin_lock(&record->lock);
 	record->heard++;
@@ -168,12 +168,16 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 		if (tag_denies(frame->info)) {
 			record->nobody = 1;
 			record->sending = 0;
-		} else if (more)
-			record->more = cc_min((u64)record->more + more, CAQM_MOST_BYTES);
-		else if (fewer && hint)
+		} else if (more) {
+			/* Whoever makes up more than was asked for adds nothing. */
+			most = cc_div((u64)record->sender.asked + record->sender.asked_before,
+				      record->sender.params.ack_unit);
+			record->more = cc_min((u64)record->more + more, most);
+		} else if (fewer && hint) {
 			record->fewer = cc_min((u64)record->fewer + hint, CAQM_MOST_BYTES);
-		else
+		} else {
 			record->nothing = 1;
+		}
 		record->heard_answers++;
 	}
 	bpf_spin_unlock(&record->lock);

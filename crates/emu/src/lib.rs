@@ -28,6 +28,7 @@ mod report;
 mod running;
 mod settings;
 mod statistics;
+pub mod tags;
 mod trace;
 mod usage;
 

@@ -58,6 +58,8 @@ pub struct PacketOptions {
     pub receive_buffer: Bytes,
     /// Receive frames to every address, not only to the interface's own.
     pub promiscuous: bool,
+    /// Frames that leave by the interface, too: for looking on.
+    pub outgoing: bool,
     /// The interface is the caller's to change: it is given room for a tag beyond its MTU, which the kernel itself
     /// allows a packet socket for customer tags alone (`packet_extra_vlan_len_allowed`). At others, full frames with
     /// service tags, CAQM's among them, are lost and counted as too long.
@@ -84,6 +86,7 @@ impl Default for PacketOptions {
             super_packets: SuperPackets::Auto,
             receive_buffer: Bytes::new(256 << 20),
             promiscuous: true,
+            outgoing: false,
             own: false,
         }
     }
@@ -112,7 +115,9 @@ impl PacketPort {
         packet(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as i32, "TPACKET_V2")?;
         packet(libc::PACKET_VNET_HDR, 1, "PACKET_VNET_HDR with a ring (Linux 4.6)")?;
         packet(libc::PACKET_COPY_THRESH, 1, "PACKET_COPY_THRESH")?;
-        packet(libc::PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING (Linux 4.20)")?;
+        if !options.outgoing {
+            packet(libc::PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING (Linux 4.20)")?;
+        }
         let receive_buffer = grow_receive_buffer(&receiver, options.receive_buffer);
         let in_ring = match options.super_packets {
             SuperPackets::Auto => receive_buffer < options.receive_buffer.min(ENOUGH_QUEUED),

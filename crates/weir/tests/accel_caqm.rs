@@ -68,3 +68,71 @@ fn where_no_port_does_it_is_reno_and_without_tags() {
     // Some 50 MB went without.
     assert!(count(&totals, "sent_segments") < 100, "{totals}");
 }
+
+/// The lines of `weir link show-tags` while `work` is done.
+fn tags_during(world: &AccelWorld, at: &str, work: impl FnOnce()) -> Vec<String> {
+    let weir = env!("CARGO_BIN_EXE_weir");
+    let mut look = world.start(weir, &["link", "show-tags", at, "--duration", "5s"]);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    work();
+    let mut said = String::new();
+    std::io::Read::read_to_string(look.stdout.as_mut().unwrap(), &mut said).unwrap();
+    assert!(look.wait().unwrap().success());
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn with_one_end_alone_nothing_bears_a_tag() {
+    let Some(world) = AccelWorld::new() else { return };
+    let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
+    let pair = Pair::over(&world, &link);
+    for (number, end) in ["near:eth0", "far:eth0"].into_iter().enumerate() {
+        accel(&world, &["enable", "caqm", "--all", "--interface", end]);
+        let mut used = String::new();
+        let tags = tags_during(&world, "far:eth0", || {
+            used = pair.transfer(5810 + number as u16, &[]);
+        });
+        assert_eq!(tags, Vec::<String>::new());
+        // The end that offers is Reno's; the other is left alone.
+        let totals = totals(&world);
+        assert_eq!((count(&totals, "negotiated"), count(&totals, "declined")), (0, 2), "{totals}");
+        assert_eq!(used == "reno", end == "near:eth0", "{used}");
+        accel(&world, &["disable"]);
+    }
+}
+
+#[test]
+fn data_asks_and_acknowledgements_answer() {
+    let Some(world) = AccelWorld::new() else { return };
+    let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
+    let pair = Pair::over(&world, &link);
+    accel(&world, &[&ENABLE[..], &["--rtt-standard", "4ms"]].concat());
+    let tags = tags_during(&world, "far:eth0", || assert_eq!(pair.transfer(5820, &[]), "caqm"));
+    let with = |words: &[&str]| -> Vec<&String> {
+        tags.iter().filter(|line| words.iter().all(|word| line.contains(word))).collect()
+    };
+    let (data, answers) = (with(&["data ", "en 1"]), with(&[" ack ", "en 0"]));
+    assert!(data.len() > 5000, "{} of {}", data.len(), tags.len());
+    assert!(answers.len() > 100, "{} of {}", answers.len(), tags.len());
+    // What asks whether a port speaks was answered on the way.
+    assert_eq!(with(&["asks whether a port speaks", "> 10.0.0.2:"]).len(), 0);
+    assert!(!with(&["asks for", "> 10.0.0.2:"]).is_empty());
+    println!("{}\n{}", data[data.len() / 2], answers[answers.len() / 2]);
+}
+
+#[test]
+fn only_connections_of_a_rule_negotiate() {
+    let Some(world) = AccelWorld::new() else { return };
+    let pair = Pair::lay(&world);
+    let at = ["--interface", "near:eth0", "--interface", "far:eth0", "--trusts-path"];
+    // Each end has a rule of its own: the client's own port is another.
+    accel(&world, &[&["enable", "caqm", "--port", "5830"][..], &at].concat());
+    assert_ne!(pair.transfer(5830, &[]), "caqm");
+    accel(&world, &["enable", "caqm", "--to", "10.0.0.2"]);
+    assert_eq!(pair.transfer(5830, &[]), "caqm");
+    assert_ne!(pair.transfer(5831, &[]), "caqm");
+    let status = world.status();
+    assert_eq!(status["caqm"]["rules"].as_array().unwrap().len(), 2, "{status}");
+    // Loopback is no place where it is spoken.
+    assert_ne!(world.transfer(5832, &[]).0, "caqm");
+}

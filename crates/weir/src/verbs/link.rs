@@ -1,3 +1,5 @@
+mod tags;
+
 use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
 use clap::{ArgAction, Args, Subcommand};
@@ -25,6 +27,9 @@ pub(crate) enum Verb {
     },
     /// End a running link and take down what was made for it
     Down { name: String },
+    /// Print what CAQM's tags say, packet by packet: of an interface, or of a capture
+    #[command(after_help = tags::EXAMPLES)]
+    ShowTags(tags::ShowTags),
 }
 
 #[derive(Debug, Args)]
@@ -152,6 +157,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             show(&Directory::of_user().names()?, json, true)
         }
         Verb::List { json } => list(json),
+        Verb::ShowTags(arguments) => tags::show(&arguments),
         Verb::Down { name } => {
             Client::connect(&Directory::of_user(), &name)?.down()?;
             Ok(Ending::Fine)

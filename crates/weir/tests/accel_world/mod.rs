@@ -170,6 +170,12 @@ impl AccelWorld {
             .replace("progs.debug\n", "")
     }
 
+    /// One of its network namespaces, from outside.
+    pub fn namespace(&self, name: &str) -> Namespace {
+        let pid = self.keeper.as_ref().unwrap().pid();
+        Namespace::named(&format!("/proc/{pid}/root/run/netns/{name}")).unwrap()
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }

@@ -65,6 +65,50 @@ impl<'a> Pair<'a> {
     }
 }
 
+/// A transfer from the near end that lasts until it is dropped.
+pub struct Going {
+    ends: [Child; 2],
+}
+
+impl Going {
+    pub fn start(world: &AccelWorld, port: u16, rate: &str) -> Self {
+        let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
+        let server = ["netns", "exec", "far", weir, "perf", "server", "--port", &port, "--one-off"];
+        let server = world.start("ip", &server);
+        await_listener(world, &port);
+        let mut words = vec!["netns", "exec", "near", weir, "perf", "client", "10.0.0.2"];
+        words.extend(["--port", &port, "--time", "600", "--json", "--bitrate", rate]);
+        let going = Self { ends: [world.start("ip", &words), server] };
+        going.goes_on(world);
+        going
+    }
+
+    pub fn goes_on(&self, world: &AccelWorld) {
+        let (before, deadline) = (acked(world), Instant::now() + Duration::from_secs(60));
+        while acked(world) < before + (1 << 20) {
+            assert!(Instant::now() < deadline, "nothing is sent any more");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        for end in &mut self.ends {
+            let _ = end.kill();
+            let _ = end.wait();
+        }
+    }
+}
+
+/// By all connections of the near end.
+fn acked(world: &AccelWorld) -> u64 {
+    let words = ["netns", "exec", "near", "ss", "-tniH", "state", "established"];
+    let said = world.run("ip", &words).stdout;
+    let words = said.split_whitespace().filter_map(|word| word.strip_prefix("bytes_acked:"));
+    words.filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
 impl Drop for Pair<'_> {
     fn drop(&mut self) {
         if let Some(link) = &mut self.link {

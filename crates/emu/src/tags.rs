@@ -1,0 +1,255 @@
+//! What CAQM's tags say on an interface, or in a capture: a line for each tagged packet.
+
+use crate::{EmuError, Endpoint, EndpointKind};
+use host::Namespace;
+use port::{Frame, PacketOptions, PacketPort, Port};
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use units::Time;
+use wire::caqm::{Info, Meaning};
+use wire::headers::{MAC_HEADER, TAG, word};
+use wire::{Layout, Network, Transport};
+
+/// Frames of one interface, in both directions. Super-packets are cut as a wire would have them.
+#[derive(Debug)]
+pub struct Look {
+    port: PacketPort,
+    batch: Vec<Frame>,
+}
+
+impl Look {
+    pub fn open(end: &Endpoint) -> Result<Self, EmuError> {
+        let refused = |problem: &str| EmuError::Refused(format!("{end} {problem}"));
+        if end.kind == EndpointKind::Tap {
+            return Err(refused("is a TAP device: name an interface that exists"));
+        }
+        let failed = |source| EmuError::Host { end: end.to_string(), source };
+        let namespace = match &end.namespace {
+            Some(name) => Namespace::named(name),
+            None => Namespace::current(),
+        };
+        let options =
+            PacketOptions { outgoing: true, promiscuous: false, ..PacketOptions::default() };
+        let opened = namespace
+            .and_then(|inside| inside.run(|| Ok(PacketPort::open_with(&end.interface, options))))
+            .map_err(failed)?;
+        let port = opened.map_err(|source| EmuError::Attach { end: end.to_string(), source })?;
+        Ok(Self { port, batch: Vec::new() })
+    }
+
+    /// What came since the last time.
+    pub fn take(&mut self) -> Result<impl Iterator<Item = (Time, Vec<u8>)> + '_, EmuError> {
+        let name = self.port.interface().name.clone();
+        self.port
+            .receive(&mut self.batch, MOST_AT_ONCE)
+            .map_err(|source| EmuError::Attach { end: name, source })?;
+        Ok(self.batch.drain(..).map(|frame| (frame.arrival(), frame.bytes().to_vec())))
+    }
+}
+
+/// A capture in libpcap's format (https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html).
+pub fn of_capture(bytes: &[u8]) -> Result<Vec<(Time, Vec<u8>)>, EmuError> {
+    let refuse = |problem: &str| EmuError::Refused(format!("the capture {problem}"));
+    let (little, nanos) = match bytes.first_chunk() {
+        Some([0xd4, 0xc3, 0xb2, 0xa1]) => (true, false),
+        Some([0x4d, 0x3c, 0xb2, 0xa1]) => (true, true),
+        Some([0xa1, 0xb2, 0xc3, 0xd4]) => (false, false),
+        Some([0xa1, 0xb2, 0x3c, 0x4d]) => (false, true),
+        Some([0x0a, 0x0d, 0x0d, 0x0a]) => {
+            return Err(refuse("is a pcapng: `editcap -F pcap IN OUT` makes a pcap of it"));
+        }
+        _ => return Err(refuse("is no pcap")),
+    };
+    let number = |at: usize| {
+        let four = bytes.get(at..)?.first_chunk()?;
+        Some(if little { u32::from_le_bytes(*four) } else { u32::from_be_bytes(*four) })
+    };
+    if number(20).map(|kind| kind & 0xffff) != Some(ETHERNET) {
+        return Err(refuse("is not of Ethernet frames"));
+    }
+    let mut frames = Vec::new();
+    let mut at = FILE_HEADER;
+    while at < bytes.len() {
+        let header = || Some((number(at)?, number(at + 4)?, number(at + 8)?));
+        let (seconds, part, length) = header().ok_or_else(|| refuse("ends within a packet"))?;
+        let start = at + PACKET_HEADER;
+        let frame = bytes.get(start..start.saturating_add(length as usize));
+        let frame = frame.ok_or_else(|| refuse("ends within a packet"))?;
+        let part = u64::from(part) * if nanos { 1 } else { 1000 };
+        let when = u64::from(seconds) * 1_000_000_000 + part;
+        frames.push((Time::from_nanos(when), frame.to_vec()));
+        at = start + length as usize;
+    }
+    Ok(frames)
+}
+
+/// `None` for a frame without a tag of CAQM.
+///
+/// ```text
+/// 0.001204 10.0.0.1:33740 > 10.0.0.2:5803 data 1448 seq 1:1449, tag 0x88a8 0x0580: cc_type 0 en 1 C 0 I 1 hint 128, asks for 1024 bytes
+/// ```
+pub fn line(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<String> {
+    let info = wire::caqm::read(frame, tpid)?;
+    let at = place(frame, tpid)?;
+    let mut plain = frame.to_vec();
+    plain.drain(at..at + TAG);
+    let mut text = String::new();
+    let nanos = when.nanos();
+    let _ = write!(text, "{}.{:06} ", nanos / 1_000_000_000, nanos % 1_000_000_000 / 1000);
+    text.push_str(&packet(&plain).unwrap_or_else(|| format!("{} bytes", plain.len())));
+    let mut vlans = (MAC_HEADER - 2..at).step_by(TAG);
+    while let Some((ether_type, tci)) =
+        vlans.next().and_then(|at| Some((word(frame, at)?, word(frame, at + 2)?)))
+    {
+        let _ = write!(text, ", vlan {ether_type:#06x} {}", tci & 0x0fff);
+    }
+    let _ = write!(text, ", tag {tpid:#06x} {}", told(info, units));
+    Some(text)
+}
+
+/// The bytes as captures show them, up to the transport's end.
+pub fn dump(frame: &[u8]) -> String {
+    let mut text = String::new();
+    for (line, bytes) in frame[..frame.len().min(SHOWN)].chunks(16).enumerate() {
+        let _ = write!(text, "    {:04x} ", line * 16);
+        bytes.iter().for_each(|byte| {
+            let _ = write!(text, " {byte:02x}");
+        });
+        text.push('\n');
+    }
+    text
+}
+
+/// Every bit by its name, and what they mean together.
+fn told(info: Info, (data_unit, ack_unit): (u64, u64)) -> String {
+    let bits = info.bits();
+    let bit = |number: u32| bits >> number & 1;
+    let mut text = format!(
+        "{bits:#06x}: cc_type {} last_hop {} en {} C {} I {} hint {}",
+        info.kind(),
+        bit(12),
+        bit(10),
+        bit(9),
+        bit(8),
+        bits & 0xff,
+    );
+    let meaning = match (info.is_request(), info.meaning()) {
+        (true, _) if info.is_question() => "asks whether a port speaks".to_owned(),
+        (true, Meaning::More(hint)) => format!("asks for {} bytes", u64::from(hint) * data_unit),
+        (true, Meaning::Fewer(_)) => "refused".to_owned(),
+        (true, Meaning::Nothing) => "asks for nothing more".to_owned(),
+        (false, Meaning::More(hint)) => format!("grants {} bytes", u64::from(hint) * ack_unit),
+        (false, Meaning::Fewer(hint)) => format!("takes {} bytes", u64::from(hint) * ack_unit),
+        (false, Meaning::Nothing) if bit(9) == 1 => "no port has spoken".to_owned(),
+        (false, Meaning::Nothing) => "grants nothing".to_owned(),
+    };
+    let _ = write!(text, ", {meaning}");
+    text
+}
+
+/// Where the tag's TPID stands, in a frame that has one.
+fn place(frame: &[u8], tpid: u16) -> Option<usize> {
+    let mut at = MAC_HEADER - 2;
+    while word(frame, at)? != tpid {
+        at += TAG;
+    }
+    Some(at)
+}
+
+fn packet(frame: &[u8]) -> Option<String> {
+    let layout = Layout::parse(frame)?;
+    let ip = layout.network_offset;
+    let (from, to): (IpAddr, IpAddr) = match layout.network {
+        Network::Ipv4 => {
+            let of = |at: usize| Some(Ipv4Addr::from(*frame.get(at..)?.first_chunk::<4>()?));
+            (of(ip + 12)?.into(), of(ip + 16)?.into())
+        }
+        Network::Ipv6 => {
+            let of = |at: usize| Some(Ipv6Addr::from(*frame.get(at..)?.first_chunk::<16>()?));
+            (of(ip + 8)?.into(), of(ip + 24)?.into())
+        }
+        Network::Other(kind) => return Some(format!("EtherType {kind:#06x}")),
+    };
+    let Transport::Tcp { header_len } = layout.transport else {
+        return Some(format!("{from} > {to} {:?}", layout.transport));
+    };
+    let tcp = layout.transport_offset;
+    let long = |at: usize| Some(u32::from_be_bytes(*frame.get(at..)?.first_chunk()?));
+    let (from, to) =
+        (SocketAddr::new(from, word(frame, tcp)?), SocketAddr::new(to, word(frame, tcp + 2)?));
+    let payload = layout.end.saturating_sub(tcp + header_len);
+    let (seq, ack) = (long(tcp + 4)?, long(tcp + 8)?);
+    Some(match payload {
+        0 => format!("{from} > {to} ack {ack}"),
+        _ => format!("{from} > {to} data {payload} seq {seq}:{}", seq.wrapping_add(payload as u32)),
+    })
+}
+
+const MOST_AT_ONCE: usize = 256;
+const FILE_HEADER: usize = 24;
+const PACKET_HEADER: usize = 16;
+const ETHERNET: u32 = 1;
+/// MAC, a tag, IPv6 and TCP with its options.
+const SHOWN: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Addresses, these tags, then TCP over IPv4 with so much payload.
+    fn frame(tags: &[u16], payload: usize) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend(tags.iter().flat_map(|word| word.to_be_bytes()));
+        frame.extend([0x08, 0x00, 0x45, 0]);
+        frame.extend((40 + payload as u16).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame
+            .extend([0x16, 0xa9, 0x00, 0x50, 0, 0, 0, 1, 0, 0, 0, 7, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        frame.resize(frame.len() + payload, 0);
+        frame
+    }
+
+    #[test]
+    fn data_and_answers_are_told_bit_by_bit() {
+        let tell = |tags: &[u16], payload| {
+            line(Time::from_nanos(1_500_000), &frame(tags, payload), 0x88a8, (8, 64))
+        };
+        assert_eq!(
+            tell(&[0x88a8, 0x0580], 1448).unwrap(),
+            "0.001500 10.0.0.1:5801 > 10.0.0.2:80 data 1448 seq 1:1449, tag 0x88a8 0x0580: cc_type 0 last_hop 0 \
+             en 1 C 0 I 1 hint 128, asks for 1024 bytes"
+        );
+        let answer = tell(&[0x8100, 5, 0x88a8, 0x1203], 0).unwrap();
+        assert!(answer.contains("ack 7, vlan 0x8100 5, tag"), "{answer}");
+        assert!(answer.ends_with("last_hop 1 en 0 C 1 I 0 hint 3, takes 192 bytes"), "{answer}");
+        for (bits, meaning) in [
+            (0x0700, "asks whether a port speaks"),
+            (0x0608, "refused"),
+            (0x0400, "asks for nothing more"),
+            (0x0300, "no port has spoken"),
+            (0x0000, "grants nothing"),
+            (0x0102, "grants 128 bytes"),
+        ] {
+            assert!(tell(&[0x88a8, bits], 1).unwrap().ends_with(meaning), "{bits:#06x}");
+        }
+        assert_eq!(tell(&[], 100), None);
+    }
+
+    #[test]
+    fn a_capture_is_read_whole_or_told_to_be_broken() {
+        let frame = frame(&[0x88a8, 0x0580], 10);
+        let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend([0, 0, 1, 0, 1, 0, 0, 0]);
+        bytes.extend([3, 0, 0, 0, 5, 0, 0, 0]);
+        bytes.extend((frame.len() as u32).to_le_bytes());
+        bytes.extend((frame.len() as u32).to_le_bytes());
+        bytes.extend(&frame);
+        let read = of_capture(&bytes).unwrap();
+        assert_eq!(read, [(Time::from_nanos(3_000_005_000), frame)]);
+        for length in 0..bytes.len() {
+            // The header alone is a capture of nothing.
+            assert_eq!(of_capture(&bytes[..length]).is_ok(), length == FILE_HEADER, "{length}");
+        }
+        assert!(of_capture(&[0x0a, 0x0d, 0x0d, 0x0a]).unwrap_err().to_string().contains("editcap"));
+    }
+}

@@ -1,0 +1,117 @@
+use super::{LOOK_EVERY, print};
+use crate::exit::Ending;
+use crate::signals::cancel_on_signals;
+use clap::Args;
+use emu::tags::{self, Look};
+use emu::{EmuError, Endpoint};
+use std::path::Path;
+use std::time::Instant;
+use units::{Span, Time};
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowTags {
+    /// INTERFACE, NAMESPACE:INTERFACE, or a capture in libpcap's format
+    #[arg(value_name = "IF|PCAP")]
+    what: String,
+    /// What marks a tag
+    #[arg(long, value_name = "HEX", default_value = "0x88a8")]
+    tpid: String,
+    /// End after so many tagged packets
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// End after this time
+    #[arg(long, value_name = "TIME")]
+    duration: Option<String>,
+    /// The packets' first bytes, too
+    #[arg(long)]
+    hex: bool,
+    /// Bytes of a hint on data
+    #[arg(long, value_name = "BYTES", default_value_t = 8)]
+    data_hint_unit: u64,
+    /// Bytes of a hint on an acknowledgement
+    #[arg(long, value_name = "BYTES", default_value_t = 64)]
+    ack_hint_unit: u64,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    tagged: u64,
+    plain: u64,
+    began: Option<Time>,
+}
+
+pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
+    let digits = arguments.tpid.strip_prefix("0x").or_else(|| arguments.tpid.strip_prefix("0X"));
+    let tpid = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok()).ok_or_else(|| {
+        EmuError::Refused(format!("the tpid `{}`: write it like 0x88a8", arguments.tpid))
+    })?;
+    let duration = arguments.duration.as_deref().map(str::parse::<Span>).transpose();
+    let duration = duration.map_err(|error| EmuError::Refused(error.to_string()))?;
+    let mut seen = Seen::default();
+    let file = Path::new(&arguments.what);
+    if file.is_file() {
+        for (when, frame) in tags::of_capture(&std::fs::read(file)?)? {
+            if seen.enough(arguments) {
+                break;
+            }
+            seen.look(arguments, tpid, when, &frame);
+        }
+        seen.sum_up();
+        return Ok(Ending::Fine);
+    }
+    let end: Endpoint = arguments.what.parse().map_err(EmuError::from)?;
+    let mut look = Look::open(&end)?;
+    let cancel = cancel_on_signals()?;
+    let over = duration.map(|duration| Instant::now() + duration.as_duration());
+    while !cancel.is_cancelled() && over.is_none_or(|over| Instant::now() < over) {
+        let mut any = false;
+        for (when, frame) in look.take()? {
+            any = true;
+            if seen.enough(arguments) {
+                break;
+            }
+            seen.look(arguments, tpid, when, &frame);
+        }
+        if seen.enough(arguments) {
+            break;
+        }
+        if !any {
+            std::thread::sleep(LOOK_EVERY / 10);
+        }
+    }
+    seen.sum_up();
+    Ok(Ending::Fine)
+}
+
+impl Seen {
+    fn enough(&self, arguments: &ShowTags) -> bool {
+        arguments.count.is_some_and(|count| self.tagged >= count)
+    }
+
+    fn look(&mut self, arguments: &ShowTags, tpid: u16, when: Time, frame: &[u8]) {
+        let began = *self.began.get_or_insert(when);
+        let since = Time::from_nanos(when.nanos().saturating_sub(began.nanos()));
+        let units = (arguments.data_hint_unit, arguments.ack_hint_unit);
+        match tags::line(since, frame, tpid, units) {
+            None => self.plain += 1,
+            Some(line) => {
+                self.tagged += 1;
+                print(&format!("{line}\n"));
+                if arguments.hex {
+                    print(&tags::dump(frame));
+                }
+            }
+        }
+    }
+
+    fn sum_up(&self) {
+        eprintln!("{} packets with a tag, {} without", self.tagged, self.plain);
+    }
+}
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir link show-tags eth0 --count 20
+  weir link show-tags left:eth0 --duration 5s --hex
+  weir link show-tags capture.pcap";
