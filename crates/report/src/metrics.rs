@@ -154,6 +154,8 @@ const KNOWN: &[(&str, &str, &str, Direction)] = &[
     ("startup_queue_ms", "Queue at start-up", "ms", Direction::Lower),
     ("memory_queue_rtts", "Queue by a memory", "RTT", Direction::Lower),
     ("convergence_rtts", "Convergence", "RTT", Direction::Lower),
+    ("fairness_rtts", "Time to fairness", "RTT", Direction::Lower),
+    ("flow_mbit_s", "Rate of a flow", "Mbit/s", Direction::Neither),
     ("step_rtts", "After a rate step", "RTT", Direction::Lower),
     ("fct_small_ms", "Completion ≤100 KB", "ms", Direction::Lower),
     ("fct_medium_ms", "Completion ≤1 MB", "ms", Direction::Lower),
