@@ -11,13 +11,15 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 10] = [
+pub const BUILTIN: [Builtin; 12] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "tunnel-latency", text: include_str!("../../../labs/tunnel-latency.toml") },
     Builtin { name: "tunnel-scale", text: include_str!("../../../labs/tunnel-scale.toml") },
     Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
     Builtin { name: "perf-overhead", text: include_str!("../../../labs/perf-overhead.toml") },
     Builtin { name: "cc-grid", text: include_str!("../../../labs/cc-grid.toml") },
+    Builtin { name: "caqm-fabric", text: include_str!("../../../labs/caqm-fabric.toml") },
+    Builtin { name: "incast", text: include_str!("../../../labs/incast.toml") },
     Builtin { name: "validate", text: include_str!("../../../labs/validate.toml") },
     Builtin { name: "kernel-cells", text: include_str!("../../../labs/kernel-cells.toml") },
     Builtin { name: "tcpa", text: include_str!("../../../labs/tcpa.toml") },

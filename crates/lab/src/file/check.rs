@@ -65,6 +65,7 @@ impl LabFile {
                 self.check_flows_there(&flows, &topology)?;
                 if let Some(link) = links.iter().find(|link| link.joins(&ends.from, &ends.to)) {
                     self.tcp_at(&axes, link)?;
+                    self.check_systems_at(&axes, link.product_from(&ends.from))?;
                 }
             }
         }
@@ -377,6 +378,7 @@ impl LabFile {
                 return self.refuse(congestion.span(), message);
             }
         }
+        self.check_system_keys(system)?;
         if let Some(traffic) =
             system.traffic.as_ref().filter(|_| self.workload.get_ref().kind != WorkloadKind::Bulk)
         {
@@ -641,6 +643,7 @@ impl LabFile {
                     .into_iter()
                     .flatten()
                     .chain(system.files.values())
+                    .chain(system.texts_of_virtual_time())
                     .any(|command| command.get_ref().contains(text))
             })
     }
@@ -711,6 +714,7 @@ pub(crate) const METRICS: &[&str] = &[
     "cpu_seconds_per_gbit.client",
     "cpu_seconds_per_gbit.server",
     "cpu_seconds_per_gbit.system",
+    "queue_kbyte.mean",
     "queue_kbyte.p50",
     "queue_kbyte.p95",
     "queue_kbyte.p99",
@@ -739,6 +743,7 @@ pub(crate) const METRICS: &[&str] = &[
     "harm",
     "fct_ms.p50",
     "fct_ms.p99",
+    "fct_ms.max",
     "fct_small_ms.p50",
     "fct_small_ms.p99",
     "fct_medium_ms.p50",
@@ -748,6 +753,9 @@ pub(crate) const METRICS: &[&str] = &[
     "slowdown.p50",
     "slowdown.p99",
     "port_use",
+    "fairness_rtts",
+    "flow_mbit_s.min",
+    "flow_mbit_s.max",
     "drops",
     "expected",
     "measured",

@@ -99,6 +99,16 @@ impl LinkSettings {
         self.direction_from(a).map(|direction| &direction.config)
     }
 
+    /// The bandwidth-delay product of the way from `a`, where its rate is fixed.
+    pub(crate) fn product_from(&self, a: &str) -> Option<Bytes> {
+        let Medium::Emulated(ways) = &self.medium else { return None };
+        let round_trip = ways.forward.config.delay + ways.backward.config.delay;
+        match &self.way_from(a)?.rate {
+            Capacity::Fixed(rate) => Some(rate.bytes_in(round_trip)),
+            _ => None,
+        }
+    }
+
     /// The same with all that virtual time can do besides.
     pub(crate) fn direction_from(&self, a: &str) -> Option<&DirectionSettings> {
         match &self.medium {
@@ -339,7 +349,7 @@ impl Cell<'_> {
 }
 
 /// Puts numbers where a queue's text says `2bdp` or `max(1bdp,256KiB)`.
-fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, String> {
+pub(super) fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, String> {
     let Some((before, rest)) = text.split_once("max(") else {
         return text
             .split(',')

@@ -15,6 +15,7 @@ mod messages;
 mod part;
 mod placeholders;
 mod schema;
+mod system;
 mod tcp;
 mod topology;
 mod workload;
@@ -34,6 +35,7 @@ pub use schema::{
     CellFilter, CompareSpec, FormSpec, HeatSpec, LabFile, Pinning, ReferenceSpec, SystemKind,
     SystemSpec, TraceSpec, Traffic, WorkloadKind,
 };
+pub use system::SystemSettings;
 pub use tcp::TcpSpec;
 pub use topology::{Rtts, Shape, TopologySettings, TopologySpec};
 pub use workload::WorkloadSettings;

@@ -20,7 +20,7 @@ pub(super) fn record(scene: &Scene, ended: &Ended, result: &mut Measurement) {
         })
         .collect();
     let times: Vec<f64> = done.iter().map(|(.., taken)| *taken).collect();
-    result.record_quantiles("fct_ms", "ms", &times, &["p50", "p99"]);
+    result.record_quantiles("fct_ms", "ms", &times, &["p50", "p99", "max"]);
     if matches!(scene.flows.size, Some(Sizes::Distribution(_))) {
         for (family, above, most) in CLASSES {
             let is_one = |size: Bytes| size > above && size <= most;

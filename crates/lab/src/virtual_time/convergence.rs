@@ -17,6 +17,35 @@ pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<
     Some(first(&curve, from, until, round_trip, enough).div(round_trip))
 }
 
+/// In round trips from the last flow's start: how long it takes until what the flows under test receive in some
+/// round trips is first shared fairly; all the time there was where that never is.
+pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
+    let curves: Option<Vec<&[FlowPoint]>> =
+        ended.own().iter().map(|flow| Some(flow.trace.as_ref()?.points())).collect();
+    let curves = curves.filter(|curves| curves.len() > 1)?;
+    let from = *ended.begun[ended.tested.clone()].iter().max()?;
+    let until = first_step(scene).unwrap_or(scene.until());
+    // Where points lie further apart than a round trip they cannot tell more.
+    let step = scene.round_trip().max(ended.spacing);
+    let window = step * ROUND_TRIPS_OF_FAIRNESS;
+    let mut passed = vec![(0, 0); curves.len()];
+    let mut at = from + window;
+    while at <= until {
+        let rates = curves.iter().zip(&mut passed).map(|(points, (begin, end))| {
+            let by = |index: &mut usize, time: Time| {
+                *index += points[*index..].partition_point(|point| point.at <= time);
+                index.checked_sub(1).map_or(0, |last| points[last].received.count())
+            };
+            (by(end, at) - by(begin, at - window)) as f64
+        });
+        if sim::jain(&rates.collect::<Vec<_>>()) >= FAIR {
+            break;
+        }
+        at += step;
+    }
+    Some(at.min(until).since(from).div(scene.round_trip()))
+}
+
 /// In round trips: from a change of the rate until the goodput of all flows is within a tenth of what
 /// the new one allows; the longest of all changes.
 pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
@@ -96,6 +125,9 @@ impl InRoundTrips for Span {
     }
 }
 
+const ROUND_TRIPS_OF_FAIRNESS: u64 = 10;
+/// Jain's index.
+const FAIR: f64 = 0.98;
 /// The goodput is averaged over so many round trips.
 const ROUND_TRIPS: u64 = 4;
 const BAND: f64 = 0.1;

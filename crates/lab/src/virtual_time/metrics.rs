@@ -32,6 +32,10 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     if own.len() > 1 && scene.is_endless() {
         let rates: Vec<f64> = own.iter().map(|flow| flow.goodput.mbit_per_second()).collect();
         result.record("jain", "", Some(sim::jain(&rates)));
+        let bound = |of: fn(f64, f64) -> f64| rates.iter().copied().reduce(of);
+        result.record("flow_mbit_s.min", "Mbit/s", bound(f64::min));
+        result.record("flow_mbit_s.max", "Mbit/s", bound(f64::max));
+        result.record("fairness_rtts", "RTT", convergence::to_fairness(scene, ended));
     }
     if beside.is_empty() && own.len() == 1 && scene.is_endless() {
         let peak = ended.outcome.opening_peak(ended.network.bottlenecks[0]);
@@ -129,6 +133,7 @@ fn queue(scene: &Scene, ended: &Ended, result: &mut Measurement) {
         let value = kilobytes(occupied(percent));
         result.record(&format!("queue_kbyte.{name}"), "kB", Some(value));
     }
+    result.record("queue_kbyte.mean", "kB", Some(link.occupancy.mean() / 1000.0));
     result.record("queue_kbyte.max", "kB", Some(kilobytes(link.occupancy.max())));
     let product = scene.rate().map(|rate| rate.bytes_in(scene.round_trip()));
     let product = product.map(|bytes| bytes.count() as f64).filter(|bytes| *bytes > 0.0);

@@ -36,12 +36,19 @@ impl Scene {
         let ways = link.direction_from(&ends.from).zip(link.direction_from(&ends.to));
         let (there, back) = ways.ok_or_else(missing)?;
         let Plan { omit, duration, .. } = *job.plan;
+        let product = link.product_from(&ends.from);
+        let system = job.lab.system_at(axes, job.system, product).map_err(wrong)?;
+        let mut there = there.clone();
+        if let Some(queue) = system.queue {
+            there.config.queue = queue;
+        }
+        let hosts = TcpConfig { caqm: system.caqm, ..job.lab.tcp_at(axes, link).map_err(wrong)? };
         Ok(Self {
-            there: there.clone(),
+            there,
             back: back.clone(),
             topology: job.lab.topology_at(axes).map_err(wrong)?,
             flows: Self::flows(job).map_err(wrong)?,
-            hosts: Arc::new(job.lab.tcp_at(axes, link).map_err(wrong)?),
+            hosts: Arc::new(hosts),
             omit,
             duration,
             seed,
@@ -160,9 +167,9 @@ impl Scene {
 
     /// When a flow that has an end must have come to it.
     pub(super) fn patience(&self) -> Time {
-        match self.flows.arrivals {
-            Some(_) => self.until() + self.duration.max(LEAST_PATIENCE),
-            None => self.until(),
+        match self.is_endless() {
+            true => self.until(),
+            false => self.until() + self.duration.max(LEAST_PATIENCE),
         }
     }
 

@@ -1,0 +1,210 @@
+//! What a system has of its own in virtual time: its queue at the bottleneck, and CAQM's settings.
+
+use super::link::with_sizes;
+use super::locate::{FileError, nearest};
+use super::schema::{LabFile, SystemSpec, WorkloadKind};
+use cc::caqm::CaqmSettings;
+use link::QueueConfig;
+use report::Axes;
+use sim::CaqmHosts;
+use toml::Spanned;
+use units::{Bytes, Span};
+
+/// A system in one cell.
+#[derive(Debug, Clone)]
+pub struct SystemSettings {
+    /// Instead of the link's own, the way the data goes.
+    pub queue: Option<QueueConfig>,
+    pub caqm: CaqmHosts,
+}
+
+impl LabFile {
+    /// `product`: the bandwidth-delay product of the link, where it is known.
+    pub fn system_at(
+        &self,
+        axes: &Axes,
+        system: &SystemSpec,
+        product: Option<Bytes>,
+    ) -> Result<SystemSettings, FileError> {
+        let mut settings = SystemSettings { queue: None, caqm: CaqmHosts::default() };
+        if let Some(written) = &system.queue {
+            let wrong = |message: String| self.source.error(written.span(), message);
+            let text = with_sizes(&self.filled(axes, written)?, product).map_err(wrong)?;
+            let queue: QueueConfig = text.parse().map_err(|e| wrong(format!("{e}")))?;
+            queue.validate().map_err(|e| wrong(e.to_string()))?;
+            settings.queue = Some(queue);
+        }
+        if let Some(written) = &system.caqm {
+            let read = caqm(&self.filled(axes, written)?);
+            settings.caqm = read.map_err(|message| self.source.error(written.span(), message))?;
+        }
+        Ok(settings)
+    }
+
+    /// Every system in the cell at `axes`, and keys that have a meaning for this workload alone.
+    pub(super) fn check_systems_at(
+        &self,
+        axes: &Axes,
+        product: Option<Bytes>,
+    ) -> Result<(), FileError> {
+        self.systems().try_for_each(|system| self.system_at(axes, system, product).map(|_| ()))
+    }
+
+    pub(super) fn check_system_keys(&self, system: &SystemSpec) -> Result<(), FileError> {
+        let own = [("queue", &system.queue), ("caqm", &system.caqm)];
+        let written = own.into_iter().find_map(|(key, text)| Some((key, text.as_ref()?)));
+        let Some((key, text)) = written else { return Ok(()) };
+        if self.workload.get_ref().kind != WorkloadKind::Flows {
+            let message = format!(
+                "a system's `{key}` is for workloads of `kind = \"flows\"` in virtual time"
+            );
+            return Err(self.source.error(text.span(), message));
+        }
+        let of_caqm = system.congestion.as_ref().is_some_and(|name| name.get_ref() == "caqm");
+        match &system.caqm {
+            Some(text) if !of_caqm => {
+                let message = "`caqm` is for systems with `congestion = \"caqm\"`";
+                Err(self.source.error(text.span(), message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SystemSpec {
+    /// What an axis may stand in.
+    pub(super) fn texts_of_virtual_time(&self) -> impl Iterator<Item = &Spanned<String>> {
+        [&self.queue, &self.caqm].into_iter().flatten()
+    }
+}
+
+/// `ends=both,path=ask,rtt_standard=200us,…`, by the reference kernel's names.
+fn caqm(text: &str) -> Result<CaqmHosts, String> {
+    let mut hosts = CaqmHosts::default();
+    for part in text.split(',').map(str::trim) {
+        let Some((key, value)) = part.split_once('=') else {
+            return Err(format!("`{part}`: write a setting of CAQM as in `alpha=8`"));
+        };
+        set(&mut hosts, key.trim(), value.trim())?;
+    }
+    hosts.validate().map_err(|error| error.to_string())?;
+    Ok(hosts)
+}
+
+fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
+    let number = || value.parse::<u32>().map_err(|_| format!("`{key}={value}` is no number"));
+    let bytes = || {
+        let size: Bytes = value.parse().map_err(|error| format!("{key}: {error}"))?;
+        u32::try_from(size.count()).map_err(|_| format!("`{key}={value}` is too large"))
+    };
+    let settings: &mut CaqmSettings = &mut hosts.settings;
+    match key {
+        "alpha" => settings.alpha = number()?,
+        "beta" => settings.beta = bytes()?,
+        "min_cwnd" => settings.min_cwnd = number()?,
+        "max_cwnd" => settings.max_cwnd = number()?,
+        "mtu_unit" => settings.mtu_unit = bytes()?,
+        "data_unit" => settings.data_unit = bytes()?,
+        "ack_unit" => settings.ack_unit = bytes()?,
+        "rtt_standard" => {
+            let span: Span = value.parse().map_err(|error| format!("{key}: {error}"))?;
+            settings.rtt_standard_us = u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX);
+        }
+        "cc_type" => hosts.kind = u8::try_from(number()?).unwrap_or(u8::MAX),
+        "tpid" => {
+            let digits = value.strip_prefix("0x").and_then(|d| u16::from_str_radix(d, 16).ok());
+            hosts.tpid = digits.ok_or_else(|| format!("`tpid={value}`: write it like 0x88a8"))?;
+        }
+        "ends" => {
+            (hosts.sender, hosts.receiver) = match value {
+                "both" => (true, true),
+                "client" => (true, false),
+                "server" => (false, true),
+                "none" => (false, false),
+                other => {
+                    let hint = nearest(other, ENDS);
+                    return Err(format!("`ends={other}`{hint}: there are {}", ENDS.join(", ")));
+                }
+            }
+        }
+        "path" => {
+            hosts.trusts_path = match value {
+                "ask" => false,
+                "trust" => true,
+                other => return Err(format!("`path={other}`: there are ask, trust")),
+            }
+        }
+        other => {
+            let hint = nearest(other, SETTINGS);
+            let known = SETTINGS.join(", ");
+            return Err(format!("CAQM has no setting `{other}`{hint}; there are {known}"));
+        }
+    }
+    Ok(())
+}
+
+const ENDS: [&str; 4] = ["both", "client", "server", "none"];
+const SETTINGS: [&str; 12] = [
+    "alpha",
+    "beta",
+    "min_cwnd",
+    "max_cwnd",
+    "mtu_unit",
+    "data_unit",
+    "ack_unit",
+    "rtt_standard",
+    "cc_type",
+    "tpid",
+    "ends",
+    "path",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_have_the_reference_kernels_names() {
+        let all = "alpha=16,beta=1024B,min_cwnd=2,max_cwnd=500,mtu_unit=2048B,data_unit=16B,ack_unit=32B,\
+                   rtt_standard=4ms,cc_type=0,tpid=0x88b5,ends=client,path=trust";
+        let hosts = caqm(all).unwrap();
+        let settings = CaqmSettings {
+            alpha: 16,
+            beta: 1024,
+            min_cwnd: 2,
+            max_cwnd: 500,
+            mtu_unit: 2048,
+            data_unit: 16,
+            ack_unit: 32,
+            rtt_standard_us: 4000,
+        };
+        let expected = CaqmHosts {
+            sender: true,
+            receiver: false,
+            trusts_path: true,
+            settings,
+            tpid: 0x88b5,
+            kind: 0,
+        };
+        assert_eq!(hosts, expected);
+    }
+
+    #[test]
+    fn what_is_out_of_bounds_is_told() {
+        for (wrong, says) in [
+            ("alpha=65", "alpha is from 1 to 64, and not 65"),
+            ("alhpa=8", "did you mean `alpha`?"),
+            ("beta=1MB", "beta is from 1 to 65536"),
+            ("rtt_standard=2s", "rtt_standard is from 1 to 1000000"),
+            ("cc_type=8", "0 to 7"),
+            ("tpid=0x0800", "says something else"),
+            ("tpid=88a8", "write it like 0x88a8"),
+            ("ends=sever", "did you mean `server`?"),
+            ("path=none", "ask, trust"),
+            ("fast", "as in `alpha=8`"),
+        ] {
+            let error = caqm(wrong).unwrap_err();
+            assert!(error.contains(says), "{wrong}: {error}");
+        }
+    }
+}
