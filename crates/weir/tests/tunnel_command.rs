@@ -42,6 +42,31 @@ fn wrong_use_is_refused_with_advice_and_nothing_starts() {
 }
 
 #[test]
+fn help_shows_how_it_is_used() {
+    let Some(world) = World::new() else { return };
+    let all = world.weir(&["tunnel", "--help"]);
+    for verb in ["server", "client", "keys", "status", "reload", "check", "unit"] {
+        assert!(all.stdout.contains(&format!("\n  {verb} ")), "{verb}: {all:?}");
+        let said = world.weir(&["tunnel", verb, "--help"]);
+        assert!(said.status.success(), "{said:?}");
+        assert!(
+            said.stdout.contains(&format!("Examples:\n  weir tunnel {verb}"))
+                || said.stdout.contains(&format!("# weir tunnel {verb}")),
+            "{said:?}"
+        );
+    }
+    let unit = world.weir(&["tunnel", "unit", "server", "tunnel.toml"]);
+    let file = world.path("tunnel.toml");
+    let starts = format!(" tunnel server --config {} --status-socket ", file.display());
+    assert!(unit.stdout.contains(&starts) && unit.stdout.contains("ExecReload="), "{unit:?}");
+    for verb in ["status", "reload"] {
+        let none = world.weir(&["tunnel", verb, "--status-socket", "none.sock"]);
+        assert_eq!(none.status.code(), Some(1), "{none:?}");
+        assert!(none.stderr.contains("none.sock"), "{none:?}");
+    }
+}
+
+#[test]
 fn both_directions_are_carried_and_what_is_not_listed_is_not() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);

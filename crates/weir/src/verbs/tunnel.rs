@@ -24,6 +24,7 @@ pub(crate) enum Verb {
     #[command(after_help = keys::EXAMPLES)]
     Keys(keys::Keys),
     /// Show how the tunnels that run here fare, and why they are as fast as they are
+    #[command(after_help = status::EXAMPLES)]
     Status(status::StatusOf),
     /// Have the ends that run here read their files again
     #[command(after_help = reload::EXAMPLES)]

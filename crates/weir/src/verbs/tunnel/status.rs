@@ -26,3 +26,11 @@ pub(crate) fn run(arguments: &StatusOf) -> anyhow::Result<Ending> {
     }
     Ok(Ending::Fine)
 }
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir tunnel status
+  weir tunnel status --json | jq '.[].connections[] | {peer, rtt_seconds, limited_by}'
+Each end tells of what it sends: ask the side where the data comes from. `limited by application` means that
+less is given to the tunnel than the path would take, `pacing` that congestion control has found the path's
+rate, `window` that as much is in flight as path and queue may hold. Exit status 1 if no tunnel runs.";
