@@ -11,7 +11,7 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 12] = [
+pub const BUILTIN: [Builtin; 14] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "tunnel-latency", text: include_str!("../../../labs/tunnel-latency.toml") },
     Builtin { name: "tunnel-scale", text: include_str!("../../../labs/tunnel-scale.toml") },
@@ -23,6 +23,8 @@ pub const BUILTIN: [Builtin; 12] = [
     Builtin { name: "validate", text: include_str!("../../../labs/validate.toml") },
     Builtin { name: "kernel-cells", text: include_str!("../../../labs/kernel-cells.toml") },
     Builtin { name: "tcpa", text: include_str!("../../../labs/tcpa.toml") },
+    Builtin { name: "accel-cost", text: include_str!("../../../labs/accel-cost.toml") },
+    Builtin { name: "caqm", text: include_str!("../../../labs/caqm.toml") },
     Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },
 ];
 

@@ -47,6 +47,8 @@ pub(crate) fn account_queue(
         .map(kilobytes)
         .collect();
     result.record_quantiles("queue_kbyte", "kB", &inside, &["p50", "p95", "p99", "max"]);
+    let mean = inside.iter().sum::<f64>() / inside.len().max(1) as f64;
+    result.record("queue_kbyte.mean", "kB", Some(mean).filter(|_| !inside.is_empty()));
     result.series.push(Series {
         name: "queue".to_owned(),
         system: system.to_owned(),

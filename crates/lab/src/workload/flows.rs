@@ -3,6 +3,7 @@
 //! As in virtual time, so that one lab file can be asked in both worlds: those beside begin first, what is
 //! left out at the start counts from the last one's, and the figures are formed alike.
 
+use super::caqm::Spoken;
 use super::{PORT, Turn, Windowed};
 use crate::file::FlowsSettings;
 use crate::outcome::Measurement;
@@ -24,6 +25,8 @@ struct Flow {
     sender: TcpStream,
     receiver: TcpStream,
     congestion: String,
+    /// To Reno, where ends or ports do not agree.
+    may_fall_back: bool,
     own: bool,
     starts: Duration,
     received: AtomicU64,
@@ -35,6 +38,14 @@ struct Look {
     at: Instant,
     received: Vec<u64>,
     senders: Vec<TcpInfo>,
+    congestion: Vec<String>,
+}
+
+/// What had come at one moment.
+#[derive(Debug, Clone)]
+struct Step {
+    at: Instant,
+    received: Vec<u64>,
 }
 
 /// What is known of the measured time.
@@ -53,21 +64,27 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
     let link = links.iter().find(|link| link.joins(from, to)).and_then(|link| link.way_from(from));
     let link = link.ok_or_else(|| Failure::Workload("flows share an emulated link".to_owned()))?;
-    let flows = connected(turn, testbed, &settings)?;
+    let back = links.iter().find(|link| link.joins(from, to)).and_then(|link| link.way_from(to));
+    let round_trip = link.delay + back.map_or(link.delay, |back| back.delay);
+    let caqm = Spoken::start(turn, testbed, round_trip)?;
+    let flows = connected(turn, testbed, &settings, caqm.as_ref().map(Spoken::name))?;
     let roles = Roles { emulator_tid: testbed.emulator_tid(), ..Roles::default() };
     let over = AtomicBool::new(false);
     let begun = Instant::now();
     let last = flows.iter().map(|flow| flow.starts).max().unwrap_or_default();
     let opens = begun + last + turn.omit.as_duration();
     let closes = opens + turn.duration.as_duration();
-    let measured = std::thread::scope(|scope| {
+    let last_start = last;
+    let (measured, steps) = std::thread::scope(|scope| {
         let mut working = Vec::with_capacity(2 * flows.len());
         for flow in &flows {
             working.push(scope.spawn(|| pinned(&turn.cpus.from, || flow.send(begun, &over))));
             working.push(scope.spawn(|| pinned(&turn.cpus.to, || flow.receive(&over))));
         }
+        let stepping = scope.spawn(|| steps(begun + last_start, &flows, &over));
         let measured = Seen::between(opens, closes, &flows, &roles, turn.cancel);
         over.store(true, Ordering::Release);
+        let steps = stepping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for flow in &flows {
             // Whoever waits for room or for data is woken by that.
             let _ = flow.sender.shutdown(Shutdown::Both);
@@ -76,16 +93,28 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         for thread in working {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        measured
-    });
+        Ok::<_, Failure>((measured, steps))
+    })?;
     let Seen { before, first, last, after } = measured?;
     let window = before.taken()..after.taken();
     let mut result = Measurement::default();
     account(&flows, &first, &last, link, &mut result);
     let all = result.metrics.get("goodput_mbit_s").map(|value| value.value);
     after.account(&before, turn.cpus, all, &mut result);
-    let own = flows.iter().find(|flow| flow.own);
-    result.congestion_control = own.map(|flow| flow.congestion.clone());
+    let own = flows.iter().position(|flow| flow.own);
+    result.congestion_control = own.map(|own| last.congestion[own].clone());
+    if let Some(caqm) = &caqm {
+        caqm.account(&mut result)?;
+        if result.congestion_control.as_deref() == Some(caqm.name()) {
+            result.congestion_control = Some(accel::caqm::NAME.to_owned());
+        }
+    }
+    let shares = steps.iter().map(|step| step.received.clone()).collect::<Vec<_>>();
+    let whose: Vec<_> = flows.iter().map(|flow| flow.own).collect();
+    let fair = fair_after(&shares, &whose)
+        .map(|number| steps[number].at.duration_since(begun + last_start).as_secs_f64());
+    let rtts = fair.map(|seconds| seconds.max(0.0) / round_trip.secs_f64());
+    result.record("fairness_rtts", "RTT", rtts);
     Ok(Windowed { window, result, ways: Vec::new() })
 }
 
@@ -109,6 +138,7 @@ fn connected(
     turn: &Turn<'_>,
     testbed: &Testbed,
     settings: &FlowsSettings,
+    caqm: Option<&str>,
 ) -> Result<Vec<Flow>, Failure> {
     let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
     let (near, far) = (testbed.namespace(from)?, testbed.namespace(to)?);
@@ -116,6 +146,7 @@ fn connected(
     let listener = far.run(|| Ok(TcpListener::bind(address)))?;
     let listener = listener.map_err(|error| Failure::io("listening", &error))?;
     let own = turn.system.congestion.as_ref().map_or("", |name| name.get_ref().as_str());
+    let own = caqm.unwrap_or(own);
     let beside = settings.beside.map_or(0, |beside| beside.count);
     let other = settings.beside.and_then(|beside| beside.algorithm);
     let mut flows = Vec::with_capacity((beside + settings.own) as usize);
@@ -129,6 +160,7 @@ fn connected(
             sender,
             receiver,
             congestion: name.to_owned(),
+            may_fall_back: is_own && caqm.is_some(),
             own: is_own,
             starts: (settings.stagger * u64::from(number)).as_duration(),
             received: AtomicU64::new(0),
@@ -227,16 +259,19 @@ fn pinned<T>(cpus: &[usize], work: impl FnOnce() -> Result<T, Failure>) -> Resul
 fn look(flows: &[Flow]) -> Result<Look, Failure> {
     let senders = flows.iter().map(|flow| probe::tcp::of_socket(&flow.sender));
     let senders = senders.collect::<Result<Vec<_>, _>>()?;
+    let mut congestion = Vec::with_capacity(flows.len());
     for flow in flows {
         let has = probe::tcp::congestion_control_of(&flow.sender)?;
-        if has != flow.congestion {
+        let allowed = has == flow.congestion || flow.may_fall_back && has == "reno";
+        congestion.push(has.clone());
+        if !allowed {
             let wanted = &flow.congestion;
             let text = format!("a flow runs {has} though {wanted} was asked for");
             return Err(Failure::Workload(text));
         }
     }
     let received = flows.iter().map(|flow| flow.received.load(Ordering::Relaxed)).collect();
-    Ok(Look { at: Instant::now(), received, senders })
+    Ok(Look { at: Instant::now(), received, senders, congestion })
 }
 
 fn account(flows: &[Flow], first: &Look, last: &Look, link: &LinkConfig, result: &mut Measurement) {
@@ -275,6 +310,33 @@ fn account(flows: &[Flow], first: &Look, last: &Look, link: &LinkConfig, result:
     result.record("retransmit_percent", "%", share);
 }
 
+/// From the last flow's start on, every so often.
+fn steps(from: Instant, flows: &[Flow], over: &AtomicBool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    while !over.load(Ordering::Acquire) {
+        if Instant::now() >= from {
+            let received = flows.iter().map(|flow| flow.received.load(Ordering::Relaxed));
+            steps.push(Step { at: Instant::now(), received: received.collect() });
+        }
+        std::thread::sleep(STEP);
+    }
+    steps
+}
+
+/// The first step from which on, for as long as a look lasts, what came of the flows under test was fairly shared.
+fn fair_after(received: &[Vec<u64>], own: &[bool]) -> Option<usize> {
+    let shares = |from: usize| -> Vec<f64> {
+        let (before, after) = (&received[from], &received[from + STEPS]);
+        let came = before.iter().zip(after).zip(own);
+        came.filter(|(_, own)| **own).map(|((a, b), _)| (b - a) as f64).collect()
+    };
+    let windows = received.len().checked_sub(STEPS)?;
+    (0..windows).find(|from| {
+        let shares = shares(*from);
+        shares.len() > 1 && shares.iter().all(|share| *share > 0.0) && sim::jain(&shares) >= FAIR
+    })
+}
+
 fn await_moment(moment: Instant, cancel: &Cancel) -> Result<(), Failure> {
     loop {
         let left = moment.saturating_duration_since(Instant::now());
@@ -290,6 +352,11 @@ fn await_moment(moment: Instant, cancel: &Cancel) -> Result<(), Failure> {
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const BLOCK: usize = 128 * 1024;
+const STEP: Duration = Duration::from_millis(10);
+/// In a look at how fair it is: 200 ms.
+const STEPS: usize = 20;
+/// Jain's index.
+const FAIR: f64 = 0.98;
 /// With timestamps; as the simulator has them.
 const SEGMENT: f64 = 1448.0;
 const HEADERS: f64 = 66.0;

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod caller;
+mod caqm;
 mod crowd;
 mod door;
 mod download;

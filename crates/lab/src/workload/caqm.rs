@@ -1,0 +1,68 @@
+//! CAQM in the kernel for one turn: at the interfaces of its hosts, under a name of its own.
+
+use super::Turn;
+use crate::Failure;
+use crate::outcome::Measurement;
+use crate::testbed::Testbed;
+use accel::caqm::programs::Beside;
+use accel::caqm::{NAME, Network, Place};
+use host::Namespace;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use units::Span;
+
+/// It leaves with this process, however that ends.
+#[derive(Debug)]
+pub(super) struct Spoken {
+    beside: Beside,
+    /// Held for the interfaces' names, which are of these descriptors.
+    _namespaces: [Namespace; 2],
+}
+
+impl Spoken {
+    /// `None` where the system's algorithm is another.
+    pub(super) fn start(
+        turn: &Turn<'_>,
+        testbed: &Testbed,
+        round_trip: Span,
+    ) -> Result<Option<Self>, Failure> {
+        if turn.system.congestion.as_ref().is_none_or(|name| name.get_ref() != NAME) {
+            return Ok(None);
+        }
+        let refused = |error: accel::AccelError| Failure::Workload(format!("{NAME}: {error}"));
+        let namespaces = [testbed.namespace(&turn.ends.from)?, testbed.namespace(&turn.ends.to)?];
+        // Each host of such a lab has one link.
+        let places = namespaces.each_ref().map(|namespace| Place {
+            namespace: Some(format!("/proc/self/fd/{}", namespace.as_fd().as_raw_fd())),
+            interface: "eth0".to_owned(),
+        });
+        let network = Network { rtt_standard: round_trip, ..Network::default() };
+        let name = format!("weir_{}", std::process::id());
+        let beside = Beside::start(&name, &network, &places).map_err(refused)?;
+        Ok(Some(Self { beside, _namespaces: namespaces }))
+    }
+
+    /// As sockets have it.
+    pub(super) fn name(&self) -> &str {
+        self.beside.name()
+    }
+
+    /// What passed with tags: that offloads carry them, and on how many CPUs they were taken off.
+    pub(super) fn account(&self, result: &mut Measurement) -> Result<(), Failure> {
+        let totals = self.beside.totals();
+        let totals = totals.map_err(|error| Failure::Workload(format!("{NAME}: {error}")))?;
+        let sum = totals.sum();
+        let mut count = |name: &str, value: u64| result.record(name, "", Some(value as f64));
+        count("caqm_negotiated", sum.negotiated);
+        count("caqm_gave_up", sum.gave_up);
+        count("caqm_tagged_segments", sum.sent_segments);
+        count("caqm_tagged_packets", sum.sent_packets);
+        count("caqm_tagged_super", sum.sent_super);
+        count("caqm_untagged_segments", sum.heard_segments);
+        count("caqm_untagged_packets", sum.heard_packets);
+        count("caqm_untagged_super", sum.heard_super);
+        count("caqm_answers", sum.heard_answers);
+        let working = totals.cpus.iter().filter(|cpu| cpu.heard_packets > 0).count();
+        count("caqm_cpus", working as u64);
+        Ok(())
+    }
+}
