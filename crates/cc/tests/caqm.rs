@@ -177,3 +177,108 @@ proptest! {
         }
     }
 }
+
+/// What a network does to requests and answers on their way.
+#[derive(Debug, Clone)]
+enum Way {
+    /// A super-packet of so many segments: what ports left, and into how many pieces it came apart.
+    Sent(u32, Left, u32),
+    /// One that was lost.
+    Lost(u32),
+    /// An acknowledgement leaves; it is lost, comes once or several times, and before how many others.
+    Told(u32, usize),
+}
+
+fn ways() -> impl Strategy<Value = Vec<Way>> {
+    let left =
+        prop_oneof![4 => Just(Left::All), 1 => Just(Left::Nothing), 2 => Just(Left::Refused)];
+    let way = prop_oneof![
+        4 => (1_u32..45, left, 1_u32..4).prop_map(|(segments, left, pieces)| Way::Sent(segments, left, pieces)),
+        1 => (1_u32..45).prop_map(Way::Lost),
+        4 => (prop_oneof![1 => Just(0_u32), 6 => Just(1), 1 => Just(2)], 0_usize..4)
+            .prop_map(|(copies, late)| Way::Told(copies, late)),
+    ];
+    proptest::collection::vec(way, 1..200)
+}
+
+proptest! {
+    /// However requests are merged, split and lost, and answers lost, doubled and overtaken: what comes to the sender
+    /// moves its window to the byte, as far as it was asked for and not more than twice in a round trip.
+    #[test]
+    fn no_byte_is_lost_or_made_up_on_the_way(ways in ways(), window in 20_u32..200) {
+        let settings = CaqmSettings { max_cwnd: 1 << 20, ..CaqmSettings::default() };
+        let mut sender = sender(window);
+        let mut receiver = CaqmReceiver::new(&settings);
+        // Twice the same, in as many pieces as it came apart.
+        let mut whole = CaqmReceiver::new(&settings);
+        let (mut came, mut told, mut asked, mut arrived) = (0_i64, 0_i64, 0_i64, 0_i64);
+        let mut flying: Vec<Info> = Vec::new();
+        let (mut doubled, mut most, mut least) = (false, i64::from(window), i64::from(window));
+        for way in ways {
+            match way {
+                Way::Sent(segments, left, pieces) => {
+                    let request = sender.request(segments);
+                    asked += hint(request) * 8 * i64::from(segments);
+                    let (info, each) = match left {
+                        Left::All => (request, hint(request) * 8),
+                        Left::Nothing => (request.without_hint(), 0),
+                        Left::Refused => (request.refused(), -512),
+                    };
+                    let piece = segments.div_ceil(pieces);
+                    for begun in (0..segments).step_by(piece as usize) {
+                        receiver.data(info, piece.min(segments - begun));
+                    }
+                    whole.data(info, segments);
+                    came += each * i64::from(segments);
+                }
+                Way::Lost(segments) => asked += hint(sender.request(segments)) * 8 * i64::from(segments),
+                Way::Told(copies, late) => {
+                    let answer = receiver.answer();
+                    prop_assert_eq!(answer, whole.answer());
+                    told += hint(answer) * 64;
+                    doubled |= copies > 1;
+                    for _ in 0..copies {
+                        let place = flying.len().saturating_sub(late);
+                        flying.insert(place, answer);
+                    }
+                    if flying.len() > late {
+                        let answer = flying.remove(0);
+                        arrived += hint(answer) * 64;
+                        sender.answer(answer, true, at(1));
+                    }
+                }
+            }
+            let (more, fewer) = receiver.owed();
+            prop_assert_eq!(told + more.count() as i64 - fewer.count() as i64, came);
+            let now = i64::from(sender.window());
+            prop_assert!(now <= i64::from(window) + asked / 1024 && now <= 2 * i64::from(window) + 2);
+            (most, least) = (most.max(now), least.min(now));
+        }
+        // Where no bound came into it, the window tells each byte that arrived.
+        let free = most < 2 * i64::from(window) + 2 && least > 1 && !doubled;
+        if free && arrived <= asked {
+            let moved = (i64::from(sender.window()) - i64::from(window)) * 1024;
+            prop_assert!((moved - arrived).abs() < 1024, "{} by {}", moved, arrived);
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_nobody_announced_halves_the_window() {
+    // No port has ever refused anything: this path has none that speaks.
+    let mut first = sender(100);
+    assert!(first.on_loss(at(1000)));
+    assert_eq!((first.window(), first.in_start()), (50, false));
+    first.on_undo();
+    assert_eq!(first.window(), 100);
+    // One has, just before: its answers do it.
+    let mut told = sender(100);
+    told.answer(Info::answer(-8), true, at(1000));
+    assert!(!told.on_loss(at(1200)));
+    assert_eq!(told.window(), 100);
+    // Long ago: the loss was elsewhere, but there is a port that speaks.
+    assert!(!told.on_loss(at(1000 + 5 * 200)));
+    assert_eq!(told.window(), 50);
+    told.on_idle(10);
+    assert_eq!((told.window(), told.in_start()), (10, true));
+}

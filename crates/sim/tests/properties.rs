@@ -28,6 +28,7 @@ prop_compose! {
         queue in prop_oneof![
             Just("droptail:20KB"), Just("headdrop:10p"), Just("codel:ecn"), Just("fq_codel:ecn"),
             Just("pie:ecn"), Just("red:limit=60p,ecn"), Just("red:limit=100p,min=10p,step"),
+            Just("caqm:20KB,limit=60p"), Just("caqm:0B,limit=20p,period=1ms,p=50%,spread=off"),
         ],
     ) -> LinkConfig {
         LinkConfig {
@@ -83,8 +84,12 @@ fn any_tcp() -> impl Strategy<Value = TcpConfig> {
         Just(sim::ReceiveWindow::Fixed(Bytes::new(4000))),
         Just(TcpConfig::default().receive_window)
     ];
-    (opening, ecn, coalesce, window, any::<bool>(), any::<bool>()).prop_map(
-        |(opening, ecn, coalesce, receive_window, paces, tail_loss_probe)| TcpConfig {
+    let caqm = (any::<bool>(), any::<bool>(), 0_u8..2).prop_map(|(receiver, trusts_path, kind)| {
+        sim::CaqmHosts { receiver, trusts_path, kind, ..sim::CaqmHosts::default() }
+    });
+    (opening, ecn, coalesce, window, any::<bool>(), any::<bool>(), caqm).prop_map(
+        |(opening, ecn, coalesce, receive_window, paces, tail_loss_probe, caqm)| TcpConfig {
+            caqm,
             opening,
             ecn,
             coalesce,
