@@ -149,9 +149,9 @@ impl LabFile {
             return None;
         }
         let text = |text: &Option<Spanned<String>>| text.as_ref().map(Spanned::span);
-        let of_systems = self.systems().find_map(|system| system.texts_of_virtual_time().next());
+        let queue = self.systems().find_map(|system| system.queue.as_ref());
         let keys = [
-            ("a system's `queue` or `caqm`", of_systems.map(Spanned::span)),
+            ("a system's `queue`", queue.map(Spanned::span)),
             ("size", text(&spec.size)),
             ("arrivals", text(&spec.arrivals)),
             ("demand", text(&spec.demand)),

@@ -246,7 +246,7 @@ pub struct SystemSpec {
     pub warm: Option<Spanned<bool>>,
     /// In virtual time: its own queue at the bottleneck, in place of the link's.
     pub queue: Option<Spanned<String>>,
-    /// In virtual time: CAQM's settings of the hosts, `rtt_standard=200us,ends=both`.
+    /// CAQM's settings of the hosts, `rtt_standard=200us,ends=both`.
     pub caqm: Option<Spanned<String>>,
     /// Left out, and said so, where its programs are not installed.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What a system has of its own in virtual time: its queue at the bottleneck, and CAQM's settings.
+//! What a system has of its own: its queue at the bottleneck, in virtual time, and CAQM's settings.
 
 use super::link::with_sizes;
 use super::locate::{FileError, nearest};

@@ -7,6 +7,7 @@ use crate::testbed::Testbed;
 use accel::caqm::programs::Beside;
 use accel::caqm::{NAME, Network, Place};
 use host::Namespace;
+use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use units::Span;
 
@@ -20,24 +21,23 @@ pub(super) struct Spoken {
 
 impl Spoken {
     /// `None` where the system's algorithm is another.
-    pub(super) fn start(
-        turn: &Turn<'_>,
-        testbed: &Testbed,
-        round_trip: Span,
-    ) -> Result<Option<Self>, Failure> {
+    pub(super) fn start(turn: &Turn<'_>, testbed: &Testbed) -> Result<Option<Self>, Failure> {
         if turn.system.congestion.as_ref().is_none_or(|name| name.get_ref() != NAME) {
             return Ok(None);
         }
         let refused = |error: accel::AccelError| Failure::Workload(format!("{NAME}: {error}"));
         let namespaces = [testbed.namespace(&turn.ends.from)?, testbed.namespace(&turn.ends.to)?];
-        // Each host of such a lab has one link.
-        let places = namespaces.each_ref().map(|namespace| Place {
+        let settings = turn.lab.system_at(turn.axes, turn.system, None);
+        let hosts = settings.map_err(|error| Failure::Workload(error.to_string()))?.caqm;
+        // Each host of such a lab has one link. An end that does not speak is none of CAQM's places.
+        let speaking = namespaces.iter().zip([hosts.sender, hosts.receiver]).filter(|(_, it)| *it);
+        let place = |(namespace, _): (&Namespace, bool)| Place {
             namespace: Some(format!("/proc/self/fd/{}", namespace.as_fd().as_raw_fd())),
             interface: "eth0".to_owned(),
-        });
-        let network = Network { rtt_standard: round_trip, ..Network::default() };
+        };
+        let places: Vec<_> = speaking.map(place).collect();
         let name = format!("weir_{}", std::process::id());
-        let beside = Beside::start(&name, &network, &places).map_err(refused)?;
+        let beside = Beside::start(&name, &network_of(&hosts), &places).map_err(refused)?;
         Ok(Some(Self { beside, _namespaces: namespaces }))
     }
 
@@ -64,5 +64,22 @@ impl Spoken {
         let working = totals.cpus.iter().filter(|cpu| cpu.heard_packets > 0).count();
         count("caqm_cpus", working as u64);
         Ok(())
+    }
+}
+
+fn network_of(hosts: &CaqmHosts) -> Network {
+    let settings = &hosts.settings;
+    Network {
+        alpha: settings.alpha,
+        beta: settings.beta,
+        min_cwnd: settings.min_cwnd,
+        max_cwnd: settings.max_cwnd,
+        mtu_unit: settings.mtu_unit,
+        data_hint_unit: settings.data_unit,
+        ack_hint_unit: settings.ack_unit,
+        rtt_standard: Span::from_micros(settings.rtt_standard_us.into()),
+        cc_type: hosts.kind.into(),
+        tpid: hosts.tpid,
+        trusts_path: hosts.trusts_path,
     }
 }

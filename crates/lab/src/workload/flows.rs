@@ -66,7 +66,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     let link = link.ok_or_else(|| Failure::Workload("flows share an emulated link".to_owned()))?;
     let back = links.iter().find(|link| link.joins(from, to)).and_then(|link| link.way_from(to));
     let round_trip = link.delay + back.map_or(link.delay, |back| back.delay);
-    let caqm = Spoken::start(turn, testbed, round_trip)?;
+    let caqm = Spoken::start(turn, testbed)?;
     let flows = connected(turn, testbed, &settings, caqm.as_ref().map(Spoken::name))?;
     let roles = Roles { emulator_tid: testbed.emulator_tid(), ..Roles::default() };
     let over = AtomicBool::new(false);

@@ -1,0 +1,169 @@
+//! Frames that no honest host sends, at hosts that speak CAQM and at a port that does: what is whole passes, nothing
+//! breaks, and no window leaves its bounds.
+#![allow(clippy::unwrap_used)]
+
+mod accel_world;
+
+use accel_world::AccelWorld;
+use accel_world::pair::{Going, Pair};
+use accel_world::transfer::accel;
+use port::{Frame, PacketPort, Port};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use units::Time;
+
+const TPID: u16 = 0x88a8;
+const VLAN: u16 = 0x8100;
+const OLD: u16 = 0x9100;
+/// Of whom these frames are, so that they are known again.
+const FROM: [u8; 6] = [0x02, 0xca, 0x9b, 0, 0, 0x99];
+
+fn hardware(world: &AccelWorld, end: &str) -> [u8; 6] {
+    let said = world.run("ip", &["-n", end, "link", "show", "eth0"]).stdout;
+    let text = said.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap();
+    let bytes: Vec<u8> = text.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+fn port(world: &AccelWorld, end: &str) -> PacketPort {
+    let opened = world.namespace(end).run(|| Ok(PacketPort::open("eth0").unwrap()));
+    opened.unwrap()
+}
+
+fn send(port: &mut PacketPort, frames: &[Vec<u8>]) {
+    let frames: Vec<_> = frames.iter().map(|f| Frame::from_bytes(f, Time::ZERO)).collect();
+    for frames in frames.chunks(32) {
+        port.send(frames).unwrap();
+    }
+}
+
+fn tcp_over_ipv4(ports: (u16, u16), from: [u8; 4], to: [u8; 4], payload: u16) -> Vec<u8> {
+    let mut bytes = vec![0x08, 0x00, 0x45, 0];
+    bytes.extend((40 + payload).to_be_bytes());
+    bytes.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+    bytes.extend(from);
+    bytes.extend(to);
+    bytes.extend(ports.0.to_be_bytes());
+    bytes.extend(ports.1.to_be_bytes());
+    bytes.extend([1, 2, 3, 4, 5, 6, 7, 8, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    bytes.resize(bytes.len() + usize::from(payload), 7);
+    bytes
+}
+
+fn framed(to: [u8; 6], tags: &[(u16, u16)], body: &[u8]) -> Vec<u8> {
+    let mut bytes = [to, FROM].concat();
+    for (tpid, info) in tags {
+        bytes.extend(tpid.to_be_bytes());
+        bytes.extend(info.to_be_bytes());
+    }
+    bytes.extend(body);
+    bytes
+}
+
+/// Every combination of tags, every kind of content, and cut at every byte.
+fn senseless(to: [u8; 6]) -> Vec<Vec<u8>> {
+    let tcp = tcp_over_ipv4((1, 2), [10, 0, 0, 1], [10, 0, 0, 2], 20);
+    let mut ipv6 = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64];
+    ipv6.resize(10 + 32 + 20, 0x50);
+    let mut fragment = tcp.clone();
+    fragment[8] = 0x20;
+    let mut long = tcp.clone();
+    long[2] = 0x4f;
+    let arp = [&[0x08, 0x06][..], &[0; 28]].concat();
+    let mut frames = Vec::new();
+    for info in [0x0580, 0x0700, 0x0300, 0x0203, 0x2580, 0xffff] {
+        let tag = (TPID, info);
+        for tags in [
+            &[tag][..],
+            &[(VLAN, 5), tag],
+            &[(OLD, 6), (VLAN, 5), tag],
+            &[(VLAN, 7), (VLAN, 6), (VLAN, 5), tag],
+            &[tag, tag],
+            &[tag, tag, tag, tag, tag],
+            &[tag, (VLAN, 5)],
+            &[(VLAN, 5), tag, (VLAN, 6)],
+        ] {
+            for body in [&tcp, &ipv6, &fragment, &long, &arp, &vec![TPID.to_be_bytes()[0], 0xa8]] {
+                frames.push(framed(to, tags, body));
+            }
+        }
+        for tags in [&[tag][..], &[(VLAN, 5), tag]] {
+            let whole = framed(to, tags, &tcp);
+            frames.extend((14..whole.len()).map(|length| whole[..length].to_vec()));
+        }
+    }
+    frames
+}
+
+/// What the kernel complained of.
+fn complaints() -> usize {
+    let log = Command::new("dmesg").output().unwrap();
+    let log = String::from_utf8_lossy(&log.stdout).into_owned();
+    let bad = ["BUG", "WARNING", "Oops", "general protection", "bad checksum", "hw csum"];
+    log.lines().filter(|line| bad.iter().any(|word| line.contains(word))).count()
+}
+
+#[test]
+fn hosts_take_any_frame_and_keep_their_windows() {
+    let Some(world) = AccelWorld::new() else { return };
+    let _pair = Pair::lay(&world);
+    let before = complaints();
+    let mut words = vec!["enable", "caqm", "--all", "--trusts-path", "--max-cwnd", "40"];
+    words.extend(["--interface", "near:eth0", "--interface", "far:eth0"]);
+    accel(&world, &words);
+    let going = Going::start(&world, 5860, "100M");
+    let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
+    let (to_near, to_far) = (hardware(&world, "near"), hardware(&world, "far"));
+    send(&mut near, &senseless(to_far));
+    send(&mut far, &senseless(to_near));
+    going.goes_on(&world);
+
+    // Forged: answers and requests that nobody gave, in the name of connections that are.
+    let status = world.status();
+    let address = |text: &str| text.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    for flow in status["caqm"]["flows"].as_array().unwrap() {
+        let (local, remote) = (flow["local"].as_str().unwrap(), flow["remote"].as_str().unwrap());
+        if !local.starts_with("10.0.0.1:") {
+            continue;
+        }
+        let ports = (address(remote), address(local));
+        for info in [0x01ff, 0x05ff, 0x0600] {
+            let body = tcp_over_ipv4(ports, [10, 0, 0, 2], [10, 0, 0, 1], 0);
+            send(&mut far, &vec![framed(to_near, &[(TPID, info)], &body); 1000]);
+        }
+    }
+    going.goes_on(&world);
+    let status = world.status();
+    let flows = status["caqm"]["flows"].as_array().unwrap();
+    assert_eq!(flows.len(), 4, "{status}");
+    for flow in flows {
+        let window = flow["window_segments"].as_u64().unwrap();
+        assert!((1..=40).contains(&window), "{flow}");
+    }
+    // Those that were taken for tags of another kind were left alone.
+    assert!(status["caqm"]["totals"]["alone"].as_u64().unwrap() > 0, "{status}");
+    assert_eq!(complaints(), before);
+}
+
+#[test]
+fn a_port_passes_whatever_it_is_given() {
+    let Some(world) = AccelWorld::new() else { return };
+    let link = ["--rate", "100mbit", "--delay", "1ms", "--queue", "caqm:60KB"];
+    let pair = Pair::over(&world, &link);
+    let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
+    let frames = senseless(hardware(&world, "far"));
+    send(&mut near, &frames);
+    let (mut batch, mut came) = (Vec::new(), 0);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    // A tag with nothing whole behind it the kernel drops by itself (skb_vlan_untag() of net/core/skbuff.c).
+    let whole = frames.iter().filter(|frame| frame.len() >= 20).count();
+    while came < whole {
+        assert!(Instant::now() < deadline, "{came} of {whole} came");
+        far.receive(&mut batch, 256).unwrap();
+        came += batch.drain(..).filter(|frame| frame.bytes()[6..12] == FROM).count();
+    }
+    // And goes on to carry what makes sense.
+    let interfaces = ["--interface", "near:eth0", "--interface", "far:eth0"];
+    accel(&world, &[&["enable", "caqm", "--all"][..], &interfaces].concat());
+    assert_eq!(pair.transfer(5861, &[]), "caqm");
+}
