@@ -136,3 +136,35 @@ fn only_connections_of_a_rule_negotiate() {
     // Loopback is no place where it is spoken.
     assert_ne!(world.transfer(5832, &[]).0, "caqm");
 }
+
+/// Segments are cut behind the program that puts tags on, merged before the one that takes them off, and the work on
+/// them is spread over CPUs (GSO, GRO, RPS).
+#[test]
+fn tagged_segments_are_cut_merged_and_steered_as_ever() {
+    let Some(world) = AccelWorld::new() else { return };
+    let pair = Pair::lay(&world);
+    let offload = |end: &str, words: &[&str]| {
+        let said =
+            world.run("ip", &[&["netns", "exec", end, "ethtool", "-K", "eth0"], words].concat());
+        said.code == Some(0)
+    };
+    if !offload("near", &["tso", "off", "gso", "off"]) || !offload("far", &["gro", "on"]) {
+        eprintln!("SKIPPED: ethtool cannot change the offloads of these interfaces");
+        return;
+    }
+    let steer = "echo 3 > /sys/class/net/eth0/queues/rx-0/rps_cpus";
+    assert_eq!(world.run("ip", &["netns", "exec", "far", "sh", "-c", steer]).code, Some(0));
+    accel(&world, &[&ENABLE[..], &["--trusts-path"]].concat());
+    pair.transfer(5870, &["--parallel", "6"]);
+    let status = world.status();
+    let totals = &status["caqm"]["totals"];
+    assert!(count(totals, "sent_super") > 20, "{totals}");
+    assert!(count(totals, "heard_super") > 20, "{totals}");
+    // What was lost on the way was sent again, and counts twice.
+    assert!(count(totals, "heard_segments") <= count(totals, "sent_segments"), "{totals}");
+    assert!(4 * count(totals, "heard_packets") < count(totals, "heard_segments"), "{totals}");
+    let cpus = status["caqm"]["cpus"].as_array().unwrap();
+    let working = cpus.iter().filter(|cpu| count(cpu, "heard_super") > 0).count();
+    println!("{working} of {} CPUs took tags off: {totals}", cpus.len());
+    assert!(working > 1 || host::online_cpus().len() == 1, "{cpus:?}");
+}

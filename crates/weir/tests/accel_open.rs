@@ -96,3 +96,21 @@ fn open_connections_of_other_namespaces_change_too() {
     assert!(told.contains("4 were given it"), "{told}");
     assert_eq!(rest.matches("tcpa").count(), 4, "{rest}");
 }
+
+#[test]
+fn an_update_reaches_open_connections_where_asked() {
+    let Some(world) = AccelWorld::new() else { return };
+    let _transfer = Transfer::start(&world, 5621);
+    accel(&world, &["enable", "tcpa", "--all", "--open"]);
+    let known = || {
+        let flows = world.status()["flows"].as_array().unwrap().clone();
+        flows.iter().filter(|flow| !flow["core"].is_null()).count()
+    };
+    assert_eq!(known(), 4);
+    accel(&world, &["update"]);
+    assert_eq!(known(), 0, "nobody asked for open ones");
+    let told = accel(&world, &["update", "--open"]);
+    assert!(told.contains("4 were given it"), "{told}");
+    assert_eq!((known(), with_tcpa(&world)), (4, 4));
+    goes_on(&world);
+}
