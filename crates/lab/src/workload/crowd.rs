@@ -19,20 +19,14 @@ use crate::watch::Roles;
 use busy::{Arrivals, Busy};
 use host::Namespace;
 use memory::Memory;
+use nix::sched::{CloneFlags, unshare};
 use report::Axes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::TcpStream;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Barrier;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use units::Span;
-
-/// What stands at the far end.
-#[derive(Debug, Default)]
-struct Far {
-    resting: Mutex<Vec<TcpStream>>,
-    arrivals: Arrivals,
-}
 
 pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
     let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
@@ -40,12 +34,14 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     allow_files(settings)?;
     let near = testbed.namespace(&turn.ends.from)?;
     let door = Door::open(turn, testbed)?;
-    let far = Far::default();
+    let (arrivals, apart) = (Arrivals::default(), Barrier::new(LANES as usize + 1));
     std::thread::scope(|scope| {
         let _closing = door.closing();
         for _ in 0..LANES {
-            scope.spawn(|| serve(&door, &far, turn, scope));
+            scope.spawn(|| serve(&door, &arrivals, turn, scope, &apart));
         }
+        // What is opened from here on is in this table alone, and gone when it is closed here.
+        apart.wait();
         let mut pair = Pair::start(turn, testbed)?;
         let caller = Caller {
             target: pair.as_ref().and_then(|pair| pair.connect).unwrap_or(door.direct),
@@ -55,7 +51,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
         let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
         let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
-        let measured = crowd(turn, &near, &caller, settings, &roles, &far.arrivals);
+        let measured = crowd(turn, &near, &caller, settings, &roles, &arrivals);
         measured.map_err(|failure| match failure {
             Failure::Interrupted => failure,
             // What stopped a program explains connections that nobody answered.
@@ -132,13 +128,21 @@ fn counted(failure: Failure, count: u32) -> Failure {
 }
 
 /// Takes guests in, by the first byte of each; busy ones get a thread of their own.
+///
+/// With a table of files of its own: the limit is one for each table, and the other end of every connection
+/// is in this process too. So what comes to be here has to end here.
 fn serve<'scope>(
     door: &'scope Door,
-    far: &'scope Far,
+    arrivals: &'scope Arrivals,
     turn: &Turn<'_>,
     scope: &'scope Scope<'scope, '_>,
+    apart: &Barrier,
 ) -> Result<(), Failure> {
+    let unshared = unshare(CloneFlags::CLONE_FILES);
+    apart.wait();
+    unshared.map_err(|error| Failure::io("taking a table of files of one's own", &error.into()))?;
     host::pin_to(&turn.cpus.to)?;
+    let mut resting = Vec::new();
     while let Some(guest) = door.next()? {
         let mut kind = [0];
         if door.hear(&guest, &mut kind) == 0
@@ -147,12 +151,10 @@ fn serve<'scope>(
             continue;
         }
         match kind[0] {
-            RESTING => {
-                far.resting.lock().unwrap_or_else(PoisonError::into_inner).push(guest);
-            }
+            RESTING => resting.push(guest),
             BUSY => {
-                // Its threads begin where this one is: on the CPUs of its end.
-                scope.spawn(move || far.arrivals.receive(door, &guest));
+                // Its thread begins where this one is: on the CPUs of its end, with the same table.
+                scope.spawn(move || arrivals.receive(door, &guest));
             }
             _ => {}
         }
@@ -172,9 +174,9 @@ fn inside<T: Send>(
     })?
 }
 
-/// Both ends of every connection are held here, and the programs in between inherit the limit.
+/// The near ends of all connections are in one table, and the programs in between inherit the limit.
 fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
-    let needed = u64::from(2 * (settings.idle + settings.busy)) + OTHER_FILES;
+    let needed = u64::from(settings.idle + settings.busy) + OTHER_FILES;
     let has = getrlimit(Resource::Nofile);
     if has.current.is_none_or(|current| current >= needed) {
         return Ok(());

@@ -17,9 +17,9 @@ mod traffic;
 mod tunnel_keys;
 mod udp;
 
+pub(crate) use crowd::setting_up;
 pub(crate) use download::lasting as download_lasting;
 pub(crate) use download::{NOT_INSTALLED as NO_WEB_SERVER, find_server as web_server};
-pub(crate) use crowd::setting_up;
 pub(crate) use external::words as command_words;
 pub(crate) use external::{is_installed, missing_programs, open_quote};
 pub(crate) use stream::Stream;
