@@ -35,6 +35,11 @@ u32 weir_tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 	return tcpa_note(t, memory);
 }
 
+u32 weir_tcpa_floor(const struct tcpa *t)
+{
+	return tcpa_floor(t);
+}
+
 void weir_tcpa_decide(const struct tcpa *t, struct cc_out *out)
 {
 	tcpa_decide(t, out);

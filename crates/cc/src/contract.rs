@@ -1,5 +1,5 @@
 use std::fmt::Debug;
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Rate, Share, Span, Time};
 use wire::caqm::Info;
 
 /// One acknowledgement, with the rate sample that it completes
@@ -128,6 +128,12 @@ pub trait CongestionControl: Debug + Send {
     /// What should be remembered of the path when the connection ends; none where it told nothing, and
     /// what was remembered before stays.
     fn note(&self) -> Option<Memory> {
+        None
+    }
+
+    /// What the path loses by itself, as far as it was found out, by algorithms that tell that from what congestion
+    /// loses.
+    fn path_loss(&self) -> Option<Share> {
         None
     }
 

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::{Ack, Memory, Path};
-use units::{Bytes, Rate, Span};
+use units::{Bytes, Rate, Share, Span};
 
 /// `struct cc_ack`
 #[repr(C)]
@@ -112,6 +112,13 @@ impl TcpaCore {
         let noted = unsafe { weir_tcpa_note(self, &mut memory) };
         (noted != 0).then_some(memory)
     }
+
+    /// The share of segments that the path loses by itself.
+    pub(crate) fn floor(&self) -> Share {
+        // SAFETY: as in `on_ack`; the core reads the state alone.
+        let of_1024 = unsafe { weir_tcpa_floor(self) };
+        Share::new(f64::from(of_1024) / 1024.0).unwrap_or(Share::ONE)
+    }
 }
 
 impl std::fmt::Debug for TcpaCore {
@@ -201,6 +208,7 @@ unsafe extern "C" {
     fn weir_tcpa_on_timeout(core: *mut TcpaCore, out: *mut CoreOut);
     fn weir_tcpa_on_idle(core: *mut TcpaCore, now_us: u64, out: *mut CoreOut);
     fn weir_tcpa_note(core: *const TcpaCore, memory: *mut CoreMemory) -> u32;
+    fn weir_tcpa_floor(core: *const TcpaCore) -> u32;
     fn weir_tcpa_decide(core: *const TcpaCore, out: *mut CoreOut);
 }
 

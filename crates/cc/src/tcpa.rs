@@ -1,6 +1,6 @@
 use crate::core::{CoreAck, CoreOut, CorePath, TcpaCore, TcpaParams};
 use crate::{Ack, CongestionControl, Loss, Memory, Path, Reduction};
-use units::{Bytes, Rate, Span, Time};
+use units::{Bytes, Rate, Share, Span, Time};
 
 /// The algorithm of `core/tcpa.h`, as the kernel runs it.
 #[derive(Debug, Clone)]
@@ -79,6 +79,10 @@ impl CongestionControl for Tcpa {
 
     fn note(&self) -> Option<Memory> {
         self.core.note().map(Memory::from)
+    }
+
+    fn path_loss(&self) -> Option<Share> {
+        Some(self.core.floor())
     }
 
     fn in_slow_start(&self) -> bool {
