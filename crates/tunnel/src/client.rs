@@ -243,12 +243,7 @@ impl Client {
     /// Takes nobody new, lets what is carried come to its end or `patience` pass, and tells the server.
     pub async fn drain(self, patience: Duration) {
         self.world.draining.cancel();
-        let finished = async {
-            while self.world.counters.tunnels.count() > 0 {
-                tokio::time::sleep(DRAIN_LOOK).await;
-            }
-        };
-        let _ = tokio::time::timeout(patience, finished).await;
+        self.world.counters.no_tunnels(patience).await;
         self.world.links.close("the client is shutting down");
         // What was said last has to leave before the threads end.
         tokio::time::sleep(FAREWELL).await;
@@ -287,5 +282,4 @@ impl Default for ClientLimits {
 
 /// More carry no more.
 const MOST_CONNECTIONS: usize = 16;
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_millis(50);

@@ -3,14 +3,16 @@
 
 mod choice;
 mod fixed;
+mod lag;
 mod reading;
 mod sampler;
 
 pub use choice::{Congestion, CongestionError};
 pub use reading::{Reading, Readings};
 
-use cc::{CongestionControl, Path, Reduction};
+use cc::{Algorithm, CongestionControl, Path, Reduction};
 use fixed::Fixed;
+use lag::Lag;
 use noq::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use sampler::Sampler;
 use std::any::Any;
@@ -39,6 +41,7 @@ impl ControllerFactory for Factory {
             congestion: self.congestion,
             algorithm: None,
             sampler: Sampler::default(),
+            lag: Lag::default(),
             epoch: self.epoch,
             mtu: current_mtu,
             recovery_until: None,
@@ -64,6 +67,7 @@ struct State {
     /// From the first round trip measured; before it only the handshake was sent.
     algorithm: Option<Box<dyn CongestionControl>>,
     sampler: Sampler,
+    lag: Lag,
     epoch: Instant,
     mtu: u16,
     recovery_until: Option<u64>,
@@ -144,11 +148,19 @@ impl State {
             return INITIAL_SEGMENTS * u64::from(self.mtu);
         };
         let mut window = algorithm.cwnd().count();
+        if self.measures_queues() {
+            window = self.lag.with(window);
+        }
         // RFC 9002, 7.3.2: a sender may reduce at once where TCP spreads it (RFC 6937).
         if self.recovery_until.is_some() && algorithm.reduction() == Reduction::Proportional {
             window = window.min(algorithm.ssthresh().count());
         }
         window.max(least)
+    }
+
+    /// It takes what is in flight for what is on the path.
+    fn measures_queues(&self) -> bool {
+        self.congestion == Congestion::Algorithm(Algorithm::Tcpa)
     }
 
     fn pacing_rate(&self) -> Option<u64> {
@@ -163,20 +175,23 @@ impl State {
         }
         let Pending { now, in_flight, app_limited, largest, .. } = pending;
         let Some(batch) = self.sampler.take_batch(now, app_limited, in_flight) else { return };
-        let Some(rtt) = batch.rtt else { return };
         if self.algorithm.is_none() {
+            let Some(rtt) = batch.rtt else { return };
             self.algorithm = Some(self.start(now, rtt));
         }
         let time = self.time(now);
         let in_recovery = self.recovery_until.is_some();
         let ack = cc::Ack {
             now: time,
-            rtt: Some(Span::from(rtt)),
+            rtt: batch.rtt.map(Span::from),
             min_rtt: self.sampler.min_rtt().map(Span::from),
             acked: Bytes::new(batch.acked),
             lost: Bytes::new(std::mem::take(&mut self.lost)),
             marked: Bytes::ZERO,
-            inflight: Bytes::new(in_flight),
+            inflight: Bytes::new(match self.measures_queues() {
+                true => self.lag.without(in_flight),
+                false => in_flight,
+            }),
             delivered: Bytes::new(self.sampler.delivered()),
             prior_delivered: Bytes::new(batch.prior_delivered),
             sent_inflight: Bytes::new(batch.sent_inflight),
@@ -196,7 +211,7 @@ impl State {
         algorithm.on_ack(&ack);
         self.window_limited = false;
         self.readings.update(|reading| {
-            reading.rtt = Span::from(rtt);
+            reading.rtt = ack.rtt.unwrap_or(reading.rtt);
             reading.min_rtt = ack.min_rtt.unwrap_or_default();
             reading.cwnd = algorithm.cwnd();
             reading.pacing_rate = algorithm.pacing_rate();
@@ -204,6 +219,7 @@ impl State {
                 reading.delivery_rate = rate;
             }
             reading.inflight = ack.inflight;
+            reading.path_loss = algorithm.path_loss();
         });
     }
 }
@@ -263,11 +279,17 @@ impl Controller for Adapter {
         bytes: u64,
         pn: u64,
         _app_limited: bool,
-        rtt: &noq_proto::RttEstimator,
+        _rtt: &noq_proto::RttEstimator,
     ) {
         let mut state = self.at(now);
-        state.sampler.on_smoothed(rtt.get());
         state.sampler.on_acked(now, sent, bytes, pn);
+    }
+
+    fn on_rtt(&mut self, now: Instant, rtt: Duration, bare: Duration) {
+        let mut state = self.lock();
+        state.sampler.on_rtt(bare);
+        // `now` is when the packet came, and it is looked at only now.
+        state.lag.on_rtt(bare, rtt.saturating_sub(bare) + now.elapsed());
     }
 
     fn on_end_acks(

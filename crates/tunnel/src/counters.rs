@@ -1,4 +1,5 @@
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Declares [`Counters`] and what they read as.
 macro_rules! counters {
@@ -19,6 +20,18 @@ macro_rules! counters {
     };
 }
 
+impl Counters {
+    /// Until no tunnel is left, or for `patience`.
+    pub(crate) async fn no_tunnels(&self, patience: Duration) {
+        let finished = async {
+            while self.tunnels.count() > 0 {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, finished).await;
+    }
+}
+
 counters! {
     connections_made
     connections_failed
@@ -34,6 +47,8 @@ counters! {
     /// Of those refused, by a limit.
     tunnels_over_limit
     tunnels_broken
+    /// Of those broken, by this end, because nobody read what came and the memory for it ran short.
+    tunnels_not_read
     /// Frames that made no sense.
     not_understood
     dials_failed
@@ -67,3 +82,5 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 }
+
+const DRAIN_LOOK: Duration = Duration::from_millis(20);

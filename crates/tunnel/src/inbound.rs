@@ -1,16 +1,14 @@
 use crate::frame::{Answer, FrameError, OPENING_LIMIT, Opening};
 use crate::reassembly::{Reassembly, Windows};
-use crate::transport::{Connection, Receiving, StreamError};
-use std::future::Future;
+use crate::transport::{Chunk, Connection, Receiving, StreamError};
 use std::io::IoSlice;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 /// The side of a stream that brings bytes, in order.
 #[derive(Debug)]
 pub(crate) struct Inbound<C: Connection> {
     receiving: C::Receiving,
+    chunks: Vec<<C::Receiving as Receiving>::Chunk>,
     reassembly: Reassembly,
     windows: Arc<Windows<C>>,
     ended: bool,
@@ -28,7 +26,8 @@ pub(crate) enum HeadError {
 
 impl<C: Connection> Inbound<C> {
     pub(crate) fn new(receiving: C::Receiving, windows: Arc<Windows<C>>) -> Self {
-        Self { receiving, reassembly: Reassembly::default(), windows, ended: false }
+        let (chunks, reassembly) = (Vec::new(), Reassembly::default());
+        Self { receiving, chunks, reassembly, windows, ended: false }
     }
 
     pub(crate) fn ready(&self) -> usize {
@@ -45,36 +44,7 @@ impl<C: Connection> Inbound<C> {
 
     /// Waits until something is ready or all has come, and takes whatever else is there without waiting.
     pub(crate) async fn fill(&mut self) -> Result<(), StreamError> {
-        while self.reassembly.ready() == 0 && !self.ended {
-            let before = self.reassembly.held();
-            let Some((offset, bytes)) = self.receiving.read().await? else {
-                self.ended = true;
-                return Ok(());
-            };
-            let mut received = bytes.len();
-            self.reassembly.insert(offset, bytes);
-            let result = self.take_all(&mut received);
-            self.windows.on_read(received, before, self.reassembly.held());
-            result?;
-        }
-        Ok(())
-    }
-
-    fn take_all(&mut self, received: &mut usize) -> Result<(), StreamError> {
-        let mut context = Context::from_waker(Waker::noop());
-        while self.reassembly.ready() < AT_ONCE {
-            // What would have to be waited for is asked for again by whoever can wait.
-            let Poll::Ready(read) = pin!(self.receiving.read()).poll(&mut context) else {
-                return Ok(());
-            };
-            let Some((offset, bytes)) = read? else {
-                self.ended = true;
-                return Ok(());
-            };
-            *received += bytes.len();
-            self.reassembly.insert(offset, bytes);
-        }
-        Ok(())
+        self.more(0).await
     }
 
     pub(crate) async fn opening(&mut self) -> Result<Opening, HeadError> {
@@ -109,15 +79,19 @@ impl<C: Connection> Inbound<C> {
     /// As `fill`, past what is ready already.
     async fn more(&mut self, known: usize) -> Result<(), StreamError> {
         while self.reassembly.ready() <= known && !self.ended {
+            self.ended = !self.receiving.read(AT_ONCE, &mut self.chunks).await?;
             let before = self.reassembly.held();
-            match self.receiving.read().await? {
-                Some((offset, bytes)) => {
-                    let received = bytes.len();
-                    self.reassembly.insert(offset, bytes);
-                    self.windows.on_read(received, before, self.reassembly.held());
-                }
-                None => self.ended = true,
+            let mut received = 0;
+            for chunk in self.chunks.drain(..) {
+                let (offset, bytes) = chunk.take();
+                received += bytes.len();
+                self.reassembly.insert(offset, bytes);
             }
+            // Whoever is silent for long needs no room.
+            if self.chunks.capacity() > FEW && received < AT_ONCE / 8 {
+                self.chunks = Vec::new();
+            }
+            self.windows.on_read(received, before, self.reassembly.held());
         }
         Ok(())
     }
@@ -130,4 +104,6 @@ impl<C: Connection> Drop for Inbound<C> {
 }
 
 /// Enough for one write.
-const AT_ONCE: usize = 256 * 1024;
+const AT_ONCE: usize = 128 * 1024;
+/// Room for so many chunks is kept.
+const FEW: usize = 8;

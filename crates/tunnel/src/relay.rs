@@ -5,7 +5,7 @@ use crate::frame::Status;
 use crate::inbound::{HeadError, Inbound};
 use crate::local::Local;
 use crate::reassembly::Windows;
-use crate::transport::{Connection, Sending, StreamError};
+use crate::transport::{Connection, Sending, StreamError, carried};
 use bytes::BytesMut;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -105,6 +105,7 @@ async fn outward<C: Connection>(
             Ok(0) => break,
             Ok(count) => {
                 counters.bytes_out.add(count as u64);
+                carried(count);
                 sending.write(buffer.split().freeze()).await?;
                 windows.on_write();
             }
@@ -138,10 +139,11 @@ async fn inward<C: Connection>(
             match written {
                 Ok(count) => {
                     counters.bytes_in.add(count as u64);
+                    carried(count);
                     inbound.consume(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    writable(local, windows).await?;
+                    writable(local, inbound.ready(), windows, counters).await?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -149,27 +151,46 @@ async fn inward<C: Connection>(
     }
 }
 
-async fn writable<C: Connection>(local: &Local, windows: &Windows<C>) -> io::Result<()> {
+async fn writable<C: Connection>(
+    local: &Local,
+    ready: usize,
+    windows: &Windows<C>,
+    counters: &Counters,
+) -> io::Result<()> {
     if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
         return writable;
     }
-    let _stuck = Stuck::of(windows);
-    local.writable().await
+    let _stuck = Stuck::of(windows, ready);
+    loop {
+        if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
+            return writable;
+        }
+        if windows.has_to_go() {
+            counters.tunnels_not_read.one();
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "nobody reads, and memory is short",
+            ));
+        }
+    }
 }
 
 /// As long as it is kept.
-struct Stuck<'a, C: Connection>(&'a Windows<C>);
+struct Stuck<'a, C: Connection> {
+    windows: &'a Windows<C>,
+    bytes: usize,
+}
 
 impl<'a, C: Connection> Stuck<'a, C> {
-    fn of(windows: &'a Windows<C>) -> Self {
-        windows.on_stuck();
-        Self(windows)
+    fn of(windows: &'a Windows<C>, bytes: usize) -> Self {
+        windows.on_stuck(bytes);
+        Self { windows, bytes }
     }
 }
 
 impl<C: Connection> Drop for Stuck<'_, C> {
     fn drop(&mut self) {
-        self.0.on_unstuck();
+        self.windows.on_unstuck(self.bytes);
     }
 }
 

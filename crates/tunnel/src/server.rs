@@ -160,12 +160,7 @@ impl Server {
     /// Takes nobody new, lets what is carried come to its end or `patience` pass, and tells the others.
     pub async fn drain(self, patience: Duration) {
         self.world.draining.cancel();
-        let finished = async {
-            while self.world.counters.tunnels.count() > 0 {
-                tokio::time::sleep(DRAIN_LOOK).await;
-            }
-        };
-        let _ = tokio::time::timeout(patience, finished).await;
+        self.world.counters.no_tunnels(patience).await;
         self.world.quic.close("the server is shutting down");
         let _ = tokio::time::timeout(FAREWELL, self.world.quic.told()).await;
         // Threads are waited for, which a task must not do.
@@ -210,5 +205,4 @@ impl World {
     }
 }
 
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(1);

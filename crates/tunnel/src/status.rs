@@ -19,7 +19,7 @@ use crate::transport::Statistics;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use units::Bytes;
+use units::{Bytes, Share};
 
 /// Bytes, bits a second and seconds throughout.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -68,6 +68,10 @@ pub struct ConnectionStatus {
     pub received: u64,
     pub packets_sent: u64,
     pub packets_lost: u64,
+    /// The share that the path loses by itself, as far as congestion control has found out: only what exceeds it
+    /// makes it give way.
+    #[serde(default)]
+    pub path_loss: f64,
     pub limited_by: String,
 }
 
@@ -159,6 +163,7 @@ impl ConnectionStatus {
             received: statistics.received.count(),
             packets_sent: statistics.packets_sent,
             packets_lost: statistics.packets_lost,
+            path_loss: reading.path_loss.map_or(0.0, Share::fraction),
             limited_by: limit(reading).to_owned(),
             ..Self::default()
         }
@@ -214,6 +219,7 @@ mod tests {
             rtt_seconds: 0.02,
             packets_sent: 1000,
             packets_lost: 10,
+            path_loss: 0.0095,
             pacing_rate: 600_000_000,
             ..ConnectionStatus::default()
         };
@@ -250,7 +256,12 @@ mod tests {
         let told = ask(&path).await.unwrap().unwrap();
         assert_eq!(told, status());
         let text = told.to_string();
-        assert!(text.contains("lost 1.00 % of packets; pacing 600.0 Mbit/s"), "{text}");
+        assert!(
+            text.contains(
+                "lost 1.00 % of packets (0.95 % by the path itself); pacing 600.0 Mbit/s"
+            ),
+            "{text}"
+        );
         assert!(text.contains("not allowed: not-listed 2"), "{text}");
         assert_eq!(directory.sockets().len(), 1);
         serving.abort();

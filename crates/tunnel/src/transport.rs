@@ -7,6 +7,7 @@ mod steering;
 mod tuning;
 
 pub use shards::Shards;
+pub(crate) use shards::carried;
 pub use tuning::Tuning;
 
 use crate::congestion::Reading;
@@ -74,6 +75,9 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     /// How much the peer may send that was not read.
     fn set_receive_window(&self, window: Size);
 
+    /// Likewise on each stream, from its next read on.
+    fn set_stream_window(&self, window: Size);
+
     /// How much is kept that was not acknowledged.
     fn set_send_window(&self, window: Size);
 }
@@ -93,11 +97,23 @@ pub trait Sending: Debug + Send + 'static {
 }
 
 pub trait Receiving: Debug + Send + 'static {
-    /// Some bytes and where in the stream they belong, in whatever order the transport has them. `None` once
-    /// all were read.
-    fn read(&mut self) -> impl Future<Output = Result<Option<(u64, Bytes)>, StreamError>> + Send;
+    type Chunk: Chunk;
+
+    /// What is there, in whatever order the transport has it, until about `most` bytes; waits for some. `false`
+    /// once all were read.
+    fn read(
+        &mut self,
+        most: usize,
+        out: &mut Vec<Self::Chunk>,
+    ) -> impl Future<Output = Result<bool, StreamError>> + Send;
 
     fn stop(&mut self, code: u32);
+}
+
+/// Some bytes of a stream.
+pub trait Chunk: Debug + Send + 'static {
+    /// Where in the stream they belong, and they.
+    fn take(self) -> (u64, Bytes);
 }
 
 /// A connection that is no more, or came to nothing.
@@ -132,7 +148,7 @@ pub enum DatagramRefused {
 }
 
 /// Why a connection is as fast as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Statistics {
     pub rtt: Span,
     pub mtu: Size,

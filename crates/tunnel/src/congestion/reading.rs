@@ -1,13 +1,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
-use units::{Bytes, Rate, Span};
+use units::{Bytes, Rate, Share, Span};
 
 /// Where a connection's congestion control stands.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reading {
     pub rtt: Span,
     pub min_rtt: Span,
     pub cwnd: Bytes,
     pub inflight: Bytes,
+    /// What the path loses by itself, where the algorithm tells that from congestion.
+    pub path_loss: Option<Share>,
     pub pacing_rate: Option<Rate>,
     /// The last sample that the application did not bound.
     pub delivery_rate: Rate,

@@ -1,4 +1,3 @@
-use super::UNKNOWN_RTT;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -16,9 +15,8 @@ pub(super) struct Sampler {
     /// Samples are bounded by the application until this much is delivered.
     app_limited_until: u64,
     min_rtt: Option<Duration>,
-    smoothed: Option<Duration>,
-    /// The last round trip without the time for which its acknowledgement was held back.
-    bare_rtt: Option<Duration>,
+    /// Measured by the acknowledgement that is being gathered, without the time for which it was held back.
+    rtt: Option<Duration>,
     batch: Option<Gathering>,
 }
 
@@ -38,9 +36,6 @@ struct Sent {
 struct Gathering {
     acked: u64,
     newest: Option<Sent>,
-    /// The newest packet's, as far as it was recorded or not.
-    rtt: Duration,
-    rtt_sent: Instant,
 }
 
 /// What one acknowledgement told.
@@ -94,17 +89,10 @@ impl Sampler {
         }
     }
 
-    /// noq takes off what the other end says it held an acknowledgement back, and tells only the smoothed
-    /// value (RFC 9002, 5.3); what the last sample was follows from two of them.
-    pub(super) fn on_smoothed(&mut self, smoothed: Duration) {
-        if smoothed == UNKNOWN_RTT || self.smoothed == Some(smoothed) {
-            return;
-        }
-        self.bare_rtt = match self.smoothed {
-            Some(before) => (smoothed * 8).checked_sub(before * 7).filter(|rtt| !rtt.is_zero()),
-            None => Some(smoothed),
-        };
-        self.smoothed = Some(smoothed);
+    pub(super) fn on_rtt(&mut self, rtt: Duration) {
+        // Of several in one moment the shortest says most of the path.
+        self.rtt = Some(self.rtt.map_or(rtt, |other| other.min(rtt)));
+        self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
     }
 
     pub(super) fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64, number: u64) {
@@ -112,14 +100,8 @@ impl Sampler {
         self.delivered += bytes;
         self.delivered_at = Some(now);
         self.inflight = self.inflight.saturating_sub(bytes);
-        let rtt = now.saturating_duration_since(sent);
-        let batch =
-            self.batch.get_or_insert(Gathering { acked: 0, newest: None, rtt, rtt_sent: sent });
+        let batch = self.batch.get_or_insert(Gathering { acked: 0, newest: None });
         batch.acked += bytes;
-        if sent >= batch.rtt_sent {
-            batch.rtt = rtt;
-            batch.rtt_sent = sent;
-        }
         if let Some(record) = record
             && batch
                 .newest
@@ -147,10 +129,7 @@ impl Sampler {
         if app_limited {
             self.app_limited_until = self.delivered + in_flight.max(1);
         }
-        // The acknowledgement before this one, without its delay, or this one, with it.
-        let rtt = self.bare_rtt.map_or(batch.rtt, |bare| bare.min(batch.rtt));
-        self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
-        let rtt = Some(rtt);
+        let rtt = self.rtt.take();
         let Some(newest) = batch.newest else {
             return Some(Batch {
                 acked: batch.acked,
@@ -216,6 +195,7 @@ mod tests {
         for ms in 0..100 {
             if ms >= 20 {
                 sampler.on_acked(at(ms), at(ms - 20), 1000, ms - 20);
+                sampler.on_rtt(Duration::from_millis(20));
                 last = sampler.take_batch(at(ms), false, 19_000);
             }
             sampler.on_sent(at(ms), 1000, ms, 0);

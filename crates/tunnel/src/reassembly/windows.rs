@@ -27,7 +27,8 @@ pub struct Share {
 ///
 /// What is held here counts against what the peer may send: read it is, but out of order. A gap never waits
 /// for room: what fills it was allowed before. A stream that nobody takes from may fill its own window, so it
-/// gets one beside the others', as far as the budget goes.
+/// gets one beside the others', as far as the budget goes; where that does not reach, one after the other of
+/// them is given up, or those who never read would stop everybody.
 #[derive(Debug)]
 pub struct Windows<C> {
     connection: C,
@@ -42,7 +43,8 @@ struct State {
     /// What the path asks for, without what stuck streams have.
     bound: u64,
     stuck: u64,
-    stream_window: u64,
+    /// What stuck streams hold that was read.
+    stuck_bytes: u64,
     /// As told to the connection.
     window: u64,
     send_window: u64,
@@ -107,7 +109,7 @@ impl<C: Connection> Windows<C> {
             held: 0,
             bound: least,
             stuck: 0,
-            stream_window: tuning.stream_window.count(),
+            stuck_bytes: 0,
             window: least,
             send_window: least,
             since: Instant::now(),
@@ -131,26 +133,37 @@ impl<C: Connection> Windows<C> {
         self.apply(state);
     }
 
-    /// A stream's bytes are not taken any more: the others go on.
-    pub fn on_stuck(&self) {
+    /// A stream's bytes are not taken any more, so many that were read: the others go on.
+    pub fn on_stuck(&self, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         state.stuck += 1;
+        state.stuck_bytes += bytes as u64;
         state.ask();
         self.apply(state);
     }
 
     /// They are taken again, or it is no more.
-    pub fn on_unstuck(&self) {
+    pub fn on_unstuck(&self, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         state.stuck = state.stuck.saturating_sub(1);
+        state.stuck_bytes = state.stuck_bytes.saturating_sub(bytes as u64);
         state.ask();
         self.apply(state);
     }
 
+    /// Whether a stuck stream has to go because what it holds is missing elsewhere. Each that goes is no longer
+    /// asked for, so that no more go than have to.
+    pub fn has_to_go(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *state;
+        state.ask();
+        state.share.granted < state.wanted()
+    }
+
     fn apply(&self, state: &mut State) {
-        let window = state.share.granted.saturating_sub(state.held);
+        let window = state.share.granted.saturating_sub(state.held + state.stuck_bytes);
         // Each change costs a lock and maybe a frame.
         if window.abs_diff(state.window) >= (state.share.granted / 16).max(1) {
             state.window = window;
@@ -184,8 +197,10 @@ impl<C: Connection> Windows<C> {
         state.largest = 0;
         state.bound = state.least;
         state.stuck = 0;
+        state.stuck_bytes = 0;
         state.ask();
         state.window = state.share.granted;
+        self.connection.set_stream_window(Bytes::new(state.stream_window()));
         self.connection.set_receive_window(Bytes::new(state.window));
     }
 
@@ -206,19 +221,32 @@ impl<C: Connection> Windows<C> {
         if wanted > state.bound || wanted < state.bound / 2 {
             state.bound = wanted;
             state.ask();
+            self.connection.set_stream_window(Bytes::new(state.stream_window()));
         }
     }
 }
 
 impl State {
     fn ask(&mut self) {
-        self.share.ask((self.bound + self.stuck * self.stream_window).max(self.held));
+        self.share.ask(self.wanted());
+    }
+
+    fn wanted(&self) -> u64 {
+        let stuck = self.stuck * self.stream_window() + self.stuck_bytes;
+        (self.bound + stuck).max(self.held)
+    }
+
+    /// What one stream may bring that was not read: as much as all of them, so that one alone is not held up.
+    fn stream_window(&self) -> u64 {
+        self.bound.min(MOST_OF_A_STREAM)
     }
 }
 
 /// Rates are measured over this.
 const STRETCH: Duration = Duration::from_millis(20);
 const REMEMBERED: u32 = 50;
+/// Read as it comes a stream needs twice what the path holds, no more.
+const MOST_OF_A_STREAM: u64 = 16 << 20;
 /// Beyond it a sender keeps more than any path here needs.
 const SEND_LIMIT: u64 = 64 << 20;
 

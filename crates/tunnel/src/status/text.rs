@@ -76,9 +76,13 @@ impl Display for ConnectionStatus {
             bits => format!("{:.1} Mbit/s", Rate::from_bits_per_second(bits).mbit_per_second()),
         };
         let paced = if self.pacing_rate == 0 { "none".to_owned() } else { rate(self.pacing_rate) };
+        let by_itself = match self.path_loss {
+            0.0 => String::new(),
+            share => format!(" ({:.2} % by the path itself)", share * 100.0),
+        };
         write!(
             f,
-            "      sent {}, received {}, lost {:.2} % of packets; pacing {paced}, delivered {}",
+            "      sent {}, received {}, lost {:.2} % of packets{by_itself}; pacing {paced}, delivered {}",
             short(self.sent),
             short(self.received),
             self.loss_percent(),

@@ -2,7 +2,7 @@
 
 use super::steering::{Marked, steer};
 use super::{
-    Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
+    Chunk, Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
     Transport, Tuning, socket,
 };
 use crate::congestion::{Factory, Reading, Readings, UNKNOWN_RTT};
@@ -265,6 +265,10 @@ impl Connection for QuicConnection {
         self.inner.set_receive_window(number(window.count()));
     }
 
+    fn set_stream_window(&self, window: Size) {
+        self.inner.set_stream_receive_window(number(window.count()));
+    }
+
     fn set_send_window(&self, window: Size) {
         self.inner.set_send_window(window.count());
     }
@@ -295,13 +299,20 @@ impl Sending for noq::SendStream {
 }
 
 impl Receiving for noq::UnorderedRecvStream {
-    async fn read(&mut self) -> Result<Option<(u64, Bytes)>, StreamError> {
-        let chunk = self.read_chunk(usize::MAX).await?;
-        Ok(chunk.map(|chunk| (chunk.offset, chunk.bytes)))
+    type Chunk = noq::Chunk;
+
+    async fn read(&mut self, most: usize, out: &mut Vec<noq::Chunk>) -> Result<bool, StreamError> {
+        Ok(self.read_chunks(most, out).await?)
     }
 
     fn stop(&mut self, code: u32) {
         let _ = noq::UnorderedRecvStream::stop(self, code.into());
+    }
+}
+
+impl Chunk for noq::Chunk {
+    fn take(self) -> (u64, Bytes) {
+        (self.offset, self.bytes)
     }
 }
 
@@ -373,7 +384,7 @@ fn transport(tuning: &Tuning, readings: &Readings) -> TransportConfig {
         .keep_alive_interval(Some(tuning.keepalive))
         .max_concurrent_bidi_streams(VarInt::from_u32(tuning.streams))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .stream_receive_window(number(tuning.stream_window.count()))
+        .stream_receive_window(number(tuning.first_window.count()))
         .receive_window(number(tuning.first_window.count()))
         .send_window(tuning.first_window.count())
         .datagram_receive_buffer_size(Some(1 << 20))

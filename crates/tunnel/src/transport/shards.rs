@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,10 +28,12 @@ impl Shards {
         let mut shards =
             Self { handles: Vec::new(), threads: Vec::new(), stop, next: AtomicUsize::new(0) };
         for index in 0..count {
-            let last = Mutex::new(Instant::now());
+            let breath = Mutex::new(Breath::new(gather));
             let runtime = Builder::new_current_thread()
                 .enable_all()
-                .on_thread_park(move || breathe(&last, gather))
+                .on_thread_park(move || {
+                    breath.lock().unwrap_or_else(PoisonError::into_inner).take();
+                })
                 .build()?;
             shards.handles.push(runtime.handle().clone());
             let stop = shards.stop.clone();
@@ -77,15 +80,57 @@ impl Drop for Shards {
     }
 }
 
-/// Before a thread waits for events. One that has just waited is busy: a little later there is more to do at
-/// once, and waking up for each packet is what costs most.
-fn breathe(last: &Mutex<Instant>, gather: Duration) {
-    let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-    if !gather.is_zero() && last.elapsed() < gather * 2 {
-        std::thread::sleep(gather);
-    }
-    *last = Instant::now();
+/// So much was carried by the thread that says so.
+pub(crate) fn carried(bytes: usize) {
+    CARRIED.with(|carried| carried.set(carried.get() + bytes as u64));
 }
 
+thread_local! {
+    static CARRIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// What a thread does before it waits for events. One that carries much and has just waited lets a little more
+/// gather: waking up for each packet is what costs most. One that carries little answers at once.
+#[derive(Debug)]
+struct Breath {
+    gather: Duration,
+    last: Instant,
+    since: Instant,
+    carried: u64,
+    busy: bool,
+}
+
+impl Breath {
+    fn new(gather: Duration) -> Self {
+        let now = Instant::now();
+        Self { gather, last: now, since: now, carried: 0, busy: false }
+    }
+
+    fn take(&mut self) {
+        let now = Instant::now();
+        let passed = now.saturating_duration_since(self.since);
+        if passed >= STRETCH {
+            let carried = CARRIED.get();
+            let rate = (carried - self.carried) as f64 / passed.as_secs_f64();
+            self.busy = rate >= BUSY;
+            self.carried = carried;
+            self.since = now;
+        }
+        if self.busy
+            && !self.gather.is_zero()
+            && now.saturating_duration_since(self.last) < self.gather * 2
+        {
+            std::thread::sleep(self.gather);
+            self.last = Instant::now();
+        } else {
+            self.last = now;
+        }
+    }
+}
+
+/// Rates are measured over this.
+const STRETCH: Duration = Duration::from_millis(2);
+/// Bytes a second: below 50 Mbit/s a wake-up for each packet costs a few per cent of a core.
+const BUSY: f64 = 6.25e6;
 /// More carry no more: one connection is one thread's, and sockets share a port.
 const MOST: usize = 16;

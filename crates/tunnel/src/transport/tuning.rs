@@ -16,11 +16,9 @@ pub struct Tuning {
     pub socket_buffer: Bytes,
     /// What all connections of this end may hold of what came out of order or was not taken yet.
     pub memory: Bytes,
-    /// What one connection may hold before anything is known of its path.
+    /// What one connection may hold, and one stream bring that was not read, before anything is known of the
+    /// path.
     pub first_window: Bytes,
-    /// What one stream may bring that was not read. It is read as it comes, so that twice what the longest path
-    /// holds is enough.
-    pub stream_window: Bytes,
     /// How long a thread that is woken again and again waits before it looks what else has come: packets are
     /// then taken by the dozen, at a fraction of the price.
     pub gather: Duration,
@@ -38,7 +36,6 @@ impl Default for Tuning {
             socket_buffer: Bytes::kib(7680),
             memory: Bytes::kib(256 * 1024),
             first_window: Bytes::kib(512),
-            stream_window: Bytes::kib(16 * 1024),
             gather: Duration::from_micros(200),
             streams: 16_384,
         }

@@ -20,6 +20,8 @@ pub struct Keys {
 
 impl Keys {
     pub fn new() -> Self {
+        // What broke is told where a test fails.
+        let _ = tracing_subscriber::fmt().with_test_writer().try_init();
         let own = |name| Identity::generate(name, 1).unwrap().0;
         Self { server: own("server"), client: own("client") }
     }
@@ -85,11 +87,22 @@ pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
 pub async fn pair_over_wire(
     targets: &[SocketAddr],
 ) -> (Server, Client, Vec<SocketAddr>, wire::Wire) {
+    tuned_pair_over_wire(targets, &tuning()).await
+}
+
+pub async fn tuned_pair_over_wire(
+    targets: &[SocketAddr],
+    tuning: &Tuning,
+) -> (Server, Client, Vec<SocketAddr>, wire::Wire) {
     let keys = Keys::new();
-    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]))).unwrap();
+    let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]));
+    parts.tuning = tuning.clone();
+    let server = Server::start(parts).unwrap();
     let wire = wire::Wire::to(server.local_addr().unwrap()).await;
     let listeners = targets.iter().map(|target| to_tcp(*target)).collect();
-    let client = Client::start(keys.client_parts(&[wire.address], listeners)).await.unwrap();
+    let mut parts = keys.client_parts(&[wire.address], listeners);
+    parts.tuning = tuning.clone();
+    let client = Client::start(parts).await.unwrap();
     client.connected().await;
     let doors = client.bound().iter().map(tcp_of).collect();
     (server, client, doors, wire)
@@ -121,15 +134,35 @@ pub async fn through(door: SocketAddr) -> TcpStream {
 
 /// The same bytes for the same seed, and others at every place.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut out = Vec::with_capacity(length + 8);
-    while out.len() < length {
-        // xorshift64 (Marsaglia 2003).
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        out.extend_from_slice(&state.to_le_bytes());
-    }
-    out.truncate(length);
+    let mut out = vec![0; length];
+    Pattern::new(seed).fill(&mut out);
     out
+}
+
+/// Likewise, piece by piece.
+pub struct Pattern {
+    state: u64,
+    word: [u8; 8],
+    used: usize,
+}
+
+impl Pattern {
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, word: [0; 8], used: 8 }
+    }
+
+    pub fn fill(&mut self, out: &mut [u8]) {
+        for byte in out {
+            if self.used == 8 {
+                // xorshift64 (Marsaglia 2003).
+                self.state ^= self.state << 13;
+                self.state ^= self.state >> 7;
+                self.state ^= self.state << 17;
+                self.word = self.state.to_le_bytes();
+                self.used = 0;
+            }
+            *byte = self.word[self.used];
+            self.used += 1;
+        }
+    }
 }

@@ -1,8 +1,9 @@
-//! What lies between the two ends: it can lose, reorder, go dead, and come from another port.
+//! What lies between the two ends: it can lose, reorder, go dead, come from another port, and say again what it
+//! heard.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -18,6 +19,8 @@ struct State {
     loss: AtomicU32,
     reorder: AtomicU32,
     dead: AtomicBool,
+    /// What clients said, where it is kept to be said again.
+    heard: Mutex<Option<Vec<Vec<u8>>>>,
     /// Bumped, every client appears from another port.
     moved: watch::Sender<u32>,
     random: AtomicU64,
@@ -31,6 +34,7 @@ impl Wire {
             loss: AtomicU32::new(0),
             reorder: AtomicU32::new(0),
             dead: AtomicBool::new(false),
+            heard: Mutex::new(None),
             moved: watch::Sender::new(0),
             random: AtomicU64::new(88_172_645_463_325_252),
         });
@@ -41,6 +45,9 @@ impl Wire {
             loop {
                 let Ok((count, from)) = front.recv_from(&mut buffer).await else { continue };
                 let packet = buffer[..count].to_vec();
+                if let Some(heard) = state.heard.lock().unwrap().as_mut() {
+                    heard.push(packet.clone());
+                }
                 let place = known.iter().position(|(address, _)| *address == from);
                 let place = place.unwrap_or_else(|| {
                     let (sender, receiver) = tokio::sync::mpsc::channel(4096);
@@ -67,6 +74,16 @@ impl Wire {
         self.state.dead.store(dead, Ordering::Relaxed);
     }
 
+    /// From now on what clients say is kept.
+    pub fn listen(&self) {
+        *self.state.heard.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// What was kept.
+    pub fn heard(&self) -> Vec<Vec<u8>> {
+        self.state.heard.lock().unwrap().take().unwrap_or_default()
+    }
+
     pub fn move_clients(&self) {
         self.state.moved.send_modify(|count| *count += 1);
     }
@@ -87,14 +104,12 @@ async fn side(
             packet = from_client.recv() => {
                 let Some(packet) = packet else { return };
                 let back = Arc::clone(&back);
-                state.pass(packet, move |packet| async move { let _ = back.send(&packet).await; });
+                state.pass(packet, move |packet| { let _ = back.try_send(packet); });
             }
             received = back.recv(&mut buffer) => {
                 let Ok(count) = received else { continue };
                 let (packet, front) = (buffer[..count].to_vec(), Arc::clone(&front));
-                state.pass(packet, move |packet| async move {
-                    let _ = front.send_to(&packet, client).await;
-                });
+                state.pass(packet, move |packet| { let _ = front.try_send_to(packet, client); });
             }
             _ = moved.changed() => back = far(server).await,
         }
@@ -109,19 +124,17 @@ async fn far(server: SocketAddr) -> Arc<UdpSocket> {
 }
 
 impl State {
-    fn pass<F>(&self, packet: Vec<u8>, send: impl FnOnce(Vec<u8>) -> F + Send + 'static)
-    where
-        F: Future<Output = ()> + Send + 'static,
-    {
+    /// What finds no room in a socket is lost.
+    fn pass(&self, packet: Vec<u8>, send: impl FnOnce(&[u8]) + Send + 'static) {
         if self.dead.load(Ordering::Relaxed) || self.chance(&self.loss) {
             return;
         }
-        let late = self.chance(&self.reorder);
+        if !self.chance(&self.reorder) {
+            return send(&packet);
+        }
         tokio::spawn(async move {
-            if late {
-                tokio::time::sleep(Duration::from_millis(3)).await;
-            }
-            send(packet).await;
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            send(&packet);
         });
     }
 

@@ -45,6 +45,13 @@ pub trait Controller: Send + Sync + core::fmt::Debug {
     ) {
     }
 
+    /// A round trip was measured, by the acknowledgement that [`Self::on_end_acks`] ends
+    ///
+    /// `bare` is without all of the time for which the peer says that it held the acknowledgement
+    /// back, even where that is more than it should.
+    #[allow(unused_variables)]
+    fn on_rtt(&mut self, now: Instant, rtt: Duration, bare: Duration) {}
+
     /// Packets are acked in batches, all with the same `now` argument. This indicates one of those
     /// batches has completed.
     #[allow(unused_variables)]

@@ -1574,8 +1574,11 @@ impl Connection {
                 }
 
                 // If the datagram is full (or there never was one started), we need to start a
-                // new one.
-                if transmit.num_datagrams() >= transmit.max_datagrams().get() {
+                // new one. After a small first one it would have to be as small, and not all
+                // frames ask whether there is room for them.
+                let small = transmit.num_datagrams() > 0
+                    && transmit.segment_size() < usize::from(INITIAL_MTU);
+                if small || transmit.num_datagrams() >= transmit.max_datagrams().get() {
                     // No more datagrams allowed.
                     // Previous iterations of this loop may have built packets already.
                     return match last_packet_number {
@@ -1980,7 +1983,14 @@ impl Connection {
         let bytes_to_send = transmit.segment_size() as u64;
         let need_loss_probe = self.spaces[space_id].for_path(path_id).loss_probes > 0;
 
-        if can_send.other && !need_loss_probe && !can_send.close {
+        // Nor the answer to a challenge: before it comes, the peer acknowledges nothing on this path.
+        let network_path = self.path_data(path_id).network_path;
+        let answers = self.spaces[space_id]
+            .for_path(path_id)
+            .pending_path_responses
+            .has_pending_on_path(network_path);
+
+        if can_send.other && !need_loss_probe && !answers && !can_send.close {
             let path = self.path_data(path_id);
             if path.in_flight.bytes + bytes_to_send > path.congestion.window() {
                 trace!(
@@ -2589,6 +2599,9 @@ impl Connection {
                             if let Some((_, prev)) = path.prev.take() {
                                 path.data = prev;
                                 self.set_loss_detection_timer(now, path_id);
+                            } else {
+                                // Nothing else may be sent on it before it is validated.
+                                path.data.pending_challenge = true;
                             }
                         }
                         PathTimer::PathChallengeLost => {
@@ -2904,6 +2917,13 @@ impl Connection {
         self.streams.set_send_window(send_window);
     }
 
+    /// What the peer may send on each stream beyond what was read of it, from the next read on
+    ///
+    /// Streams that were not read yet keep what the transport parameters allowed.
+    pub fn set_stream_receive_window(&mut self, window: VarInt) {
+        self.streams.set_stream_receive_window(window);
+    }
+
     /// See [`TransportConfig::receive_window()`]
     pub fn set_receive_window(&mut self, receive_window: VarInt) {
         if self.streams.set_receive_window(receive_window) {
@@ -3044,24 +3064,13 @@ impl Connection {
             }
         }
 
-        let largest_ackd = self.spaces[space].for_path(path).largest_acked_packet_pn;
-        let path_data = self.path_data_mut(path);
-        let app_limited = path_data.app_limited;
-        let in_flight = path_data.in_flight.bytes;
-
-        path_data
-            .congestion
-            .on_end_acks(now, in_flight, app_limited, largest_ackd);
-
         if new_largest_pn.is_some() && ack_eliciting_acked {
-            let ack_delay = if space != SpaceId::Data {
+            let held_back = if space != SpaceId::Data {
                 Duration::from_micros(0)
             } else {
-                cmp::min(
-                    self.ack_frequency.peer_max_ack_delay,
-                    Duration::from_micros(ack.delay << self.peer_params.ack_delay_exponent.0),
-                )
+                Duration::from_micros(ack.delay << self.peer_params.ack_delay_exponent.0)
             };
+            let ack_delay = cmp::min(self.ack_frequency.peer_max_ack_delay, held_back);
             let rtt = now.saturating_duration_since(
                 self.spaces[space]
                     .for_path(path)
@@ -3072,10 +3081,22 @@ impl Connection {
             let path_data = self.path_data_mut(path);
             // TODO(@divma): should be a method of path, should be contained in a single place
             path_data.rtt.update(ack_delay, rtt);
+            // Whatever the peer says, a path is not faster than it was ever seen to be.
+            let bare = cmp::max(path_data.rtt.min(), rtt.saturating_sub(held_back));
+            path_data.congestion.on_rtt(now, rtt, bare);
             if path_data.first_packet_after_rtt_sample.is_none() {
                 path_data.first_packet_after_rtt_sample = Some((space.kind(), next_pn));
             }
         }
+
+        let largest_ackd = self.spaces[space].for_path(path).largest_acked_packet_pn;
+        let path_data = self.path_data_mut(path);
+        let app_limited = path_data.app_limited;
+        let in_flight = path_data.in_flight.bytes;
+
+        path_data
+            .congestion
+            .on_end_acks(now, in_flight, app_limited, largest_ackd);
 
         // Must be called before crypto/pto_count are clobbered
         self.detect_lost_packets(now, space, path, true);
@@ -5827,7 +5848,7 @@ impl Connection {
         // yet. In this case we would never have sent on this path yet and would not be able
         // to send a PATH_CHALLENGE either, which is currently a fire-and-forget affair
         // anyway. So don't store such a path either.
-        if !prev_path_data.validated
+        if prev_path_data.validated
             && let Some(cid) = self.remote_cids.get(&path_id).map(CidQueue::active)
         {
             prev_path_data.pending_challenge = true;

@@ -21,6 +21,10 @@ pub(super) struct Pacer {
     tokens: u64,
     max_bytes_per_second: Option<u64>,
     prev: Instant,
+    /// When the wait ends that was asked for last, if it was at an explicit rate.
+    due: Option<Instant>,
+    /// What `tokens` may be beyond `capacity`: the caller waited longer than it was asked to.
+    overdue: u64,
 }
 
 /// Inputs a window-derived [`Pacer::capacity`] was calculated from.
@@ -49,6 +53,8 @@ impl Pacer {
             tokens: capacity,
             max_bytes_per_second,
             prev: now,
+            due: None,
+            overdue: 0,
         }
     }
 
@@ -180,7 +186,7 @@ impl Pacer {
         if capacity != self.capacity {
             self.capacity = capacity;
             // here we cap the number of bytes sent at once during a burst
-            self.tokens = self.capacity.min(self.tokens);
+            self.tokens = Ord::min(self.capacity + self.overdue, self.tokens);
         }
         // Invalidate the window path's cache: its inputs no longer describe `capacity`.
         self.last_window_inputs = None;
@@ -195,7 +201,17 @@ impl Pacer {
         // pay for a single byte is carried over rather than discarded. Without this, a slow
         // rate polled frequently would never accumulate anything.
         if new_tokens > 0 {
-            self.tokens = self.tokens.saturating_add(new_tokens).min(self.capacity);
+            // Who had something to send and was not run in time catches up: otherwise each late
+            // timer would lower the rate.
+            if let Some(due) = self.due.take() {
+                let late = now.saturating_duration_since(due).min(MAX_LATENESS);
+                self.overdue += (rate as f64 * late.as_secs_f64()) as u64;
+                let most = (rate as f64 * MAX_LATENESS.as_secs_f64()) as u64;
+                self.overdue = self.overdue.min(most);
+            }
+            let most = self.capacity + self.overdue;
+            self.tokens = self.tokens.saturating_add(new_tokens).min(most);
+            self.overdue = Ord::min(self.overdue, self.tokens.saturating_sub(self.capacity));
             self.prev = now;
         }
 
@@ -209,7 +225,9 @@ impl Pacer {
         // Wait for the shortfall only. Deriving the delay from `bytes_to_send` would re-arm
         // the same interval on every poll and never retire, stalling the connection.
         let deficit = target - self.tokens;
-        Some(Duration::from_secs_f64(deficit as f64 / rate as f64))
+        let delay = Duration::from_secs_f64(deficit as f64 / rate as f64);
+        self.due = now.checked_add(delay);
+        Some(delay)
     }
 }
 
@@ -265,6 +283,9 @@ fn rate_limited_window(
 
 /// Period of traffic to batch together on a reasonably fast connection
 const TARGET_BURST_INTERVAL: Duration = Duration::from_millis(2);
+
+/// The most by which a wait that took too long is made up for
+const MAX_LATENESS: Duration = Duration::from_millis(5);
 
 /// Maximum period of traffic to batch together on a slow connection
 ///

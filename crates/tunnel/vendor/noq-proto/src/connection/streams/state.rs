@@ -126,6 +126,8 @@ pub struct StreamsState {
     pub(super) send_window: u64,
     /// Configured upper bound for how much unacked data the peer can send us per stream
     pub(super) stream_receive_window: u64,
+    /// What the peer may send on a stream that was not read yet, as the transport parameters say
+    pub(super) initial_stream_receive_window: u64,
 
     // Pertinent state from the TransportParameters supplied by the peer
     initial_max_stream_data_uni: VarInt,
@@ -176,6 +178,7 @@ impl StreamsState {
             unacked_data: 0,
             send_window,
             stream_receive_window: stream_receive_window.into(),
+            initial_stream_receive_window: stream_receive_window.into(),
             initial_max_stream_data_uni: 0u32.into(),
             initial_max_stream_data_bidi_local: 0u32.into(),
             initial_max_stream_data_bidi_remote: 0u32.into(),
@@ -256,7 +259,7 @@ impl StreamsState {
         let Some(rs) = self
             .recv
             .get_mut(&id)
-            .map(get_or_insert_recv(self.stream_receive_window))
+            .map(get_or_insert_recv(self.initial_stream_receive_window))
         else {
             trace!("dropping frame for closed stream");
             return Ok(ShouldTransmit(false));
@@ -315,7 +318,7 @@ impl StreamsState {
         let Some(rs) = self
             .recv
             .get_mut(&id)
-            .map(get_or_insert_recv(self.stream_receive_window))
+            .map(get_or_insert_recv(self.initial_stream_receive_window))
         else {
             trace!("received RESET_STREAM on closed stream");
             return Ok(ShouldTransmit(false));
@@ -830,6 +833,10 @@ impl StreamsState {
         expanded
     }
 
+    pub(crate) fn set_stream_receive_window(&mut self, window: VarInt) {
+        self.stream_receive_window = window.into();
+    }
+
     /// Insert `(id, None)` placeholders for a locally-initiated stream into `send` (and `recv`
     /// for bidi). Called from `Streams::open`; the caller guarantees the id is fresh.
     pub(super) fn insert_local(&mut self, id: StreamId) {
@@ -924,7 +931,7 @@ impl StreamsState {
     }
 
     pub(super) fn stream_recv_freed(&mut self, id: StreamId, recv: StreamRecv) {
-        self.free_recv.push(recv.free(self.stream_receive_window));
+        self.free_recv.push(recv.free(self.initial_stream_receive_window));
         self.stream_freed(id, StreamHalf::Recv);
     }
 

@@ -1,0 +1,313 @@
+//! Who asks for too much, says the same again, never reads or never answers: bounded, counted, and others go on.
+
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use ends::{Keys, pair_over_wire, target, tcp_of, through, to_tcp, tuning};
+use noq_proto::crypto::rustls::QuicClientConfig;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tunnel::client::{Client, ListenAt, Listener};
+use tunnel::identity::ServerTrust;
+use tunnel::server::Server;
+use tunnel::transport::Tuning;
+use units::Bytes;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_never_read_take_no_more_than_the_budget_and_do_not_stop_others() {
+    let budget = Bytes::kib(8 * 1024);
+    let tuning = Tuning { memory: budget, ..tuning() };
+    let (hogs, hog_address) = target().await;
+    let (echoes, echo_address) = target().await;
+    let datagrams = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let datagram_address = datagrams.local_addr().unwrap();
+    let keys = Keys::new();
+    let guard = keys.guard(&["tcp:127.0.0.1:*", "udp:127.0.0.1:*"], &[]);
+    let mut parts = keys.server_parts(guard);
+    parts.tuning = tuning.clone();
+    let server = Server::start(parts).unwrap();
+    let udp = Listener {
+        listen: ListenAt::Udp("127.0.0.1:0".parse().unwrap()),
+        target: format!("udp:{datagram_address}").parse().unwrap(),
+    };
+    let listeners = vec![to_tcp(hog_address), to_tcp(echo_address), udp];
+    let mut parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
+    parts.tuning = tuning;
+    let client = Client::start(parts).await.unwrap();
+    client.connected().await;
+    let doors: Vec<_> = client.bound().iter().map(tcp_of).collect();
+    let tasks = [
+        tokio::spawn(echo(echoes)),
+        tokio::spawn(echo_datagrams(datagrams)),
+        // Both say as much as they can and hear nothing.
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = hogs.accept().await {
+                tokio::spawn(shout(stream));
+            }
+        }),
+    ];
+    let before = resident();
+    let hog_door = doors[0];
+    let hogs: Vec<_> = (0..40)
+        .map(|_| {
+            tokio::spawn(async move {
+                shout(through(hog_door).await).await;
+            })
+        })
+        .collect();
+    let given_up = || client.counted().tunnels_not_read + server.counted().tunnels_not_read;
+    let most = Instant::now() + Duration::from_secs(60);
+    while given_up() == 0 {
+        assert!(Instant::now() < most, "nobody was given up");
+        assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let mut stream = through(doors[1]).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(doors[2]).await.unwrap();
+    for round in 0..20 {
+        let (sent, mut got) = (ends::bytes(round, 5000), vec![0; 5000]);
+        let both = async {
+            stream.write_all(&sent).await.unwrap();
+            stream.read_exact(&mut got).await.unwrap();
+        };
+        tokio::time::timeout(Duration::from_secs(30), both).await.unwrap();
+        assert!(got == sent);
+        assert_eq!(datagram_said(&socket, &sent[..900]).await, &sent[..900]);
+        assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
+    }
+    // Both ends are in this process; beside the budgets there is what is not acknowledged, which is bounded, too.
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 12 * budget.count(), "{grown} bytes more than before");
+    eprintln!("{} given up, {} KiB more than before", given_up(), grown / 1024);
+    for task in hogs.iter().chain(&tasks) {
+        task.abort();
+    }
+    drop((client, server));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_handshakes_from_one_address_are_put_off_and_counted() {
+    let keys = Keys::new();
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
+    let at = server.local_addr().unwrap();
+    let before = resident();
+    let (keys, hellos) = tokio::task::spawn_blocking(move || {
+        let hellos = hellos(&keys, at, 10_000);
+        (keys, hellos)
+    })
+    .await
+    .unwrap();
+    let made = resident();
+    let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    for some in hellos.chunks(20) {
+        for hello in some {
+            stranger.send_to(hello, at).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    // Somebody who is known, from the same address.
+    let client = Client::start(keys.client_parts(&[at], vec![to_tcp(address)])).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), client.connected()).await.unwrap();
+    let mut stream = through(tcp_of(&client.bound()[0])).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    let counted = server.counted();
+    // A kernel that is short of time may have lost some before anyone saw them.
+    assert!(counted.handshakes_put_off >= 8_000, "{counted:?}");
+    assert!(counted.connections_made <= 2, "{counted:?}");
+    let grown = resident().saturating_sub(made);
+    assert!(grown < 64 << 20, "{grown} bytes more than before ({before}, {made})");
+    eprintln!("{} put off, {} KiB more than before", counted.handshakes_put_off, grown / 1024);
+    echo.abort();
+    drop((client, server));
+}
+
+#[tokio::test]
+async fn what_a_client_said_opens_nothing_when_it_is_said_again() {
+    let (listener, address) = target().await;
+    let keys = Keys::new();
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
+    let at = server.local_addr().unwrap();
+    let wire = ends::wire::Wire::to(at).await;
+    wire.listen();
+    let client = Client::start(keys.client_parts(&[wire.address], vec![to_tcp(address)])).await;
+    let client = client.unwrap();
+    client.connected().await;
+    let mut stream = through(tcp_of(&client.bound()[0])).await;
+    stream.write_all(b"transfer 100").await.unwrap();
+    let (mut far, _) = listener.accept().await.unwrap();
+    let mut said = [0; 12];
+    far.read_exact(&mut said).await.unwrap();
+    let heard = wire.heard();
+    assert!(heard.len() >= 4);
+    let thief = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    for _ in 0..3 {
+        for packet in &heard {
+            thief.send_to(packet, at).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    // The tunnel that was opened is as it was: nothing was said twice.
+    stream.write_all(b".").await.unwrap();
+    let mut last = [0; 1];
+    far.read_exact(&mut last).await.unwrap();
+    assert_eq!(&last, b".");
+    assert_eq!(server.counted().tunnels_opened, 1);
+    drop((client, stream, far));
+    for packet in &heard {
+        thief.send_to(packet, at).await.unwrap();
+    }
+    let again = tokio::time::timeout(Duration::from_secs(1), listener.accept()).await;
+    assert!(again.is_err(), "the target was dialled again");
+    assert_eq!(server.counted().tunnels_opened, 1);
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_target_that_does_not_answer_is_refused_in_time_and_others_do_not_wait_for_it() {
+    // One that has a full house: the kernel drops who comes next.
+    let dead = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    dead.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
+    dead.listen(0).unwrap();
+    let dead_address = dead.local_addr().unwrap().as_socket().unwrap();
+    let mut house = Vec::new();
+    loop {
+        let connect = TcpStream::connect(dead_address);
+        match tokio::time::timeout(Duration::from_millis(300), connect).await {
+            Ok(guest) => house.push(guest.unwrap()),
+            Err(_) => break,
+        }
+        assert!(house.len() < 100);
+    }
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let keys = Keys::new();
+    let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]));
+    parts.limits.dial = Duration::from_secs(2);
+    let server = Server::start(parts).unwrap();
+    let listeners = vec![to_tcp(dead_address), to_tcp(address)];
+    let parts = keys.client_parts(&[server.local_addr().unwrap()], listeners);
+    let client = Client::start(parts).await.unwrap();
+    client.connected().await;
+    let doors: Vec<_> = client.bound().iter().map(tcp_of).collect();
+    let dead_door = doors[0];
+    let waiting = tokio::spawn(async move {
+        let mut stream = through(dead_door).await;
+        let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut [0; 1])).await;
+        end.unwrap().unwrap_err().kind()
+    });
+    let mut stream = through(doors[1]).await;
+    for _ in 0..20 {
+        stream.write_all(b"x").await.unwrap();
+        stream.read_exact(&mut [0; 1]).await.unwrap();
+    }
+    assert_eq!(waiting.await.unwrap(), ErrorKind::ConnectionReset);
+    assert_eq!(server.counted().dials_failed, 1);
+    assert_eq!(client.counted().connections_lost, 0);
+    echo.abort();
+    drop((client, server));
+}
+
+#[tokio::test]
+async fn a_path_that_is_blocked_for_a_while_ends_in_resets_and_mends_by_itself() {
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let mut streams = Vec::new();
+    for _ in 0..10 {
+        let mut stream = through(doors[0]).await;
+        stream.write_all(b"x").await.unwrap();
+        stream.read_exact(&mut [0; 1]).await.unwrap();
+        streams.push(stream);
+    }
+    wire.cut(true);
+    let began = Instant::now();
+    for stream in &mut streams {
+        let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut [0; 1])).await;
+        assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+    eprintln!("all knew after {:?}, with a keepalive of a second", began.elapsed());
+    // Who comes meanwhile is not left without an answer, either.
+    let mut late = through(doors[0]).await;
+    let end = tokio::time::timeout(Duration::from_secs(20), late.read(&mut [0; 1])).await;
+    assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    wire.cut(false);
+    loop {
+        let mut stream = through(doors[0]).await;
+        if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
+            break;
+        }
+    }
+    echo.abort();
+    drop((client, server));
+}
+
+/// The first packets of clients that will never send a second.
+fn hellos(keys: &Keys, server: SocketAddr, count: usize) -> Vec<Vec<u8>> {
+    let trust = ServerTrust::Pins(vec![keys.server.pin()]);
+    let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
+    let crypto = Arc::new(QuicClientConfig::try_from(tls).unwrap());
+    let config = noq_proto::ClientConfig::new(crypto);
+    let now = Instant::now();
+    let one = |_| {
+        let mut endpoint = noq_proto::Endpoint::new(Arc::default(), None, true);
+        let connecting = endpoint.connect(now, config.clone(), server, trust.server_name());
+        let (_, mut connection) = connecting.unwrap();
+        let mut packet = Vec::new();
+        let _whole = connection.poll_transmit(now, NonZeroUsize::MIN, &mut packet).unwrap();
+        packet
+    };
+    (0..count).map(one).collect()
+}
+
+async fn shout(mut stream: TcpStream) {
+    let piece = vec![7; 64 * 1024];
+    while stream.write_all(&piece).await.is_ok() {}
+}
+
+async fn echo(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let (mut reading, mut writing) = stream.split();
+            let _ = tokio::io::copy(&mut reading, &mut writing).await;
+        });
+    }
+}
+
+async fn echo_datagrams(socket: UdpSocket) {
+    let mut buffer = vec![0; 65_536];
+    while let Ok((count, from)) = socket.recv_from(&mut buffer).await {
+        let _ = socket.send_to(&buffer[..count], from).await;
+    }
+}
+
+/// UDP may lose even here: asked again until it answers.
+async fn datagram_said(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
+    let mut buffer = vec![0; 65_536];
+    for _ in 0..40 {
+        socket.send(what).await.unwrap();
+        let patience = Duration::from_millis(500);
+        while let Ok(Ok(count)) = tokio::time::timeout(patience, socket.recv(&mut buffer)).await {
+            if &buffer[..count] == what {
+                return buffer[..count].to_vec();
+            }
+        }
+    }
+    panic!("no answer to {} bytes", what.len());
+}
+
+/// Of this process.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
