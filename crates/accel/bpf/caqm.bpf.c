@@ -149,7 +149,11 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	tp->snd_cwnd = cc_min(cwnd, tp->snd_cwnd_clamp);
 	pace(sk, cwnd, start);
 	if (plain) {
-		tp->snd_ssthresh = cc_max(cwnd / 2, 2);
+		/* As Reno would have it here: it goes on from this window, or doubles it still. */
+		if (record->state >= TCP_CA_Recovery)
+			tp->snd_ssthresh = cc_max(cwnd / 2, 2);
+		else if (!start)
+			tp->snd_ssthresh = cc_max(cwnd, 2);
 		give_up(sk);
 	}
 }

@@ -154,7 +154,11 @@ fn connected(
         let is_own = number >= beside;
         let name = other.filter(|_| !is_own).map_or(own, |other| other.name());
         let (sender, receiver) = connect(&near, &listener, address, turn.cancel)?;
-        probe::tcp::set_congestion_control(&sender, name)
+        // What the ends agreed on stands; a connection on which they did not is Reno's.
+        let agreed = is_own && caqm.is_some();
+        let declined = agreed && probe::tcp::congestion_control_of(&sender)? != name;
+        let chosen = if declined { "reno" } else { name };
+        probe::tcp::set_congestion_control(&sender, chosen)
             .map_err(|refused| Failure::Workload(refused.to_string()))?;
         flows.push(Flow {
             sender,
