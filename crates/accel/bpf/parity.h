@@ -31,6 +31,8 @@ struct parity_step {
 	struct tcpa state;
 	struct cc_out out;
 	struct cc_memory noted;
+	u32 floor;
+	u32 unused2;
 };
 
 CC_INLINE void parity_take(struct parity_step *step)
@@ -56,6 +58,7 @@ CC_INLINE void parity_take(struct parity_step *step)
 		break;
 	}
 	tcpa_decide(&step->state, &step->out);
+	step->floor = tcpa_floor(&step->state);
 }
 
 #endif

@@ -63,6 +63,7 @@ void weir_parity_take(struct parity_step *step)
 		tcpa_decide(&step->state, &step->out);
 		break;
 	}
+	step->floor = tcpa_floor(&step->state);
 }
 
 void __wrap_weir_tcpa_init(struct tcpa *t, const struct tcpa_params *params, const struct cc_path *path)
