@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tunnel::client::Client;
 use tunnel::identity::Identity;
 use tunnel::server::Server;
@@ -30,7 +31,7 @@ async fn ten_thousand_idle_tunnels_take_at_most_256_mib() {
 
 /// Each of `count` tunnels carries a little both ways and is kept.
 async fn idle(count: usize, most_mib: u64) {
-    let files = 3 * count as u64 + 1000;
+    let files = count as u64 + 1000;
     if !allow_files(files) {
         eprintln!("SKIPPED: {files} open files are not allowed here");
         return;
@@ -40,21 +41,11 @@ async fn idle(count: usize, most_mib: u64) {
         let (_, made) = Identity::generate(name, 1).unwrap();
         made.write(&certificate(home.path(), name), &key(home.path(), name), false).unwrap();
     }
-    let (listener, address) = target().await;
-    let (server, at) = End::start("server", home.path(), None, address);
-    let (client, door) = End::start("client", home.path(), Some(at), address);
+    // Each process has its own limit of open files.
+    let (_targets, address) = End::start("target", home.path(), None, None);
+    let (server, at) = End::start("server", home.path(), None, None);
+    let (client, door) = End::start("client", home.path(), Some(at), Some(address));
     let before = [server.resident(), client.resident()];
-    let targets = tokio::spawn(async move {
-        let mut all = Vec::new();
-        while all.len() < count {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut said = [0; 100];
-            stream.read_exact(&mut said).await.unwrap();
-            stream.write_all(&said).await.unwrap();
-            all.push(stream);
-        }
-        all
-    });
     let mut applications = Vec::new();
     for number in 0..count {
         let mut stream = through(door).await;
@@ -64,7 +55,6 @@ async fn idle(count: usize, most_mib: u64) {
         assert_eq!(got, sent);
         applications.push(stream);
     }
-    let _targets = targets.await.unwrap();
     for (end, before) in [&server, &client].into_iter().zip(before) {
         let now = end.resident();
         eprintln!("{}: {now} KiB with {count} idle tunnels, {before} KiB without", end.name);
@@ -79,23 +69,24 @@ struct End {
 }
 
 impl End {
-    /// The server's address, or the client's door.
+    /// The address of the target or the server, or the client's door.
     fn start(
         name: &'static str,
         home: &Path,
         server: Option<SocketAddr>,
-        target: SocketAddr,
+        target: Option<SocketAddr>,
     ) -> (Self, SocketAddr) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "an_end_of_its_own", "--ignored", "--nocapture"])
             .env("TUNNEL_END", name)
             .env("TUNNEL_HOME", home)
-            .env("TUNNEL_TARGET", target.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        if let Some(server) = server {
-            command.env("TUNNEL_SERVER", server.to_string());
+        for (name, address) in [("TUNNEL_SERVER", server), ("TUNNEL_TARGET", target)] {
+            if let Some(address) = address {
+                command.env(name, address.to_string());
+            }
         }
         let mut child = command.spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap());
@@ -124,14 +115,18 @@ impl Drop for End {
 #[ignore = "a part of the others"]
 async fn an_end_of_its_own() {
     let Ok(end) = std::env::var("TUNNEL_END") else { return };
-    allow_files(50_000);
+    allow_files(11_500);
     let home = PathBuf::from(std::env::var("TUNNEL_HOME").unwrap());
     let address = |name| std::env::var(name).unwrap().parse::<SocketAddr>().unwrap();
     let identity =
         |name: &str| Identity::load(&certificate(&home, name), &key(&home, name)).unwrap();
     let keys = Keys { server: identity("server"), client: identity("client") };
     let mut ends: (Option<Server>, Option<Client>) = (None, None);
-    let at = if end == "server" {
+    let at = if end == "target" {
+        let (listener, at) = target().await;
+        tokio::spawn(answer(listener));
+        at
+    } else if end == "server" {
         let guard = keys.guard(&["tcp:127.0.0.1:*"], &[]);
         let server = Server::start(keys.server_parts(guard)).unwrap();
         let at = server.local_addr().unwrap();
@@ -159,6 +154,17 @@ fn certificate(home: &Path, name: &str) -> PathBuf {
 
 fn key(home: &Path, name: &str) -> PathBuf {
     home.join(format!("{name}.key"))
+}
+
+/// Everybody once, and keeps them.
+async fn answer(listener: TcpListener) {
+    let mut all = Vec::new();
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut said = [0; 100];
+        stream.read_exact(&mut said).await.unwrap();
+        stream.write_all(&said).await.unwrap();
+        all.push(stream);
+    }
 }
 
 fn allow_files(count: u64) -> bool {
