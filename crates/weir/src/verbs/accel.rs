@@ -17,7 +17,7 @@ use units::Span;
 pub(crate) enum Verb {
     /// Give new connections an algorithm; it stays when this command has ended
     #[command(subcommand)]
-    Enable(Enable),
+    Enable(Box<Enable>),
     /// Put a file of rules in force, all at once, in the place of those there are
     #[command(after_help = POLICY_EXAMPLE)]
     Policy {
@@ -150,8 +150,10 @@ struct Values {
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
-        Verb::Enable(Enable::Tcpa(arguments)) => enable(arguments)?,
-        Verb::Enable(Enable::Caqm(arguments)) => caqm::enable(arguments)?,
+        Verb::Enable(what) => match *what {
+            Enable::Tcpa(arguments) => enable(arguments)?,
+            Enable::Caqm(arguments) => caqm::enable(arguments)?,
+        },
         Verb::Policy { file, check, reach } => {
             let policy = Policy::read(&file)?;
             if check {
