@@ -1,0 +1,59 @@
+//! The built-in labs about tunnels, in their smoke forms.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use support::World;
+
+#[test]
+fn what_a_tunnel_adds_to_an_answer_is_measured_beside_the_direct_way() {
+    let Some(results) = smoke("tunnel-latency") else { return };
+    for system in ["tcp-cubic", "weir-tunnel"] {
+        for family in ["first_byte_ms", "first_message_ms", "message_ms"] {
+            let [p50, p90, p99] =
+                ["p50", "p90", "p99"].map(|part| figure(&results, system, family, part));
+            assert!(0.0 < p50 && p50 <= p90 && p90 <= p99, "{system} {family}: {p50} {p90} {p99}");
+        }
+        // Whatever is in between, an answer takes the link's round trip.
+        assert!(figure(&results, system, "message_ms", "p50") >= 0.5, "{system}");
+    }
+    // There and back once less than the direct connection, whose opening takes one.
+    assert!(figure(&results, "tcp-cubic", "first_byte_ms", "p50") >= 1.0);
+}
+
+#[test]
+fn idle_and_busy_tunnels_are_counted_and_cost_memory() {
+    let Some(results) = smoke("tunnel-scale") else { return };
+    for system in ["tcp-cubic", "weir-tunnel"] {
+        assert!(metric(&results, system, "setups_s") > 0.0, "{system}");
+        assert!(metric(&results, system, "goodput_mbit_s") > 0.0, "{system}");
+        let jain = metric(&results, system, "jain");
+        assert!((0.5..=1.0).contains(&jain), "{system}: two flows and Jain's index is {jain}");
+    }
+    for end in ["client", "server"] {
+        let [now, peak] = ["memory_mib", "memory_peak_mib"]
+            .map(|family| figure(&results, "weir-tunnel", family, end));
+        assert!(0.0 < now && now <= peak, "{end}: {now} of {peak}");
+    }
+}
+
+/// The results; nothing but the run directory is left behind.
+fn smoke(lab: &str) -> Option<serde_json::Value> {
+    let world = World::quiet()?;
+    let systems = "tcp-cubic,weir-tunnel";
+    let said = world.weir(&["lab", "run", lab, "--smoke", "--systems", systems, "--out", "run"]);
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(world.leftovers(), [""; 0]);
+    Some(world.results("run"))
+}
+
+fn figure(results: &serde_json::Value, system: &str, family: &str, part: &str) -> f64 {
+    metric(results, system, &format!("{family}.{part}"))
+}
+
+fn metric(results: &serde_json::Value, system: &str, name: &str) -> f64 {
+    let cells = results["cells"].as_array().unwrap();
+    let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
+    let median = &cell["metrics"][name]["median"];
+    median.as_f64().unwrap_or_else(|| panic!("{system} has no {name}: {cell}"))
+}
