@@ -397,7 +397,7 @@ fn insert_ordered(data: &mut VecDeque<Buffer>, buffer: Buffer) {
 ///
 /// Independent of how much memory those spans over-allocate. A frame is rejected only
 /// if compaction cannot get the count back down to this.
-const MAX_CHUNKS: usize = 1024;
+const MAX_CHUNKS: usize = 8192;
 
 /// Chunk count past which `insert` compacts before deciding whether to reject.
 ///
