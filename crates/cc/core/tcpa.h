@@ -130,7 +130,8 @@ CC_INLINE void tcpa_sample(struct tcpa *t, const struct cc_ack *ack)
 }
 
 /* The path became several times slower: in a queue that grows far less comes out than goes in, twice in a
- * row for a round trip's time. A round would take as long as the queue. */
+ * row for a round trip's time. A round would take as long as the queue. Lumps take a round longer than its
+ * shortest round trip. */
 CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = ack->now_us - t->slump_since_us;
@@ -140,7 +141,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	rate = cc_div((ack->delivered - t->slump_delivered) * 1000000U, passed);
 	if (t->mode == TCPA_STEADY && !t->looking && !ack->app_limited && ack->rtt_us > t->rtt + t->min_rtt / 4 &&
-	    rate * 2 < tcpa_per_rtt(t, t->window)) {
+	    rate * 2 < (t->lumpy ? t->average : tcpa_per_rtt(t, t->window))) {
 		t->slumps++;
 		if (t->slumps >= 2) {
 			t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
@@ -224,6 +225,8 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 	u8 round = ack->prior_delivered >= t->round_end;
 
 	tcpa_sample(t, ack);
+	if (ack->now_us != t->acked_us)
+		t->lumps = (u8)cc_min(t->lumps + 1U, 255);
 	t->round_lost += ack->lost;
 	if (ack->lost)
 		t->round_bursts++;

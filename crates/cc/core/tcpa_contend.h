@@ -28,7 +28,8 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 		t->quiet_looks = 0;
 		t->peak = window;
 		t->peak_at_us = now_us;
-		t->cut = TCPA_RIVAL_CUT;
+		/* What CUBIC gives at once was given little by little: it only grows from here. */
+		t->cut = 0;
 		t->debt = 0;
 	}
 	t->rival = t->patience;
@@ -67,6 +68,7 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 	u8 deaf = (t->unanswered >= 3 || poor) && !tcpa_small(t);
 	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
 	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;
+	u64 least;
 
 	t->rival_rounds++;
 	if (tcpa_owes(t, floor, tolerated, floor > 4 || deaf ? 2 : 0)) {
@@ -89,8 +91,11 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 	t->echoes = (u8)cc_less(t->echoes, 1);
 	if (t->starved)
 		return;
-	/* As Reno would have it on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. */
-	tcpa_grow(t, ack, (u32)cc_min(t->mss / 2, t->window / 8) + (deaf ? t->window / 16 : 0));
+	/* As Reno would have it on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. And a sixteenth each second,
+	 * as CUBIC's cube does not know how large a window is. */
+	least = cc_min(t->mss / 2, t->window / 8);
+	least += deaf ? t->window / 16 : (u64)t->window * cc_min(t->rtt, 1U << 20) >> 24;
+	tcpa_grow(t, ack, (u32)least);
 }
 
 #endif

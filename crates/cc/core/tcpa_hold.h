@@ -30,7 +30,8 @@ CC_INLINE u32 tcpa_own_target(const struct tcpa *t)
 /* No more than half of what overflowed. */
 CC_INLINE u32 tcpa_target(const struct tcpa *t)
 {
-	u64 own = tcpa_own_target(t) + cc_min(t->spread, t->min_rtt / 8);
+	/* What waits for the next lump stands in no queue. */
+	u64 own = tcpa_own_target(t) + cc_min(t->spread, t->min_rtt / (t->lumpy ? 2 : 8));
 	u64 most = t->depth / 2;
 
 	return (u32)(t->depth ? cc_div(own * most, own + most) : own);
@@ -83,6 +84,9 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 			tcpa_grow(t, ack, (u32)cc_scale(t->mss, tcpa_own_cut(t) / 2));
 		return;
 	}
+	/* Of what haste allowed, no more than the brake let through. */
+	if (t->haste > 1 && t->round_rtt_max > t->brake)
+		t->window = (u32)cc_min(t->window, t->cwnd);
 	if (queue > target) {
 		t->haste = 0;
 		/* A rival takes whatever is given: no more until the next pause tells whether there is one. */
@@ -102,7 +106,7 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	step = (u64)t->window * (target - queue) / (2ULL * rtt);
 	if (t->haste > 1)
 		step <<= 2 * (t->haste - 1);
-	step = cc_min(step, t->haste > 3 ? t->window / 2 : t->window / 4);
+	step = cc_min(step, t->window / 4);
 	t->window += (u32)step;
 }
 

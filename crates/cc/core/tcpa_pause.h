@@ -37,7 +37,8 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->room -= t->room / 32;
 	t->full_rate -= t->full_rate / 64;
 	if (seen > t->min_rtt + slack) {
-		if (!tcpa_told(t))
+		/* Where a lost packet was waited for, the others have long gone on. */
+		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * cc_max(t->rtt, t->min_rtt))
 			return;
 		/* Twice in a row, or once where there was one before. */
 		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
@@ -76,6 +77,9 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	if (before >> shift == ack->now_us >> shift)
 		return;
 	if (t->mode != TCPA_STEADY || t->restarting || t->looking)
+		return;
+	/* Who heard nothing for so long missed it. */
+	if (ack->now_us - (ack->now_us >> shift << shift) > cc_max(t->rtt, t->min_rtt))
 		return;
 	t->looking = 1;
 	t->pause_until = ack->now_us + cc_max(t->rtt, t->min_rtt) / 4 * 5;

@@ -109,6 +109,10 @@ struct tcpa {
 	u64 slump_since_us;
 	u64 slump_delivered;
 	u8 slumps;
+
+	/* acknowledgements in lumps */
+	u8 lumps; /* instants at which any of this round came */
+	u8 lumpy; /* few, for all that the last one acknowledged */
 };
 
 #define TCPA_STRETCH 8U
@@ -125,6 +129,7 @@ struct tcpa {
 #define TCPA_LEAST_CUT 128U /* of 1024 */
 #define TCPA_ECHO_ROUNDS 2U
 #define TCPA_HASTE_MOST 5U
+#define TCPA_FEW_LUMPS 4U
 #define TCPA_PATIENCE 1U
 #define TCPA_PATIENCE_MOST 8U
 #define TCPA_SMALL_SEGMENTS 8U
@@ -188,6 +193,8 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 
 	t->starved = t->round_app_limited || t->round_inflight < t->round_allowed / 4 * 3;
 	t->round_allowed = (u32)cc_min(usable, cc_bytes_in(t->pacing, t->min_rtt));
+	t->lumpy = t->lumps <= TCPA_FEW_LUMPS && t->round_acked >= 2 * TCPA_SMALL_SEGMENTS * t->mss;
+	t->lumps = 0;
 	t->round_bursts = 0;
 	t->round_end = ack->delivered;
 	t->round_began_us = ack->now_us;
