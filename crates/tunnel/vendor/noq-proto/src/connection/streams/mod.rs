@@ -293,15 +293,13 @@ impl<'a> SendStream<'a> {
                 stream = %self.id, max_data = self.state.max_data, data_sent = self.state.data_sent,
                 "write blocked by connection-level flow control or send window"
             );
-            if !stream.connection_blocked {
-                stream.connection_blocked = true;
-                self.state.connection_blocked.push(self.id);
-            }
+            self.state.wait_for_connection(self.id);
             return Err(WriteError::Blocked);
         }
 
         let was_pending = stream.is_pending();
         let written = stream.write(source, limit)?;
+        stream.turn = None;
         self.state.data_sent += written.bytes as u64;
         self.state.unacked_data += written.bytes as u64;
         trace!(stream = %self.id, "wrote {} bytes", written.bytes);

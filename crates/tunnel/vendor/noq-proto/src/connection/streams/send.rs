@@ -20,6 +20,8 @@ pub(super) struct Send {
     pub(super) fin_pending: bool,
     /// Whether this stream is in the `connection_blocked` list of `Streams`
     pub(super) connection_blocked: bool,
+    /// When it is told that there is room, among those in that list; kept until it writes
+    pub(super) turn: Option<u64>,
     /// The reason the peer wants us to stop, if `STOP_SENDING` was received
     pub(super) stop_reason: Option<VarInt>,
 }
@@ -33,6 +35,7 @@ impl Send {
             priority: 0,
             fin_pending: false,
             connection_blocked: false,
+            turn: None,
             stop_reason: None,
         })
     }

@@ -1,4 +1,8 @@
-use alloc::{boxed::Box, collections::VecDeque, vec::Vec};
+use alloc::{
+    boxed::Box,
+    collections::{BTreeMap, VecDeque},
+    vec::Vec,
+};
 use core::{convert::TryFrom, mem};
 
 use tracing::{debug, trace};
@@ -104,7 +108,11 @@ pub struct StreamsState {
     /// Streams blocked on connection-level flow control or stream window space
     ///
     /// Streams are only added to this list when a write fails.
-    pub(super) connection_blocked: Vec<StreamId>,
+    ///
+    /// By their turns: which of them is told first. Whoever was told and found nothing left keeps its turn.
+    pub(super) connection_blocked: BTreeMap<u64, StreamId>,
+    /// Turns given so far
+    turns: u64,
     /// Connection-level flow control budget dictated by the peer
     pub(super) max_data: u64,
     /// The initial receive window
@@ -168,7 +176,8 @@ impl StreamsState {
             send_streams: 0,
             pending: PendingStreamsQueue::new(),
             events: VecDeque::new(),
-            connection_blocked: Vec::new(),
+            connection_blocked: BTreeMap::new(),
+            turns: 0,
             max_data: 0,
             receive_window: receive_window.into(),
             local_max_data: receive_window.into(),
@@ -702,12 +711,11 @@ impl StreamsState {
             if ss.increase_max_data(offset) {
                 if write_limit > 0 {
                     self.events.push_back(StreamEvent::Writable { id });
-                } else if !ss.connection_blocked {
+                } else {
                     // The stream is still blocked on the connection flow control
                     // window. In order to get unblocked when the window relaxes
                     // it needs to be in the connection blocked list.
-                    ss.connection_blocked = true;
-                    self.connection_blocked.push(id);
+                    self.wait_for_connection(id);
                 }
             }
         } else if id.initiator() == self.side && self.is_local_unopened(id) {
@@ -727,6 +735,22 @@ impl StreamsState {
             .min(self.send_window.saturating_sub(self.unacked_data))
     }
 
+    /// Puts a stream into the `connection_blocked` list
+    pub(super) fn wait_for_connection(&mut self, id: StreamId) {
+        let Some(stream) = self.send.get_mut(&id).and_then(|s| s.as_mut()) else {
+            return;
+        };
+        if stream.connection_blocked {
+            return;
+        }
+        stream.connection_blocked = true;
+        let turn = *stream.turn.get_or_insert_with(|| {
+            self.turns += 1;
+            self.turns
+        });
+        self.connection_blocked.insert(turn, id);
+    }
+
     /// Yield stream events
     pub(crate) fn poll(&mut self) -> Option<StreamEvent> {
         if let Some(dir) = Dir::iter().find(|&i| mem::replace(&mut self.opened[i as usize], false))
@@ -735,7 +759,7 @@ impl StreamsState {
         }
 
         if self.write_limit() > 0 {
-            while let Some(id) = self.connection_blocked.pop() {
+            while let Some((_, id)) = self.connection_blocked.pop_first() {
                 let Some(stream) = self.send.get_mut(&id).and_then(|s| s.as_mut()) else {
                     continue;
                 };
