@@ -6,9 +6,12 @@ mod ends;
 
 use ends::{bytes, pair, pair_over_wire, target, through};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 #[tokio::test]
 async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
@@ -50,6 +53,45 @@ async fn loss_and_reordering_change_nothing() {
     assert!(client.links().iter().any(|link| link.statistics.packets_lost > 0));
     client.drain(Duration::from_secs(5)).await;
     server.drain(Duration::from_secs(5)).await;
+}
+
+/// Each has all the time as much to say as fits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_tunnels_share_a_connection_evenly() {
+    const TUNNELS: usize = 16;
+    let (listener, address) = target().await;
+    let (server, client, doors) = pair(&[address]).await;
+    let mut carried = Vec::new();
+    let mut tasks = JoinSet::new();
+    for _ in 0..TUNNELS {
+        let mut near = through(doors[0]).await;
+        tasks.spawn(async move {
+            let block = vec![7; 64 << 10];
+            while near.write_all(&block).await.is_ok() {}
+        });
+        let (mut far, _) = listener.accept().await.unwrap();
+        let count = Arc::new(AtomicU64::new(0));
+        carried.push(Arc::clone(&count));
+        tasks.spawn(async move {
+            let mut block = vec![0; 64 << 10];
+            while let Ok(read @ 1..) = far.read(&mut block).await {
+                count.fetch_add(read as u64, Ordering::Relaxed);
+            }
+        });
+    }
+    let now = || carried.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
+    let before = now();
+    // Far more than all buffers on the way hold.
+    while now().iter().sum::<u64>() - before.iter().sum::<u64>() < (TUNNELS << 25) as u64 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let shares: Vec<u64> =
+        now().iter().zip(&before).map(|(after, before)| after - before).collect();
+    let mean = shares.iter().sum::<u64>() / TUNNELS as u64;
+    let even = shares.iter().all(|share| (mean / 3..mean * 3).contains(share));
+    assert!(even, "{shares:?}");
+    tasks.shutdown().await;
+    drop((client, server));
 }
 
 #[tokio::test]
