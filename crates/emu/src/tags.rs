@@ -47,7 +47,7 @@ impl Look {
     }
 }
 
-/// A capture in libpcap's format (https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html).
+/// A capture in libpcap's format (<https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-05.html>).
 pub fn of_capture(bytes: &[u8]) -> Result<Vec<(Time, Vec<u8>)>, EmuError> {
     let refuse = |problem: &str| EmuError::Refused(format!("the capture {problem}"));
     let (little, nanos) = match bytes.first_chunk() {
