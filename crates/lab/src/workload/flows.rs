@@ -212,9 +212,9 @@ impl Seen {
         roles: &Roles,
         cancel: &Cancel,
     ) -> Result<Self, Failure> {
-        await_moment(opens, cancel)?;
+        cancel.sleep_until(opens)?;
         let (before, first) = (Watch::read(roles)?, look(flows)?);
-        await_moment(closes, cancel)?;
+        cancel.sleep_until(closes)?;
         let last = look(flows)?;
         Ok(Self { before, first, last, after: Watch::read(roles)? })
     }
@@ -339,19 +339,6 @@ fn fair_after(received: &[Vec<u64>], own: &[bool]) -> Option<usize> {
         let shares = shares(*from);
         shares.len() > 1 && shares.iter().all(|share| *share > 0.0) && sim::jain(&shares) >= FAIR
     })
-}
-
-fn await_moment(moment: Instant, cancel: &Cancel) -> Result<(), Failure> {
-    loop {
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        if cancel.is_cancelled() {
-            return Err(Failure::Interrupted);
-        }
-        std::thread::sleep(left.min(Duration::from_millis(50)));
-    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);

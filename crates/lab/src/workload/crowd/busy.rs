@@ -4,16 +4,16 @@ use super::super::Turn;
 use super::super::caller::Caller;
 use super::super::door::Door;
 use super::{BUSY, inside};
+use crate::Failure;
 use crate::outcome::Measurement;
 use crate::watch::{Roles, Watch};
-use crate::{Cancel, Failure};
 use host::Namespace;
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use units::Time;
 
 /// The bytes that came over each busy connection.
@@ -95,9 +95,9 @@ impl<'a> Busy<'a> {
         result: &mut Measurement,
     ) -> Result<Range<Time>, Failure> {
         let opens = Instant::now() + turn.omit.as_duration();
-        await_moment(opens, turn.cancel)?;
+        turn.cancel.sleep_until(opens)?;
         let (before, first) = (Watch::read(roles)?, self.arrivals.look());
-        await_moment(opens + turn.duration.as_duration(), turn.cancel)?;
+        turn.cancel.sleep_until(opens + turn.duration.as_duration())?;
         let (last, after) = (self.arrivals.look(), Watch::read(roles)?);
         let elapsed = last.0.duration_since(first.0).as_secs_f64().max(1e-9);
         let mut rates: Vec<f64> = last
@@ -132,19 +132,6 @@ fn send(mut socket: &TcpStream, cpus: &[usize], over: &AtomicBool) -> Result<(),
         }
     }
     Ok(())
-}
-
-fn await_moment(moment: Instant, cancel: &Cancel) -> Result<(), Failure> {
-    loop {
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        if cancel.is_cancelled() {
-            return Err(Failure::Interrupted);
-        }
-        std::thread::sleep(left.min(Duration::from_millis(50)));
-    }
 }
 
 const BLOCK: usize = 128 * 1024;
