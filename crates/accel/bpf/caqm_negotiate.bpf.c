@@ -8,10 +8,8 @@
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
 #include "caqm_tag.h"
-#include <bpf/bpf_endian.h>
-#include "match.h"
+#include "describe.h"
 
-#define AF_INET 2
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 #define FLAG_SYN 0x02U
@@ -32,26 +30,6 @@ struct option {
 	__be16 magic[2];
 	__be16 tpid;
 };
-
-static __always_inline void describe(struct connection *connection, struct bpf_sock_ops *ops)
-{
-	u32 address[4] = {};
-
-	connection->port = ops->local_port;
-	if (ops->family == AF_INET) {
-		address[2] = bpf_htonl(0xffff);
-		address[3] = ops->remote_ip4;
-	} else {
-		/* One by one: the kernel translates each of these words by itself. */
-		const volatile u32 *remote = ops->remote_ip6;
-
-		address[0] = remote[0];
-		address[1] = remote[1];
-		address[2] = remote[2];
-		address[3] = remote[3];
-	}
-	__builtin_memcpy(connection->address, address, sizeof(address));
-}
 
 static __always_inline bool is_wanted(struct bpf_sock_ops *ops, struct cgroup *cgroup)
 {

@@ -2,28 +2,8 @@
 /* Which connections are accelerated: decided once, when a connection is established, by the first rule
  * that fits. */
 #include "kernel.h"
-#include <bpf/bpf_endian.h>
+#include "describe.h"
 #include "give.h"
-
-static __always_inline void describe(struct connection *connection, struct bpf_sock_ops *ops)
-{
-	u32 address[4] = {};
-
-	connection->port = ops->local_port;
-	if (ops->family == AF_INET) {
-		address[2] = bpf_htonl(0xffff);
-		address[3] = ops->remote_ip4;
-	} else {
-		/* One by one: the kernel translates each of these words by itself. */
-		const volatile u32 *remote = ops->remote_ip6;
-
-		address[0] = remote[0];
-		address[1] = remote[1];
-		address[2] = remote[2];
-		address[3] = remote[3];
-	}
-	__builtin_memcpy(connection->address, address, sizeof(address));
-}
 
 static __noinline int decide(struct bpf_sock_ops *ops)
 {
