@@ -2,7 +2,7 @@
 
 use crate::runs::Run;
 use crate::stats::{self, Direction};
-use crate::{LabError, summary};
+use crate::{LabError, metrics};
 use report::{Axes, Cell};
 use serde::Serialize;
 use units::Share;
@@ -156,7 +156,7 @@ fn row(
     if a.is_empty() || b.is_empty() {
         (a, b) = (vec![is], vec![was]);
     }
-    let direction = summary::direction(metric).unwrap_or(Direction::HigherIsBetter);
+    let direction = metrics::direction(metric).unwrap_or(Direction::HigherIsBetter);
     let judged = stats::compare_unpaired(&a, &b, direction, threshold, SEED)
         .map_err(|error| error.to_string())?;
     Ok(Row {

@@ -1,19 +1,12 @@
 //! Where turns are measured: in namespaces on this machine, or in virtual time.
 
-use crate::file::{LabFile, Pinning, SystemSpec, Traffic, WorkloadKind};
-use crate::outcome::Verdict;
-use crate::plan::{Plan, PlannedCell, Turn, seed_of};
-use crate::simulated;
-use crate::testbed::CpuPlan;
-use crate::virtual_time;
-use crate::workload::{self, IPERF3, is_installed, missing_programs};
-use crate::{Cancel, LabError, environment};
+use crate::LabError;
+use crate::bench::Bench;
+use crate::file::{LabFile, WorkloadKind};
+use crate::namespaces::Namespaces;
+use crate::virtual_time::Simulator;
 use host::Privilege;
-use indexmap::IndexMap;
-use report::Form;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-use units::Span;
+use std::path::PathBuf;
 
 /// Which world a lab runs in.
 #[derive(Debug, Clone)]
@@ -26,42 +19,6 @@ pub enum Executor {
     },
     /// The simulator, so many turns side by side.
     VirtualTime { threads: usize },
-}
-
-/// One turn, and all that is around it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Job<'a> {
-    pub lab: &'a LabFile,
-    pub plan: &'a Plan,
-    pub turn: &'a Turn,
-    pub cell: &'a PlannedCell,
-    pub system: &'a SystemSpec,
-    /// For the programs' own temporary files.
-    pub programs: &'a Path,
-    pub cancel: &'a Cancel,
-}
-
-/// An executor that is ready for one lab.
-pub(crate) trait Bench: Sync {
-    /// How many turns it measures at once.
-    fn threads(&self) -> usize;
-
-    fn notes(&self) -> Vec<String>;
-
-    /// What is worth a word in the report but does not belong to it.
-    fn degradation(&self) -> Option<String>;
-
-    /// What must be known to repeat the run.
-    fn facts(&self) -> IndexMap<String, serde_json::Value>;
-
-    /// Why a system cannot run here; `asked` if it was asked for by name.
-    fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
-
-    /// What these turns take.
-    fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration;
-
-    /// `None` if it was interrupted.
-    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;
 }
 
 impl Executor {
@@ -88,149 +45,10 @@ impl Executor {
                 "the emulated link is judged by the machine's clock, and virtual time has none: \
                  weir lab run {name}"
             )),
-            (Self::Namespaces { privilege, weir }, _) => Ok(Box::new(Namespaces {
-                lab,
-                privilege: *privilege,
-                weir,
-                cpus: CpuPlan::for_lab(lab),
-                simulator: match lab.workload.get_ref().kind {
-                    WorkloadKind::Flows => Some(virtual_time::Simulator::new(lab, 1)?),
-                    _ => None,
-                },
-            })),
-            (Self::VirtualTime { threads }, _) => {
-                Ok(Box::new(virtual_time::Simulator::new(lab, *threads)?))
+            (Self::Namespaces { privilege, weir }, _) => {
+                Ok(Box::new(Namespaces::new(lab, *privilege, weir)?))
             }
+            (Self::VirtualTime { threads }, _) => Ok(Box::new(Simulator::new(lab, *threads)?)),
         }
     }
 }
-
-struct Namespaces<'a> {
-    lab: &'a LabFile,
-    privilege: Privilege,
-    weir: &'a Path,
-    cpus: CpuPlan,
-    /// What it comes to stands beside what was measured.
-    simulator: Option<virtual_time::Simulator<'a>>,
-}
-
-impl Bench for Namespaces<'_> {
-    fn threads(&self) -> usize {
-        1
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let shared =
-            "both ends share the one CPU there is for them, though `pin = \"apart\"` was asked for";
-        let apart = self.lab.workload.get_ref().pin == Pinning::Apart;
-        let shares = apart && !self.cpus.is_apart();
-        shares.then(|| shared.to_owned()).into_iter().collect()
-    }
-
-    fn degradation(&self) -> Option<String> {
-        self.privilege.degradation().map(str::to_owned)
-    }
-
-    fn facts(&self) -> IndexMap<String, serde_json::Value> {
-        environment::describe(self.lab, &self.cpus, self.privilege)
-    }
-
-    fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String> {
-        let downloads = self.lab.workload.get_ref().kind == WorkloadKind::Download;
-        if downloads && workload::web_server().is_none() {
-            return Some(workload::NO_WEB_SERVER.to_owned());
-        }
-        let mut missing = missing_programs(system);
-        // Labs that compare with it are of use without it too.
-        let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
-        if without_peer {
-            missing.push(IPERF3.to_owned());
-        }
-        let optional = system.optional || without_peer;
-        // Both ends may be the same program.
-        missing.dedup();
-        if missing.is_empty() || !optional || asked {
-            return None;
-        }
-        let are = if missing.len() == 1 { "is" } else { "are" };
-        Some(format!("{} {are} not installed", missing.join(" and ")))
-    }
-
-    fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration {
-        let emulated = self.lab.is_emulated();
-        let around = if emulated { AROUND_A_TURN } else { AROUND_A_TURN_OF_CABLES };
-        let lasting = |turn: &&Turn| {
-            let cell = plan.cells.get(turn.cell)?;
-            let system = self.lab.systems().find(|system| system.name() == cell.system)?;
-            match self.lab.workload.get_ref().kind {
-                WorkloadKind::Download => {
-                    Some(workload::download_lasting(self.lab, system, &cell.axes, plan.duration))
-                }
-                WorkloadKind::Crowd => {
-                    Some(workload::setting_up(self.lab, &cell.axes) + plan.duration)
-                }
-                _ => None,
-            }
-        };
-        let of_one = |turn: &&Turn| plan.omit + lasting(turn).unwrap_or(plan.duration) + around;
-        left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()
-    }
-
-    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
-        let Job { lab, plan, turn, cell, system, programs, cancel } = *job;
-        let verdict = measured(&workload::Turn {
-            lab,
-            system,
-            axes: &cell.axes,
-            ends: &lab.workload_at(&cell.axes)?,
-            form: plan.form,
-            duration: plan.duration,
-            omit: plan.omit,
-            seed: seed_of(lab, cell, turn.block),
-            cpus: &self.cpus,
-            weir: self.weir,
-            programs,
-            cancel,
-        });
-        let (simulator, mut measured) = match (&self.simulator, verdict) {
-            (Some(simulator), Some(Verdict::Measured(measured))) => (simulator, measured),
-            (_, verdict) => return Ok(verdict),
-        };
-        match simulator.measure(job)? {
-            None => return Ok(None),
-            Some(Verdict::Measured(simulated)) => simulated::beside(&simulated, &mut measured),
-            Some(Verdict::Failed(reason)) => {
-                measured.warnings.push(format!("the simulator came to nothing: {reason}"));
-            }
-        }
-        Ok(Some(Verdict::Measured(measured)))
-    }
-}
-
-/// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
-/// repeated depends on the emulator's own clock, never on the figure. `None` if it was interrupted.
-fn measured(turn: &workload::Turn<'_>) -> Option<Verdict> {
-    let mut attempts = 0;
-    // Whoever asked for the quick form is in a hurry.
-    let retries = if turn.form == Form::Full { RETRIES } else { 1 };
-    let mut retried = Vec::new();
-    loop {
-        match turn.measure() {
-            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
-                measurement.retried = retried;
-                return Some(Verdict::Measured(Box::new(measurement)));
-            }
-            Ok(measurement) => {
-                attempts += 1;
-                retried.extend(measurement.invalid);
-            }
-            Err(_) if turn.cancel.is_cancelled() => return None,
-            Err(failure) => return Some(Verdict::Failed(failure.to_string())),
-        }
-    }
-}
-
-const RETRIES: usize = 2;
-/// What building a network and starting programs takes, for the estimate.
-const AROUND_A_TURN: Span = Span::from_millis(700);
-const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);

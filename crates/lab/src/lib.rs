@@ -5,6 +5,7 @@
 //! can read, compare, check and repeat.
 
 pub mod ab;
+mod bench;
 pub mod builtin;
 mod cancel;
 pub mod check;
@@ -15,6 +16,8 @@ mod error;
 mod executor;
 pub mod file;
 mod links;
+mod metrics;
+mod namespaces;
 mod outcome;
 mod overall;
 mod plan;

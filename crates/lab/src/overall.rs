@@ -1,7 +1,7 @@
 //! Means of every metric over all cells: which system is ahead where.
 
+use crate::metrics;
 use crate::stats::Direction;
-use crate::summary::direction;
 use indexmap::IndexMap;
 use report::{Axes, Cell, Group, Mean, Overall, Results};
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ fn mean(metric: &str, unit: &str, kind: Mean, systems: &[&str], rows: &[Vec<f64>
         }
     };
     let means: Vec<f64> = (0..systems.len()).map(mean).collect();
-    let direction = direction(metric);
+    let direction = metrics::direction(metric);
     // Where all are the same nobody is ahead.
     let differ = |best: &usize| means.iter().any(|mean| !is_near(*mean, means[*best]));
     let best = direction.and_then(|direction| best_of(&means, direction)).filter(differ);

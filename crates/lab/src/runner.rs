@@ -1,6 +1,6 @@
 //! Runs a lab: every turn of the plan, each written down before the next begins.
 
-use crate::executor::{Bench, Job};
+use crate::bench::{Bench, Job};
 use crate::file::{LabFile, SystemSpec};
 use crate::outcome::Outcome;
 use crate::plan::{Plan, PlannedCell, Turn};

@@ -4,6 +4,7 @@ mod goals;
 mod members;
 
 use crate::file::{CompareSpec, HeatSpec, LabFile, WorkloadKind};
+use crate::metrics;
 use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::overall;
 use crate::plan::{self, Plan, PlannedCell};
@@ -133,15 +134,6 @@ pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Seri
     (samples, series)
 }
 
-/// Which way of a metric is the good one; `None` for what only describes.
-pub(crate) fn direction(metric: &str) -> Option<Direction> {
-    match report::metrics::meaning(metric).direction {
-        report::metrics::Direction::Higher => Some(Direction::HigherIsBetter),
-        report::metrics::Direction::Lower => Some(Direction::LowerIsBetter),
-        report::metrics::Direction::Neither => None,
-    }
-}
-
 pub(crate) fn verdict(verdict: stats::Verdict) -> report::Verdict {
     match verdict {
         stats::Verdict::Better => report::Verdict::Better,
@@ -209,7 +201,7 @@ fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Op
         // Of what a lab is about every outlier is told; of the rest it would be noise. In virtual time no
         // load of the machine can have caused it.
         let told = !in_virtual_time
-            && matches!(direction(name), Some(Direction::HigherIsBetter))
+            && matches!(metrics::direction(name), Some(Direction::HigherIsBetter))
             && name != IDLE;
         if let Some(warning) = stats::summary(&values).ok().and_then(|all| all.warning())
             && told
@@ -269,7 +261,7 @@ fn compared_by(
     };
     let mut comparisons = Vec::new();
     for metric in compare.metrics.iter().map(Spanned::get_ref) {
-        let Some(direction) = direction(metric) else { continue };
+        let Some(direction) = metrics::direction(metric) else { continue };
         for cell in plan.cells.iter().filter(|cell| wanted(&cell.system)) {
             let value = |system: &str, block: u32| {
                 outcomes

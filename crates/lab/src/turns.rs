@@ -1,6 +1,6 @@
 //! Takes a bench through its turns, one after the other or side by side.
 
-use crate::executor::{Bench, Job};
+use crate::bench::{Bench, Job};
 use crate::outcome::{Outcome, Verdict};
 use crate::{LabError, Progress};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -1,13 +1,13 @@
 //! Two systems of a lab, alternated over one network that stands all the while.
 
 use super::not_measured;
-use crate::file::{LabFile, METRICS, SystemKind, SystemSpec, Traffic, WorkloadSettings};
+use crate::file::{LabFile, SystemKind, SystemSpec, Traffic, WorkloadSettings};
 use crate::outcome::Flaw;
 use crate::stats::Direction;
 use crate::stats::ab::State;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::workload::{Stream, Turn};
-use crate::{Cancel, Failure, LabError, links, nearest, summary};
+use crate::{Cancel, Failure, LabError, links, metrics, nearest};
 use report::{Axes, Form};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -31,11 +31,11 @@ pub struct Systems {
 
 /// Which way of a metric is the good one.
 pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
-    if !METRICS.contains(&metric) {
-        let hint = nearest(metric, METRICS.iter().copied());
+    if !metrics::NAMES.contains(&metric) {
+        let hint = nearest(metric, metrics::NAMES.iter().copied());
         return Err(LabError::Usage(format!("--metric: no lab measures `{metric}`{hint}")));
     }
-    summary::direction(metric).ok_or_else(|| {
+    metrics::direction(metric).ok_or_else(|| {
         let text = format!("--metric: neither more nor less of `{metric}` is better");
         LabError::Usage(text)
     })

@@ -5,7 +5,7 @@ use super::placeholders::fill;
 use super::schema::{CellFilter, LabFile, LinkSpec, SystemKind, SystemSpec, WorkloadKind};
 use super::workload::LOOPBACK;
 use super::{LinkSettings, WorkloadSettings};
-use crate::plan;
+use crate::{metrics, plan};
 use link::Capacity;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -530,18 +530,22 @@ impl LabFile {
                 }
             }
             let metrics = compare.metrics.iter().chain(&compare.ideal);
-            metrics.into_iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            metrics
+                .into_iter()
+                .try_for_each(|metric| self.known("metric", metric, metrics::NAMES))?;
             if let Some(share) = compare.of_ideal.as_ref().filter(|_| compare.ideal.is_empty()) {
                 let message = "`of_ideal` is a share of an `ideal`: name a metric there";
                 return self.refuse(share.span(), message);
             }
         }
         if let Some(view) = &self.view {
-            self.known("metric", &view.metric, METRICS)?;
+            self.known("metric", &view.metric, metrics::NAMES)?;
             let named = view.system.iter().chain(&view.against);
             named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
             view.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
-            view.beside.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            view.beside
+                .iter()
+                .try_for_each(|metric| self.known("metric", metric, metrics::NAMES))?;
             self.check_filter(&view.at)?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {
                 let message = "`against` whom? Add `system`, the one that is held against these";
@@ -552,7 +556,9 @@ impl LabFile {
             self.known("axis", rows, &axes)?;
         }
         for heat in &self.heat {
-            heat.metrics.iter().try_for_each(|metric| self.known("metric", metric, METRICS))?;
+            heat.metrics
+                .iter()
+                .try_for_each(|metric| self.known("metric", metric, metrics::NAMES))?;
             self.known("axis", &heat.x, &axes)?;
             self.known("axis", &heat.y, &axes)?;
             if heat.x.get_ref() == heat.y.get_ref() {
@@ -670,106 +676,5 @@ const MOST_PLACES: usize = 10_000;
 /// iperf3 takes no longer ones, and perf agrees (MAX_TIME and MAX_OMIT_TIME of its iperf.h).
 const LONGEST_TURN: Span = Span::from_secs(86_400);
 const LONGEST_OMISSION: Span = Span::from_secs(60);
-/// What the workloads of a lab measure.
-pub(crate) const METRICS: &[&str] = &[
-    "goodput_mbit_s",
-    "sender_mbit_s",
-    "kbyte_s",
-    "transfer_kbyte_s",
-    "ideal_kbyte_s",
-    "ideal_kbyte_s.client",
-    "ideal_kbyte_s.transfer",
-    "availability_percent",
-    "connect_ms.p50",
-    "connect_ms.max",
-    "first_byte_ms.p50",
-    "first_byte_ms.p90",
-    "first_byte_ms.p99",
-    "first_message_ms.p50",
-    "first_message_ms.p99",
-    "message_ms.mean",
-    "message_ms.p50",
-    "message_ms.p90",
-    "message_ms.p99",
-    "setups_s",
-    "memory_mib.client",
-    "memory_mib.server",
-    "memory_peak_mib.client",
-    "memory_peak_mib.server",
-    "memory_kib_each.client",
-    "memory_kib_each.server",
-    "downloads",
-    "limited_percent.client",
-    "limited_percent.buffer",
-    "jain",
-    "retransmit_percent",
-    "rtt_us.p50",
-    "rtt_us.p99",
-    "idle_percent",
-    "cpu_percent.client",
-    "cpu_percent.server",
-    "cpu_percent.system",
-    "cpu_percent.ksoftirqd",
-    "cpu_softirq_percent",
-    "cpu_seconds_per_gbit.client",
-    "cpu_seconds_per_gbit.server",
-    "cpu_seconds_per_gbit.system",
-    "queue_kbyte.mean",
-    "queue_kbyte.p50",
-    "queue_kbyte.p95",
-    "queue_kbyte.p99",
-    "queue_kbyte.max",
-    "rate_mbit_s",
-    "rate_error_percent",
-    "delay_error_us.p50",
-    "delay_error_us.p99",
-    "loss_percent",
-    "loss_in_interval",
-    "pps",
-    "lateness_us.p50",
-    "lateness_us.p99",
-    "lateness_us.max",
-    "emulator_busy_percent",
-    "share_of_ideal",
-    "queue_bdp.p95",
-    "queue_ms.p50",
-    "queue_ms.p95",
-    "queue_ms.p99",
-    "startup_queue_ms",
-    "memory_queue_rtts",
-    "convergence_rtts",
-    "step_rtts",
-    "fair_share",
-    "harm",
-    "fct_ms.p50",
-    "fct_ms.p99",
-    "fct_ms.max",
-    "fct_small_ms.p50",
-    "fct_small_ms.p99",
-    "fct_medium_ms.p50",
-    "fct_medium_ms.p99",
-    "fct_large_ms.p50",
-    "fct_large_ms.p99",
-    "slowdown.p50",
-    "slowdown.p99",
-    "port_use",
-    "fairness_rtts",
-    "flow_mbit_s.min",
-    "flow_mbit_s.max",
-    "drops",
-    "expected",
-    "measured",
-    "within",
-    "within.use",
-    "within.fairness",
-    "within.jain",
-    "within.queue",
-    "simulated.share_of_ideal",
-    "simulated.fair_share",
-    "simulated.jain",
-    "simulated.queue_bdp.p95",
-    "simulated.retransmit_percent",
-    "simulated.goodput_mbit_s",
-];
 /// The axis of a `validate` lab.
 pub(crate) const CASE: &str = "case";

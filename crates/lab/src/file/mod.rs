@@ -20,7 +20,7 @@ mod tcp;
 mod topology;
 mod workload;
 
-pub(crate) use check::{CASE, COMMAND_WORDS, METRICS};
+pub(crate) use check::{CASE, COMMAND_WORDS};
 pub use demand::{Arrivals, Cross, Demand};
 pub use download::{DownloadSettings, Way};
 pub(crate) use flows::MOST_ARRIVALS;

@@ -2,7 +2,7 @@
 
 use super::flows::Ended;
 use super::metrics::seconds;
-use crate::executor::Job;
+use crate::bench::Job;
 use report::{Line, Series, Shape};
 use sim::{FlowPoint, Trace};
 use units::Time;

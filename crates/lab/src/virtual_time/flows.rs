@@ -5,7 +5,7 @@ use super::scene::Scene;
 use super::shared::Shared;
 use super::{memory, metrics};
 use crate::Failure;
-use crate::executor::Job;
+use crate::bench::Job;
 use crate::file::{Beside, Demand, MOST_ARRIVALS};
 use crate::outcome::Measurement;
 use cc::Algorithm;

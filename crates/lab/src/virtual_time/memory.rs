@@ -3,7 +3,7 @@
 use super::flows::Ended;
 use super::scene::Scene;
 use crate::Failure;
-use crate::executor::Job;
+use crate::bench::Job;
 use crate::file::{Demand, FlowsSettings};
 use crate::outcome::Measurement;
 use cc::{Algorithm, Memory};

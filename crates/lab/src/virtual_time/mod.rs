@@ -11,7 +11,7 @@ mod scene;
 mod shared;
 mod validate;
 
-use crate::executor::{Bench, Job};
+use crate::bench::{Bench, Job};
 use crate::file::{LabFile, SystemKind, SystemSpec, WorkloadKind};
 use crate::outcome::{Measurement, Verdict};
 use crate::plan::{Plan, Turn, seed_of};

@@ -1,7 +1,7 @@
 //! The place of one cell, whoever is tested there.
 
 use crate::Failure;
-use crate::executor::Job;
+use crate::bench::Job;
 use crate::file::{Arrivals, DirectionSettings, FlowsSettings, Shape, TopologySettings};
 use crate::plan::{self, Plan};
 use link::{Capacity, LinkConfig, Stream};

@@ -1,7 +1,7 @@
 //! The simulator on trial.
 
 use crate::Failure;
-use crate::executor::Job;
+use crate::bench::Job;
 use crate::file::CASE;
 use crate::outcome::Measurement;
 use report::Form;
