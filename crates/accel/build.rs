@@ -51,7 +51,7 @@ fn compile(source: &Path, object: &Path) {
     }
 }
 
-/// Linked into the integration tests alone, where it watches the core (see tests/parity/native.c).
+/// Linked into the integration tests alone, where it watches the cores: each entry that it wraps (see tests/parity/native.c).
 fn parity(out: &Path) {
     let debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mut build = c_compiler::Build::new();
@@ -59,32 +59,22 @@ fn parity(out: &Path) {
         build.flag("-fsanitize=undefined").flag("-fsanitize-undefined-trap-on-error");
     }
     build
-        .file("tests/parity/native.c")
-        .file("tests/parity/caqm_native.c")
+        .files(NATIVE)
         .include("bpf")
         .include(CORE)
         .std("c11")
         .warnings(true)
         .cargo_metadata(false)
         .compile("weir_accel_parity");
-    for entry in ["init", "on_ack", "on_timeout", "on_idle", "note"] {
-        println!("cargo::rustc-link-arg-tests=-Wl,--wrap=weir_tcpa_{entry}");
-    }
-    for entry in [
-        "init",
-        "measured",
-        "request",
-        "answer",
-        "on_timeout",
-        "on_loss",
-        "on_undo",
-        "on_idle",
-        "owe",
-        "tell",
-    ] {
-        println!("cargo::rustc-link-arg-tests=-Wl,--wrap=weir_caqm_{entry}");
+    for side in NATIVE {
+        let text = fs::read_to_string(side).expect("it was compiled");
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for entry in words.filter_map(|word| word.strip_prefix("__wrap_")) {
+            println!("cargo::rustc-link-arg-tests=-Wl,--wrap={entry}");
+        }
     }
     println!("cargo::rustc-link-arg-tests={}/libweir_accel_parity.a", out.display());
 }
 
 const CORE: &str = "../cc/core";
+const NATIVE: [&str; 2] = ["tests/parity/native.c", "tests/parity/caqm_native.c"];

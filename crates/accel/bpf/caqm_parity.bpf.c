@@ -1,43 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* CAQM's core in BPF, fed by a test: as many steps as the map holds in one run. */
+/* CAQM's core. */
 #include "uapi.h"
 #include <bpf/bpf_helpers.h>
 #include "caqm_parity.h"
 
-#define PARITY_BATCH 4096
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PARITY_BATCH);
-	__type(key, u32);
-	__type(value, struct caqm_step);
-} steps SEC(".maps");
-
-struct parity_order {
-	u32 count;
-	u32 taken;
-};
-
-static long take(u64 index, struct parity_order *order)
-{
-	u32 key = index;
-	struct caqm_step *step = bpf_map_lookup_elem(&steps, &key);
-
-	if (!step)
-		return 1;
-	caqm_take(step);
-	order->taken++;
-	return 0;
-}
-
-SEC("syscall")
-int parity(struct parity_order *order)
-{
-	struct parity_order mine = { .count = order->count };
-
-	bpf_loop(mine.count, take, &mine, 0);
-	order->taken = mine.taken;
-	return 0;
-}
-
-char _license[] SEC("license") = "Dual BSD/GPL";
+#define PARITY_STEP struct caqm_step
+#define PARITY_TAKE caqm_take
+#include "parity_steps.h"

@@ -1,29 +1,38 @@
-//! The core in the kernel, in batches.
+//! A core in the kernel, in batches.
 
-use crate::native::Step;
+use crate::step::{Core, Step};
 use accel::AccelError;
 use accel::object::{Loaded, Spec};
 use libbpf_rs::{MapCore, MapFlags, ProgramInput};
+use std::marker::PhantomData;
 
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct Kernel<C> {
     loaded: Loaded,
+    core: PhantomData<C>,
 }
 
-impl Kernel {
+impl<C: Core> Kernel<C> {
     pub(crate) fn load() -> Result<Self, AccelError> {
         accel::kernel::interface()?;
-        let elf = include_bytes!(concat!(env!("OUT_DIR"), "/parity.bpf.o"));
-        Ok(Self { loaded: Spec::open("the parity test's program", elf)?.load()? })
+        let loaded = Spec::open("a parity test's program", C::PROGRAM)?.load()?;
+        let size = loaded.map("steps").unwrap().value_size() as usize;
+        assert_eq!(size, C::size(), "the builds do not agree about the structs");
+        Ok(Self { loaded, core: PhantomData })
     }
 
-    pub(crate) fn step_size(&self) -> usize {
-        self.loaded.map("steps").unwrap().value_size() as usize
+    /// Takes the steps in both builds, and compares every decision and every byte of state.
+    pub(crate) fn compare(&self, name: &str, steps: &[Step<C>]) {
+        for (batch, steps) in steps.chunks(BATCH).enumerate() {
+            for (index, (step, answer)) in steps.iter().zip(self.take(steps)).enumerate() {
+                let at = batch * BATCH + index;
+                assert_eq!(answer.result(), step.taken().result(), "{name} step {at}: {step:?}");
+            }
+        }
     }
 
     /// The steps after they were taken, at most [`BATCH`].
-    pub(crate) fn take(&self, steps: &[Step]) -> Vec<Step> {
-        assert!(steps.len() <= BATCH);
+    fn take(&self, steps: &[Step<C>]) -> Vec<Step<C>> {
         let map = self.loaded.map("steps").unwrap();
         for (key, step) in (0_u32..).zip(steps) {
             map.update(&key.to_ne_bytes(), step.bytes(), MapFlags::ANY).unwrap();
@@ -40,5 +49,5 @@ impl Kernel {
     }
 }
 
-/// PARITY_BATCH of bpf/parity.bpf.c.
-pub(crate) const BATCH: usize = 4096;
+/// PARITY_BATCH of bpf/parity_steps.h.
+const BATCH: usize = 4096;

@@ -1,0 +1,97 @@
+//! A call of a core with the state it begins from. It is bytes here: what they mean only the C headers know, so that
+//! nothing of this has to change with a core.
+#![allow(unsafe_code)]
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Which core: the test's C side has a struct for its steps, and takes them.
+pub(crate) trait Core: Debug + Clone + PartialEq {
+    const NAME: &'static str;
+    /// The program that takes steps in the kernel.
+    const PROGRAM: &'static [u8];
+    /// The call that sets up a state, from which others may follow.
+    const INIT: u32;
+
+    /// Of a step, in bytes.
+    fn size() -> usize;
+
+    /// Where what the core is told lies in a step.
+    fn told() -> Range<usize>;
+
+    /// Where what comes out begins: the state, which also goes in, and the decision.
+    fn result() -> usize;
+
+    /// # Safety
+    ///
+    /// `step` points to a whole step of this core.
+    unsafe fn take(step: *mut u8);
+}
+
+/// The core's struct, 8-byte aligned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step<C> {
+    words: Vec<u64>,
+    core: PhantomData<C>,
+}
+
+impl<C: Core> Step<C> {
+    pub(crate) fn new(call: u32) -> Self {
+        let mut step = Self { words: vec![0; C::size().div_ceil(8)], core: PhantomData };
+        step.bytes_mut()[..4].copy_from_slice(&call.to_ne_bytes());
+        step
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut step = Self::new(C::INIT);
+        step.bytes_mut().copy_from_slice(bytes);
+        step
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: any initialised u64s are as many initialised bytes times eight.
+        let bytes =
+            unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.words.len() * 8) };
+        &bytes[..C::size()]
+    }
+
+    pub(crate) fn call(&self) -> usize {
+        (self.words[0] & u64::from(u32::MAX)) as usize
+    }
+
+    /// What the core is told, as 32-bit words.
+    pub(crate) fn set_told(&mut self, mut word: impl FnMut(u32) -> u32) {
+        let (words, _) = self.bytes_mut()[C::told()].as_chunks_mut::<4>();
+        for bytes in words {
+            *bytes = word(u32::from_ne_bytes(*bytes)).to_ne_bytes();
+        }
+    }
+
+    pub(crate) fn result(&self) -> &[u8] {
+        &self.bytes()[C::result()..]
+    }
+
+    /// Another's call, from this one's end.
+    pub(crate) fn follow(&self, next: &Self) -> Self {
+        let mut step = next.clone();
+        step.bytes_mut()[C::result()..].copy_from_slice(self.result());
+        step
+    }
+
+    /// The same after it was taken natively.
+    pub(crate) fn taken(&self) -> Self {
+        let mut step = self.clone();
+        // SAFETY: as large and as aligned as the struct; the core keeps no pointer to it.
+        unsafe { C::take(step.words.as_mut_ptr().cast()) };
+        step
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`; every pattern of bits is a u64.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.words.len() * 8)
+        };
+        &mut bytes[..C::size()]
+    }
+}
