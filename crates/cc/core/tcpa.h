@@ -54,8 +54,8 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 	t->round_began_us = path->now_us;
 	t->patience = TCPA_PATIENCE;
 	tcpa_recall(t, path);
-	/* The first window leaves evenly within the first round trip. */
-	tcpa_pace(t, cc_div((u64)t->cwnd * 1000000U, rtt));
+	/* The first window leaves evenly within the first round trip, but for a train of packets. */
+	tcpa_pace(t, cc_max(cc_div((u64)t->cwnd * 1000000U, rtt), t->known));
 }
 
 CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)

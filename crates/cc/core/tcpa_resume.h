@@ -2,22 +2,26 @@
 /*
  * Careful resume (draft-ietf-tsvwg-careful-resume): what an earlier connection found out about the path.
  *
- * Where the handshake took about as long as is remembered, a part of the remembered rate is used at once,
- * and all of it only when acknowledgements show that this part came through without a queue. Where they
- * show one, or loss, nothing is sent until what is too much has left (the draft's safe retreat).
+ * Where the handshake took about as long as is remembered, a first window leaves at the remembered rate: a
+ * train of packets that comes out of a slower path as slowly as that path is. All of the rate is used only
+ * when the train's acknowledgements come about as fast. Where they show a queue, or loss, nothing is sent
+ * until what is too much has left (the draft's safe retreat).
  */
 #ifndef WEIR_CC_TCPA_RESUME_H
 #define WEIR_CC_TCPA_RESUME_H
 
 #include "tcpa_loss.h"
 
-/* A part of what is remembered, in 1/1024. On a path ten times slower than it was, two bandwidth-delay products
- * are on their way before the first answer: one of them waits, as after start-up. */
-#define TCPA_RESUME_SHARE 200U
+/* The train, of all that fits the remembered path, in 1/1024, where that is more than a first window. On a path
+ * ten times slower than it was, a bandwidth-delay product waits before the first answer. */
+#define TCPA_RESUME_SHARE 100U
 /* From one part to the next, in 1/1024: a part too large is known a round trip later. */
 #define TCPA_RESUME_STEP 1792U
-/* Beyond what is remembered, to see whether it has become more. */
-#define TCPA_RESUME_GAIN 1280U
+/* Beyond what is remembered, to see whether it has become more; and what shows that it has. */
+#define TCPA_RESUME_GAIN 1152U
+#define TCPA_RESUME_MORE 1120U
+/* Rounds in which the receiver or the application may keep it small. */
+#define TCPA_RESUME_ROUNDS 3U
 /* The older it is, the less of it is used. */
 #define TCPA_RESUME_FRESH_S 600U
 /* What tells a rate of acknowledgements. */
@@ -57,7 +61,7 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 {
 	t->resuming = TCPA_AFRESH;
-	t->known = 0;
+	t->known = rate;
 	t->rate[0] = rate;
 	t->rate[1] = 0;
 	t->average = rate;
@@ -90,12 +94,17 @@ CC_INLINE u8 tcpa_is_all(const struct tcpa *t)
 	return t->pacing >= cc_scale(t->known, TCPA_RESUME_GAIN);
 }
 
+CC_INLINE u8 tcpa_is_more(const struct tcpa *t)
+{
+	return t->round_rate >= cc_scale(t->known, TCPA_RESUME_MORE);
+}
+
 /* A little more than the path carries was sent in this round. */
 CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 {
 	u64 queue = cc_less(cc_div(t->round_rtt_sum, t->round_rtts), t->min_rtt);
 
-	return t->round_rate < t->pacing / 10 * 9 && queue > t->min_rtt / 16 + 500;
+	return !tcpa_is_more(t) && queue > t->min_rtt / 16 + 500;
 }
 
 /* At what rate acknowledgements come tells sooner than samples that span a round trip. */
@@ -105,7 +114,7 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	u64 came = cc_less(ack->delivered, t->slump_delivered);
 	u64 rate = cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed);
 	u64 slack = cc_max(t->min_rtt / 4, TCPA_SLACK_US);
-	u8 slower = rate < t->pacing / 4 * 3;
+	u8 slower;
 	u8 lossy = t->round_lost > 4ULL * t->mss && tcpa_round_share(t) > TCPA_MOST_FLOOR;
 	u8 queued;
 
@@ -113,11 +122,14 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	if (t->resuming == TCPA_AWAITING)
 		slack *= 2;
 	queued = ack->rtt_us > t->min_rtt + slack;
-	if (passed < cc_max(t->min_rtt / 8, TCPA_SLACK_US) || came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
+	if (passed < cc_max(t->min_rtt / 16, TCPA_SLACK_US / 2) || came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
 		return;
+	/* The best of the round: nothing comes between a train's end and what its acknowledgements let go. */
+	t->full_rate = cc_max(t->full_rate, rate);
+	slower = t->full_rate < t->pacing / 4 * 3;
 	/* Of less than was allowed, the rate tells nothing. */
 	if (slower && (queued || lossy) && t->round_inflight >= t->round_allowed / 4 * 3)
-		tcpa_retreat(t, rate);
+		tcpa_retreat(t, t->full_rate);
 	else if (t->resuming == TCPA_HEARING && !slower && !queued && !tcpa_is_all(t)) {
 		tcpa_go_on(t, t->pacing);
 		tcpa_begin_round(t, ack);
@@ -133,6 +145,7 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 		t->resuming = TCPA_HEARING;
 		t->slump_since_us = ack->now_us;
 		t->slump_delivered = ack->delivered;
+		t->full_rate = 0;
 		return;
 	}
 	if (t->starved && !tcpa_queued(t)) {
@@ -145,6 +158,12 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 		t->mode = TCPA_DRAIN;
 		return;
 	}
+	/* What was on its way was less than the path holds. */
+	if (tcpa_is_all(t) && !tcpa_is_more(t) && t->full_rounds < TCPA_RESUME_ROUNDS) {
+		t->full_rounds++;
+		return;
+	}
+	t->full_rounds = 0;
 	/* The path has become faster, or nothing could be told: as without a memory. */
 	t->resuming = TCPA_AFRESH;
 	t->full_rate = t->round_rate;
@@ -166,12 +185,21 @@ CC_INLINE void tcpa_learn_rate(struct tcpa *t)
  * leaves what was remembered before. */
 CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 {
-	if (t->mode == TCPA_STARTUP || t->resuming || !t->known || !t->min_rtt)
+	u64 rate = t->known;
+
+	if (t->resuming || !t->min_rtt)
 		return 0;
-	memory->rate = t->known;
+	/* A file may be over before the path is full: it carries so much at least. Of what a first window shows, the
+	 * next connection's shows as much. */
+	if (t->mode == TCPA_STARTUP)
+		rate = tcpa_bdp(t) > 2ULL * t->params.init_cwnd * t->mss ? cc_max(rate, tcpa_rate(t)) : 0;
+	/* The last rounds of a file are not full, and a train finds out sooner that it is less than that it is more. */
+	else if (rate && !t->rival)
+		rate = cc_max(rate, t->full_rate);
+	memory->rate = rate;
 	memory->min_rtt_us = t->min_rtt;
 	memory->age_s = 0;
-	return 1;
+	return rate != 0;
 }
 
 #endif
