@@ -29,7 +29,7 @@ impl Window {
             offered,
             max,
             mss: config.mss.count() as u32,
-            space: u64::from(offered) / 2,
+            space: u64::from(offered).min(FIRST_ROUND * config.mss.count()),
             arrived: 0,
             since: Time::ZERO,
             base: None,
@@ -82,3 +82,6 @@ impl Window {
         self.since = now;
     }
 }
+
+/// In segments: what of a first round trip is no growth yet (`tcp_init_buffer_space`).
+const FIRST_ROUND: u64 = 10;
