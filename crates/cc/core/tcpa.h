@@ -14,12 +14,17 @@
 
 #include "tcpa_hold.h"
 #include "tcpa_pause.h"
+#include "tcpa_slump.h"
 #include "tcpa_startup.h"
 
 CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 {
 	if (!t->round_rtt)
 		return;
+	if (t->slumped) {
+		tcpa_judge_slump(t);
+		return;
+	}
 	t->spread += (u32)(cc_min(cc_less(t->round_rtt_max, t->round_rtt), t->round_rtt / 2) / 8);
 	t->spread -= t->spread / 8;
 	if (t->rival)
@@ -129,35 +134,6 @@ CC_INLINE void tcpa_sample(struct tcpa *t, const struct cc_ack *ack)
 	t->rate[0] = cc_max(t->rate[0], rate);
 }
 
-/* The path became several times slower: in a queue that grows far less comes out than goes in, twice in a
- * row for a round trip's time. A round would take as long as the queue. Lumps take a round longer than its
- * shortest round trip. */
-CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
-{
-	u64 passed = ack->now_us - t->slump_since_us;
-	u64 rate;
-
-	if (passed < cc_max(t->min_rtt, 5000))
-		return;
-	rate = cc_div((ack->delivered - t->slump_delivered) * 1000000U, passed);
-	if (t->mode == TCPA_STEADY && !t->looking && !ack->app_limited && ack->rtt_us > t->rtt + t->min_rtt / 4 &&
-	    rate * 2 < (t->lumpy ? t->average : tcpa_per_rtt(t, t->window))) {
-		t->slumps++;
-		if (t->slumps >= 2) {
-			t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
-			t->held = t->window;
-			t->rate[0] = rate;
-			t->rate[1] = 0;
-			t->full_rate = rate;
-			t->slumps = 0;
-		}
-	} else {
-		t->slumps = 0;
-	}
-	t->slump_since_us = ack->now_us;
-	t->slump_delivered = ack->delivered;
-}
-
 CC_INLINE void tcpa_set_pace(struct tcpa *t)
 {
 	u64 rate = tcpa_rate(t);
@@ -208,6 +184,9 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	case TCPA_PAUSE:
 		target = cc_bytes_in(t->pacing, t->min_rtt);
+		/* Fewer tell nothing. */
+		if (!tcpa_small(t))
+			target = cc_max(target, (u64)TCPA_LEAST_SEGMENTS * t->mss);
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, target), t->mss);
 		return;
 	default:

@@ -64,7 +64,7 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);
 	/* Whoever has far less than half of what there once was need not give as others do. */
-	u8 poor = t->average < t->full_rate / 10 * 3;
+	u8 poor = t->average < t->full_rate / 3;
 	u8 deaf = (t->unanswered >= 3 || poor) && !tcpa_small(t);
 	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
 	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;

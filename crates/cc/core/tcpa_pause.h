@@ -8,6 +8,23 @@
 
 #include "tcpa_contend.h"
 
+/* What was not sent is what the queue lacked: that tells the path's rate, however little of it is ours. Where
+ * others gave way as well it seems lower, where they grew it seems higher. */
+CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
+{
+	u32 fell = (u32)cc_less(t->rtt, seen);
+	u64 given = cc_less(t->window, t->round_acked);
+	u64 rate;
+
+	if (given < t->window / 4 || fell < cc_max(t->min_rtt / 32, 1000))
+		return;
+	rate = cc_div(given * 1000000U, fell);
+	if (rate > t->full_rate)
+		t->full_rate = cc_min(rate, t->full_rate / 4 * 5);
+	else
+		t->full_rate = cc_max(rate, t->full_rate / 8 * 7);
+}
+
 /* What came of a pause, by what was sent in it. */
 CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 {
@@ -40,6 +57,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 		/* Where a lost packet was waited for, the others have long gone on. */
 		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * cc_max(t->rtt, t->min_rtt))
 			return;
+		tcpa_learn_capacity(t, seen);
 		/* Twice in a row, or once where there was one before. */
 		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
@@ -76,7 +94,7 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (before >> shift == ack->now_us >> shift)
 		return;
-	if (t->mode != TCPA_STEADY || t->restarting || t->looking)
+	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped)
 		return;
 	/* Who heard nothing for so long missed it. */
 	if (ack->now_us - (ack->now_us >> shift << shift) > cc_max(t->rtt, t->min_rtt))

@@ -80,7 +80,7 @@ struct tcpa {
 	u8 haste; /* rounds in a row that met no queue */
 	u8 echoes; /* rounds left in which what is lost was sent before the last answer to loss */
 	u8 shallow; /* what overflowed was less than the queue it would hold */
-	u64 full_rate; /* in start-up the rate to be beaten, then the best of a round, slowly forgotten */
+	u64 full_rate; /* in start-up the rate to be beaten, then the path's, as far as rounds and pauses tell */
 
 	/* loss */
 	u64 debt; /* bytes lost beyond what the path loses by itself; never below zero */
@@ -108,7 +108,9 @@ struct tcpa {
 	/* a sudden slump */
 	u64 slump_since_us;
 	u64 slump_delivered;
+	u32 slumped; /* the window before one; 0: it is known what came of it */
 	u8 slumps;
+	u8 slump_drained; /* what was sent before it is gone, 2: for a round */
 
 	/* acknowledgements in lumps */
 	u8 lumps; /* instants at which any of this round came */
