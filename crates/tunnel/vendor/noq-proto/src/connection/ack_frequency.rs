@@ -13,6 +13,8 @@ pub(super) struct AckFrequencyState {
     in_flight_ack_frequency_frame: Option<(PathId, u64, Duration)>,
     next_outgoing_sequence_number: VarInt,
     pub(super) peer_max_ack_delay: Duration,
+    /// What the peer was asked for last
+    requested_threshold: u64,
 
     //
     // Receiving ACK_FREQUENCY frames
@@ -27,6 +29,7 @@ impl AckFrequencyState {
             in_flight_ack_frequency_frame: None,
             next_outgoing_sequence_number: VarInt(0),
             peer_max_ack_delay: default_max_ack_delay,
+            requested_threshold: 0,
 
             last_ack_frequency_frame: None,
             max_ack_delay: default_max_ack_delay,
@@ -73,13 +76,32 @@ impl AckFrequencyState {
         seq
     }
 
+    /// Returns the threshold that should be requested of a peer that may be sent so many packets
+    /// at a time
+    ///
+    /// A sixteenth of them, between what is configured and four times as many; what was requested
+    /// stands as long as it is not off by a factor of two.
+    pub(super) fn candidate_threshold(&self, window: u64, config: &AckFrequencyConfig) -> u64 {
+        let least = config.ack_eliciting_threshold.into_inner();
+        let wanted = (window / 16).clamp(least, least.saturating_mul(4));
+        let current = self.requested_threshold;
+        match wanted >= current.saturating_mul(2) || wanted <= current / 2 {
+            true => wanted,
+            false => current,
+        }
+    }
+
     /// Returns true if we should send an ACK_FREQUENCY frame
     pub(super) fn should_send_ack_frequency(
         &self,
         rtt: Duration,
+        window: u64,
         config: &AckFrequencyConfig,
         peer_params: &TransportParameters,
     ) -> bool {
+        if self.candidate_threshold(window, config) != self.requested_threshold {
+            return true;
+        }
         if self.next_outgoing_sequence_number.0 == 0 {
             // Always send at startup
             return true;
@@ -98,7 +120,9 @@ impl AckFrequencyState {
         path_id: PathId,
         pn: u64,
         requested_max_ack_delay: Duration,
+        requested_threshold: u64,
     ) {
+        self.requested_threshold = requested_threshold;
         self.in_flight_ack_frequency_frame = Some((path_id, pn, requested_max_ack_delay));
     }
 

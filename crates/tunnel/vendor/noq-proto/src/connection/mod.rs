@@ -1085,9 +1085,17 @@ impl Connection {
                 .map(|p| p.data.rtt.get())
                 .min()
                 .expect("one path exists");
-            self.spaces[SpaceId::Data].pending.ack_frequency = self
-                .ack_frequency
-                .should_send_ack_frequency(rtt, config, &self.peer_params)
+            let window = self.paths.values().map(|path| path.data.window_packets());
+            let window = window.max().unwrap_or_default();
+            // One that was lost is still to be sent.
+            let lost = self.spaces[SpaceId::Data].pending.ack_frequency;
+            self.spaces[SpaceId::Data].pending.ack_frequency = (lost
+                || self.ack_frequency.should_send_ack_frequency(
+                    rtt,
+                    window,
+                    config,
+                    &self.peer_params,
+                ))
                 && self.highest_space == SpaceKind::Data
                 && self.peer_supports_ack_frequency();
         }
@@ -3070,7 +3078,11 @@ impl Connection {
             } else {
                 Duration::from_micros(ack.delay << self.peer_params.ack_delay_exponent.0)
             };
-            let ack_delay = cmp::min(self.ack_frequency.peer_max_ack_delay, held_back);
+            let ack_delay = match self.is_handshake_confirmed() {
+                true => cmp::min(self.ack_frequency.peer_max_ack_delay, held_back),
+                // RFC 9002, 5.3: until then the peer may lack the keys to look at what it was sent.
+                false => held_back,
+            };
             let rtt = now.saturating_duration_since(
                 self.spaces[space]
                     .for_path(path)
@@ -3080,6 +3092,9 @@ impl Connection {
             let next_pn = self.spaces[space].for_path(path).next_packet_number;
             let path_data = self.path_data_mut(path);
             // TODO(@divma): should be a method of path, should be contained in a single place
+            if space == SpaceId::Data {
+                path_data.rtt.forget_handshake(ack_delay, rtt);
+            }
             path_data.rtt.update(ack_delay, rtt);
             // Whatever the peer says, a path is not faster than it was ever seen to be.
             let bare = cmp::max(path_data.rtt.min(), rtt.saturating_sub(held_back));
@@ -6206,20 +6221,21 @@ impl Connection {
                 &self.peer_params,
             );
 
+            let threshold = self
+                .ack_frequency
+                .candidate_threshold(path.window_packets(), config);
             let frame = frame::AckFrequency {
                 sequence: sequence_number,
-                ack_eliciting_threshold: config.ack_eliciting_threshold,
+                ack_eliciting_threshold: VarInt::from_u64(threshold).unwrap_or(VarInt::MAX),
                 request_max_ack_delay: max_ack_delay.as_micros().try_into().unwrap_or(VarInt::MAX),
                 reordering_threshold: config.reordering_threshold,
             };
             builder.write_frame(frame, stats);
 
             self.ack_frequency
-                .ack_frequency_sent(path_id, builder.packet_number, max_ack_delay);
-            path.congestion.on_ack_frequency_update(
-                config.ack_eliciting_threshold.into_inner(),
-                max_ack_delay,
-            );
+                .ack_frequency_sent(path_id, builder.packet_number, max_ack_delay, threshold);
+            path.congestion
+                .on_ack_frequency_update(threshold, max_ack_delay);
         }
 
         // PATH_CHALLENGE (on-path)

@@ -382,6 +382,9 @@ struct BlackHoleDetector {
     acked_mtu: u16,
     /// The UDP payload size guaranteed to be supported by the network
     min_mtu: u16,
+    /// Size and number of packets larger than `min_mtu` that were acknowledged: of each size the
+    /// newest, as long as no larger one is newer
+    deliveries: Vec<(u16, u64)>,
 }
 
 impl BlackHoleDetector {
@@ -392,10 +395,27 @@ impl BlackHoleDetector {
             largest_post_loss_packet: 0,
             acked_mtu: min_mtu,
             min_mtu,
+            deliveries: Vec::new(),
+        }
+    }
+
+    fn on_delivered(&mut self, pn: u64, len: u16) {
+        let known = |&(size, newest): &(u16, u64)| size >= len && newest >= pn;
+        if len <= self.min_mtu || self.deliveries.iter().any(known) {
+            return;
+        }
+        self.deliveries
+            .retain(|&(size, newest)| size > len || newest > pn);
+        self.deliveries.push((len, pn));
+        if self.deliveries.len() > MAX_DELIVERIES
+            && let Some(smallest) = (0..self.deliveries.len()).min_by_key(|&i| self.deliveries[i].0)
+        {
+            self.deliveries.swap_remove(smallest);
         }
     }
 
     fn on_probe_acked(&mut self, pn: u64, len: u16) {
+        self.on_delivered(pn, len);
         // MTU probes are always larger than the previous MTU, so no previous loss bursts are
         // suspicious. At most one MTU probe is in flight at a time, so we don't need to worry about
         // reordering between them.
@@ -408,6 +428,7 @@ impl BlackHoleDetector {
     }
 
     fn on_non_probe_acked(&mut self, pn: u64, len: u16) {
+        self.on_delivered(pn, len);
         if len < self.acked_mtu {
             // We've already seen a larger packet since the most recent suspicious loss burst;
             // nothing to do.
@@ -473,6 +494,14 @@ impl BlackHoleDetector {
         {
             return;
         }
+        // Nor is it if something as large was delivered that was sent later. One acknowledgement may
+        // tell of several bursts, and packets are not all of one size.
+        let later = |&(size, newest): &(u16, u64)| {
+            size >= burst.smallest_packet_size && newest > burst.latest_non_probe
+        };
+        if self.deliveries.iter().any(later) {
+            return;
+        }
         // The loss burst is now deemed suspicious.
 
         // A suspicious loss burst more recent than `largest_post_loss_packet` invalidates it. This
@@ -514,6 +543,9 @@ impl BlackHoleDetector {
         self.current_loss_burst.as_ref().map(|x| x.latest_non_probe)
     }
 }
+
+/// More sizes than packets have between `min_mtu` and the current MTU at any time that matters
+const MAX_DELIVERIES: usize = 16;
 
 #[derive(Copy, Clone, Debug)]
 struct LossBurst {
@@ -904,6 +936,24 @@ mod tests {
             bhd.on_non_probe_lost(i as u64 * 2, 1400);
         }
         assert!(!bhd.black_hole_detected());
+    }
+
+    // One acknowledgement tells of deliveries first and of losses then; packets of a lossy path are
+    // not all of one size
+    #[test]
+    fn bursts_between_deliveries_of_other_sizes() {
+        let mut bhd = BlackHoleDetector::new(1200);
+        bhd.on_non_probe_acked(0, 1472);
+        for round in 0..10 {
+            for pn in 0..10 {
+                bhd.on_non_probe_acked(round * 100 + 10 * pn + 9, 1460);
+            }
+            for pn in 0..9 {
+                bhd.on_non_probe_lost(round * 100 + 10 * pn + 1, 1460);
+            }
+            assert!(!bhd.black_hole_detected(), "{bhd:?}");
+        }
+        assert!(bhd.deliveries.len() <= 2, "{bhd:?}");
     }
 
     // Loss of packets smaller than have been acknowledged previously should still indicate a black

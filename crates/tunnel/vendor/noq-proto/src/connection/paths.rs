@@ -613,6 +613,11 @@ impl PathData {
         )
     }
 
+    /// How many full packets may be in flight
+    pub(super) fn window_packets(&self) -> u64 {
+        self.congestion.window() / u64::from(self.current_mtu()).max(1)
+    }
+
     /// Updates the last observed address report received on this path.
     ///
     /// If the address was updated, it's returned to be informed to the application.
@@ -765,6 +770,8 @@ pub struct RttEstimator {
     var: Duration,
     /// The minimum RTT seen in the connection, ignoring ack delay.
     min: Duration,
+    /// All that was measured was the handshake.
+    handshake_only: bool,
 }
 
 impl RttEstimator {
@@ -774,6 +781,7 @@ impl RttEstimator {
             smoothed: None,
             var: initial_rtt / 2,
             min: initial_rtt,
+            handshake_only: true,
         }
     }
 
@@ -818,6 +826,16 @@ impl RttEstimator {
     /// PTO computed as described in RFC9002#6.2.1.
     pub(crate) fn pto_base(&self) -> Duration {
         self.get() + cmp::max(4 * self.var, TIMER_GRANULARITY)
+    }
+
+    /// To be told before the first sample that is not of the handshake: what both ends computed there is
+    /// part of its round trips, and an idle connection measures few that could outweigh them.
+    pub(crate) fn forget_handshake(&mut self, ack_delay: Duration, rtt: Duration) {
+        if std::mem::take(&mut self.handshake_only) && self.smoothed.is_some() {
+            let path = cmp::max(self.min.min(rtt), rtt.saturating_sub(ack_delay));
+            self.smoothed = Some(path);
+            self.var = path / 2;
+        }
     }
 
     /// Records an RTT sample.
@@ -1189,6 +1207,21 @@ impl core::ops::BitOrAssign for PathRetransmits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn round_trips_of_the_handshake_end_with_it() {
+        let ms = Duration::from_millis;
+        let mut rtt = RttEstimator::new(ms(100));
+        rtt.update(ms(0), ms(80));
+        rtt.forget_handshake(ms(1), ms(3));
+        rtt.update(ms(1), ms(3));
+        assert_eq!(rtt.get(), ms(2));
+        assert!(rtt.pto_base() < ms(10), "{rtt:?}");
+        // What is measured afterwards is smoothed as ever.
+        rtt.forget_handshake(ms(0), ms(82));
+        rtt.update(ms(0), ms(82));
+        assert_eq!(rtt.get(), ms(12));
+    }
 
     #[test]
     fn test_path_id_saturating_add() {
