@@ -7,7 +7,7 @@ mod steering;
 mod tuning;
 
 pub use shards::Shards;
-pub(crate) use shards::carried;
+pub(crate) use shards::{carried, carried_over};
 pub use tuning::Tuning;
 
 use crate::congestion::Reading;

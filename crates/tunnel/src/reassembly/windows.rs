@@ -1,4 +1,5 @@
-use crate::transport::{Connection, Tuning};
+use crate::congestion::Reading;
+use crate::transport::{Connection, Tuning, carried_over};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -179,7 +180,9 @@ impl<C: Connection> Windows<C> {
 
     /// Something was written: as much may be kept unacknowledged as is in flight, and as much again.
     pub fn on_write(&self) {
-        let cwnd = self.connection.reading().cwnd.count();
+        let reading = self.connection.reading();
+        carried_over(self.path(&reading));
+        let cwnd = reading.cwnd.count();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted = (cwnd.saturating_mul(3)).clamp(state.least, SEND_LIMIT);
         if wanted > state.send_window || wanted < state.send_window / 4 {
@@ -204,9 +207,15 @@ impl<C: Connection> Windows<C> {
         self.connection.set_receive_window(Bytes::new(state.window));
     }
 
+    fn path(&self, reading: &Reading) -> Duration {
+        let least = reading.min_rtt.as_duration();
+        if least.is_zero() { self.connection.rtt() } else { least }
+    }
+
     fn measure(&self, state: &mut State, now: Instant) {
         let passed = now.saturating_duration_since(state.since);
         let rtt = self.connection.rtt().max(Duration::from_millis(1));
+        carried_over(self.path(&self.connection.reading()));
         state.since = now;
         let product = state.received as f64 * rtt.as_secs_f64() / passed.as_secs_f64();
         state.received = 0;

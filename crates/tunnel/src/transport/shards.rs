@@ -85,25 +85,34 @@ pub(crate) fn carried(bytes: usize) {
     CARRIED.with(|carried| carried.set(carried.get() + bytes as u64));
 }
 
+/// It was carried over a path that takes so long there and back, at least.
+pub(crate) fn carried_over(path: Duration) {
+    SHORTEST_PATH.with(|shortest| shortest.set(shortest.get().min(path)));
+}
+
 thread_local! {
     static CARRIED: Cell<u64> = const { Cell::new(0) };
+    static SHORTEST_PATH: Cell<Duration> = const { Cell::new(Duration::MAX) };
 }
 
 /// What a thread does before it waits for events. One that carries much and has just waited lets a little more
-/// gather: waking up for each packet is what costs most. One that carries little answers at once.
+/// gather: waking up for each packet is what costs most. One that carries little answers at once. Where all
+/// paths are long a little more is longer: nobody there notices.
 #[derive(Debug)]
 struct Breath {
+    least: Duration,
     gather: Duration,
     last: Instant,
     since: Instant,
     carried: u64,
     busy: bool,
+    stretches: u32,
 }
 
 impl Breath {
     fn new(gather: Duration) -> Self {
         let now = Instant::now();
-        Self { gather, last: now, since: now, carried: 0, busy: false }
+        Self { least: gather, gather, last: now, since: now, carried: 0, busy: false, stretches: 0 }
     }
 
     fn take(&mut self) {
@@ -115,6 +124,11 @@ impl Breath {
             self.busy = rate >= BUSY;
             self.carried = carried;
             self.since = now;
+            self.stretches += 1;
+            if self.stretches >= LISTENED {
+                self.stretches = 0;
+                self.gather = gathering(self.least, SHORTEST_PATH.replace(Duration::MAX));
+            }
         }
         if self.busy
             && !self.gather.is_zero()
@@ -128,9 +142,35 @@ impl Breath {
     }
 }
 
+/// A twentieth of what the shortest path takes, up to four times the `least`.
+fn gathering(least: Duration, path: Duration) -> Duration {
+    match path {
+        // Nobody said anything of paths.
+        Duration::MAX => least,
+        path => (path / 20).clamp(least, least * 4),
+    }
+}
+
 /// Rates are measured over this.
 const STRETCH: Duration = Duration::from_millis(2);
+/// In so many stretches every connection that is busy says how long its path is.
+const LISTENED: u32 = 50;
 /// Bytes a second: below 50 Mbit/s a wake-up for each packet costs a few per cent of a core.
 const BUSY: f64 = 6.25e6;
 /// More carry no more: one connection is one thread's, and sockets share a port.
 const MOST: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_long_paths_more_gathers_and_on_short_ones_nobody_waits_longer() {
+        let (least, ms) = (Duration::from_micros(200), Duration::from_millis);
+        assert_eq!(gathering(least, Duration::MAX), least);
+        assert_eq!(gathering(least, ms(1)), least);
+        assert_eq!(gathering(least, ms(10)), Duration::from_micros(500));
+        assert_eq!(gathering(least, ms(200)), Duration::from_micros(800));
+        assert_eq!(gathering(Duration::ZERO, ms(200)), Duration::ZERO);
+    }
+}
