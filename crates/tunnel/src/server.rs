@@ -186,6 +186,21 @@ impl World {
         Arc::clone(&self.guard.borrow())
     }
 
+    /// Until the rules in force are others, and do not allow it any more.
+    async fn revoked(&self, peer: &PeerName, may: impl Fn(&Access) -> bool) {
+        let mut guard = self.guard.subscribe();
+        loop {
+            let now = Arc::clone(&guard.borrow_and_update());
+            if !may(&now.access) {
+                tracing::info!(%peer, "what was allowed is so no longer");
+                return;
+            }
+            if guard.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
     fn sessions(&self) -> Vec<(PeerName, Arc<Session<QuicConnection>>)> {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|(_, session)| session.strong_count() > 0);

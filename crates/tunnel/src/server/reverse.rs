@@ -1,13 +1,13 @@
 //! Listeners here whose guests come out at a client.
 
 use super::World;
-use crate::access::{Admitted, Way};
+use crate::access::{Access, Admitted, Way};
 use crate::datagrams::UdpDoor;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
 use crate::identity::PeerName;
 use crate::inbound::Inbound;
 use crate::local::Local;
-use crate::relay::{RelayError, relay};
+use crate::relay::{RelayError, relay_while};
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::Connection;
@@ -27,6 +27,7 @@ pub(super) struct Listeners(Mutex<HashMap<Target, (PeerName, CancellationToken)>
 #[derive(Debug)]
 pub(super) struct Bound<C: Connection> {
     socket: Socket<C>,
+    peer: PeerName,
     target: Target,
     over: CancellationToken,
     world: Arc<World>,
@@ -52,8 +53,8 @@ impl<C: Connection> Bound<C> {
             match bind(world, admitted).await {
                 Ok(socket) => {
                     world.counters.listeners.one();
-                    let (target, world) = (target.clone(), Arc::clone(world));
-                    return Ok(Self { socket, target, over, world });
+                    let (peer, target) = (peer.clone(), target.clone());
+                    return Ok(Self { socket, peer, target, over, world: Arc::clone(world) });
                 }
                 // Its predecessor may be about to let go.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
@@ -102,8 +103,13 @@ impl<C: Connection> Bound<C> {
         loop {
             match self.next().await {
                 Ok(local) => {
-                    let (world, session) = (Arc::clone(&self.world), Arc::clone(session));
-                    tokio::spawn(carry(world, session, local, number));
+                    let guest = Guest {
+                        world: Arc::clone(&self.world),
+                        session: Arc::clone(session),
+                        peer: self.peer.clone(),
+                        listener: self.target.clone(),
+                    };
+                    tokio::spawn(guest.carry(local, number));
                 }
                 Err(error) => {
                     tracing::warn!(%error, listen = %self.target, "nobody can be let in");
@@ -177,30 +183,40 @@ fn arrived(number: u32, flow: Option<u32>) -> Opening {
     Opening { request: Request::Arrived(number), properties }
 }
 
-async fn carry<C: Connection>(
+/// Whoever came to a listener.
+struct Guest<C: Connection> {
     world: Arc<World>,
     session: Arc<Session<C>>,
-    local: Local,
-    number: u32,
-) {
-    if world.counters.tunnels.count() >= world.limits.tunnels as u64 {
-        world.counters.tunnels_over_limit.one();
-        return local.abort();
-    }
-    let _tunnel = session.tunnel();
-    let Ok((sending, inbound)) = session.open(&arrived(number, None)).await else {
-        world.counters.tunnels_broken.one();
-        return local.abort();
-    };
-    // The client dials within its own time.
-    let answer = Some(world.limits.dial * 2);
-    match relay(local, sending, inbound, &session.windows, &world.counters, answer).await {
-        Ok(()) => {}
-        Err(RelayError::Refused(status, why)) => {
-            world.counters.tunnels_refused.one();
-            tracing::info!(?status, %why, "the client refused");
+    peer: PeerName,
+    listener: Target,
+}
+
+impl<C: Connection> Guest<C> {
+    /// As long as the client may listen where this one came in.
+    async fn carry(self, local: Local, number: u32) {
+        let (world, session) = (&*self.world, &self.session);
+        if world.counters.tunnels.count() >= world.limits.tunnels as u64 {
+            world.counters.tunnels_over_limit.one();
+            return local.abort();
         }
-        Err(_) => world.counters.tunnels_broken.one(),
+        let _tunnel = session.tunnel();
+        let Ok((sending, inbound)) = session.open(&arrived(number, None)).await else {
+            world.counters.tunnels_broken.one();
+            return local.abort();
+        };
+        // The client dials within its own time.
+        let answer = Some(world.limits.dial * 2);
+        let (windows, counters) = (&session.windows, &world.counters);
+        let may = |access: &Access| access.admit_listen(&self.peer, &self.listener).is_ok();
+        let revoked = world.revoked(&self.peer, may);
+        match relay_while(local, sending, inbound, windows, counters, answer, revoked).await {
+            Ok(()) => {}
+            Err(RelayError::Refused(status, why)) => {
+                counters.tunnels_refused.one();
+                tracing::info!(?status, %why, "the client refused");
+            }
+            Err(_) => counters.tunnels_broken.one(),
+        }
     }
 }
 

@@ -197,19 +197,8 @@ impl<C: Connection> Visit<C> {
         }
     }
 
-    /// Until the rules in force are others, and do not allow it any more.
     async fn revoked(&self, may: impl Fn(&Access) -> bool) {
-        let mut guard = self.world.guard.subscribe();
-        loop {
-            let now = Arc::clone(&guard.borrow_and_update());
-            if !may(&now.access) {
-                tracing::info!(peer = %self.peer, "what was allowed is so no longer");
-                return;
-            }
-            if guard.changed().await.is_err() {
-                return std::future::pending().await;
-            }
-        }
+        self.world.revoked(&self.peer, may).await;
     }
 
     fn may_reach(&self, access: &Access, target: &Target, remote: Option<IpAddr>) -> bool {
