@@ -2,9 +2,10 @@
 //! or in `/tmp/weir-UID` for others. Only their owner can enter it.
 
 use super::{PATIENCE, Status};
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,14 +95,16 @@ pub fn listen(path: &Path) -> Result<StatusListener, StatusError> {
         let socket = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
         // Before it has a place: unix_bind (net/unix/af_unix.c) gives the file the socket's own mode.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        socket.bind(&socket2::SockAddr::unix(path)?)?;
+        let reach = Reach::of(path)?;
+        socket.bind(&socket2::SockAddr::unix(&reach.path)?)?;
         socket.listen(16)?;
         socket.set_nonblocking(true)?;
         UnixListener::from_std(socket.into())
     };
     let listener = match bind() {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            match std::os::unix::net::UnixStream::connect(path) {
+            let reach = Reach::of(path).map_err(failed)?;
+            match std::os::unix::net::UnixStream::connect(&reach.path) {
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path).map_err(failed)?;
                     bind().map_err(failed)?
@@ -143,7 +146,8 @@ impl Drop for StatusListener {
 /// How the end behind that socket fares; `None` if nobody is there any more.
 pub async fn ask(path: &Path) -> Result<Option<Status>, StatusError> {
     let failed = |error| StatusError::socket("read", path, error);
-    let mut stream = match UnixStream::connect(path).await {
+    let reach = Reach::of(path).map_err(failed)?;
+    let mut stream = match UnixStream::connect(&reach.path).await {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         connected => connected.map_err(failed)?,
     };
@@ -158,8 +162,50 @@ pub async fn ask(path: &Path) -> Result<Option<Status>, StatusError> {
     })
 }
 
+/// A path by which a socket can be named, while this lives: its address has room for 107 bytes (unix(7)).
+struct Reach {
+    path: PathBuf,
+    _folder: Option<OwnedFd>,
+}
+
+impl Reach {
+    fn of(path: &Path) -> io::Result<Self> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(Self { path: path.to_owned(), _folder: None });
+        };
+        if path.as_os_str().len() <= LONGEST {
+            return Ok(Self { path: path.to_owned(), _folder: None });
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(folder, flags, Mode::empty())?;
+        let near = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
+        Ok(Self { path: near, _folder: Some(folder) })
+    }
+}
+
 impl StatusError {
     fn socket(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Socket { doing, path: path.to_owned(), source }
+    }
+}
+
+const LONGEST: usize = 107;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_may_lie_deep() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a".repeat(100)).join("b".repeat(100));
+        std::fs::create_dir_all(&deep).unwrap();
+        let path = deep.join("status.sock");
+        let first = listen(&path).unwrap();
+        assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
+        drop(first);
+        assert!(!path.exists());
+        assert!(matches!(ask(&path).await, Err(StatusError::Socket { .. })));
+        drop(listen(&path).unwrap());
     }
 }
