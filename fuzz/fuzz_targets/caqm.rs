@@ -43,6 +43,7 @@ fn hosts(words: &mut Words<'_>) {
         data_unit: number(),
         ack_unit: number(),
         rtt_standard_us: number(),
+        alpha_root: number(),
     };
     let mut now = words.number();
     let mut sender =

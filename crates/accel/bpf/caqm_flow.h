@@ -11,7 +11,6 @@ struct caqm_settings {
 	u32 tpid;
 	u32 kind; /* cc_type: of another one a tag is left alone */
 	u32 trusts_path; /* ports are known to speak, and are not asked whether they do */
-	u32 unused;
 	char algorithm[16]; /* by which name it is registered; TCP_CA_NAME_MAX of include/net/tcp.h */
 };
 

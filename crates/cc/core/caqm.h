@@ -4,7 +4,8 @@
  * receiver sums up what is left of them and sends it back.
  *
  * The sender begins in `start` and asks for one unit with each segment, which doubles the window in a round trip
- * where all is approved. From the first answer that is not positive on it asks for `alpha` units in a round trip.
+ * where all is approved. From the first answer that is not positive on it asks for `alpha` units in a round trip, or
+ * for `alpha_root` by the root of its window, if that is more.
  * Answers are bytes; each whole unit of them moves the window by one segment.
  */
 #ifndef WEIR_CC_CAQM_H
@@ -22,6 +23,10 @@ struct caqm_params {
 	u32 data_unit; /* bytes of a hint on data */
 	u32 ack_unit; /* bytes of a hint on an acknowledgement */
 	u32 rtt_standard_us; /* the round trip for which alpha is meant */
+	/* In eighths of a unit, in a round trip, for each root of a segment of the window; 0: alpha alone. What refusals
+	 * take in a round trip grows with the windows: where alpha stays as it is, n windows of together W segments come
+	 * together within some W / (n alpha) round trips, which is hundreds on a path of a few hundred segments. */
+	u32 alpha_root;
 };
 
 struct caqm_sender {
@@ -77,6 +82,7 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->params.ack_unit = caqm_bound(params->ack_unit, 1, 1024);
 	s->params.rtt_standard_us = caqm_bound(params->rtt_standard_us, 1, 1000000);
 	s->params.min_cwnd = caqm_bound(params->min_cwnd, 1, 1024);
+	s->params.alpha_root = caqm_bound(params->alpha_root, 0, 64);
 	s->params.max_cwnd = caqm_bound(params->max_cwnd, s->params.min_cwnd, CAQM_MOST_CWND);
 	s->cwnd = caqm_bound(cwnd, s->params.min_cwnd, s->params.max_cwnd);
 	s->rtt_us = rtt_us;
@@ -120,11 +126,41 @@ CC_INLINE void caqm_measured(struct caqm_sender *s, u32 rtt_us, u64 now_us)
 		s->start = 1;
 }
 
+/* The root of what is below 2^36, digit by digit. Without a branch: a kernel's verifier would go each way of each. */
+CC_INLINE u32 caqm_root(u64 of)
+{
+	u64 root = 0, bit = 1ULL << 34, fits;
+
+	for (u32 at = 0; at < 18; at++) {
+		fits = ((of - root - bit) >> 63) - 1;
+		of -= (root + bit) & fits;
+		root = (root >> 1) + (bit & fits);
+		bit >>= 2;
+	}
+	return (u32)root;
+}
+
+/* Of the window's growth in avoidance, each segment's part in data units, in 1/2^20. Either way it depends on the
+ * rate alone and not on the round trip, so that connections with equal rates ask for the same. */
+CC_INLINE u64 caqm_part(const struct caqm_sender *s)
+{
+	const struct caqm_params *p = &s->params;
+	u64 rtt = caqm_rtt(s), flat, root;
+
+	flat = ((u64)p->alpha * p->mtu_unit) << (CAQM_SHARE - 3);
+	flat = cc_div(flat, (u64)p->data_unit * s->cwnd);
+	flat = cc_div(flat * rtt, p->rtt_standard_us);
+	/* In 1/2^16. */
+	root = caqm_root(cc_div(rtt << 32, (u64)p->rtt_standard_us * s->cwnd));
+	root = ((u64)p->alpha_root * p->mtu_unit * root) << (CAQM_SHARE - 3 - 16);
+	return cc_max(flat, cc_div(root, p->data_unit));
+}
+
 /* The hint that each of so many segments sent together is to bear. */
 CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 {
 	const struct caqm_params *p = &s->params;
-	u64 each, hint;
+	u64 hint;
 	u32 count = caqm_bound(segments, 1, 1024);
 
 	if (s->cwnd >= p->max_cwnd)
@@ -132,11 +168,7 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 	if (s->start) {
 		hint = cc_min(cc_div(p->mtu_unit, p->data_unit), CAQM_HINT);
 	} else {
-		/* alpha units a round trip, divided among the segments of a window. */
-		each = ((u64)p->alpha * p->mtu_unit) << (CAQM_SHARE - 3);
-		each = cc_div(each, (u64)p->data_unit * s->cwnd);
-		each = cc_div(each * caqm_rtt(s), p->rtt_standard_us);
-		s->share += each * count;
+		s->share += caqm_part(s) * count;
 		hint = cc_min(cc_div(s->share, count) >> CAQM_SHARE, CAQM_HINT);
 		s->share -= (hint * count) << CAQM_SHARE;
 		/* What a hint cannot hold is not owed for ever. */

@@ -23,8 +23,8 @@ fn hint(info: Info) -> i64 {
 
 #[test]
 fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
-    let settings = CaqmSettings::default();
-    let mut sender = sender(10);
+    let settings = CaqmSettings { alpha_root: 0, ..CaqmSettings::default() };
+    let mut sender = CaqmSender::new(&settings, 10, None, at(0));
     let mut receiver = CaqmReceiver::new(&settings);
     let mut now = 0;
     let round = |sender: &mut CaqmSender, receiver: &mut CaqmReceiver, now: &mut u64| {
@@ -51,6 +51,28 @@ fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
     // Ten round trips without a refusal.
     round(&mut sender, &mut receiver, &mut now);
     assert!(sender.in_start());
+}
+
+/// By the root of the window, and by that of the round trip: equal rates ask for the same with each segment.
+#[test]
+fn afterwards_it_asks_for_more_the_larger_the_window_but_for_less_of_it() {
+    let asked = |window: u32, rtt: u64, alpha_root: u32| {
+        let settings = CaqmSettings { alpha_root, ..CaqmSettings::default() };
+        let mut sender = CaqmSender::new(&settings, window, Some(Span::from_micros(rtt)), at(0));
+        sender.answer(Info::answer(0), true, at(0));
+        (0..1000).map(|_| hint(sender.request(1)) as f64).sum::<f64>() / 1000.0 * 8.0
+    };
+    for (window, rtt) in [(1, 200), (4, 200), (100, 200), (100, 400), (10_000, 100), (50, 5000)] {
+        // Beyond four times the standard, the standard counts.
+        let times = if rtt > 800 { 1.0 } else { rtt as f64 / 200.0 };
+        let expected = (24.0 / 8.0 * 1024.0 * (times / f64::from(window)).sqrt()).min(255.0 * 8.0);
+        let found = asked(window, rtt, 24);
+        assert!((found / expected - 1.0).abs() < 0.02, "{window} {rtt}: {found} {expected}");
+        let flat = 1024.0 * times / f64::from(window);
+        let found = asked(window, rtt, 0);
+        assert!((found - flat).abs() < 8.0, "{window} {rtt}: {found} {flat}");
+    }
+    assert_eq!(asked(50, 200, 24), asked(100, 400, 24));
 }
 
 #[test]
@@ -151,13 +173,13 @@ proptest! {
         answers in proptest::collection::vec((any::<u16>(), 0_u64..500, 0_u32..70, any::<bool>()), 1..400),
         window in 0_u32..100,
         most in 1_u32..5000,
-        settings in proptest::array::uniform7(any::<u32>()),
+        settings in proptest::array::uniform8(any::<u32>()),
         absurd: bool,
     ) {
         let usual = CaqmSettings { max_cwnd: most, ..CaqmSettings::default() };
-        let [alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us] = settings;
+        let [alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us, alpha_root] = settings;
         let settings = match absurd {
-            true => CaqmSettings { alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us, ..usual },
+            true => CaqmSettings { alpha, beta, min_cwnd, mtu_unit, data_unit, ack_unit, rtt_standard_us, alpha_root, ..usual },
             false => usual,
         };
         let mut sender = CaqmSender::new(&settings, window, None, at(0));

@@ -113,7 +113,7 @@ fn names_alone_are_whole_queues() {
         ("pie", "pie:limit=1000p,target=15ms,update=15ms,burst=150ms"),
         (
             "caqm:143KB",
-            "caqm:target=143KB,limit=10000p,lambda=50%,p=10%,beta=512B,unit=8B,tpid=0x88a8",
+            "caqm:target=143KB,limit=10000p,lambda=50%,p=25%,beta=512B,unit=8B,tpid=0x88a8",
         ),
     ] {
         assert_eq!(text.parse::<QueueConfig>().unwrap().to_string(), printed);

@@ -119,6 +119,86 @@ fn two_into_one_fill_the_port_over_a_short_queue() {
     }
 }
 
+/// Both connections of one host, through one interface, as users have them.
+#[test]
+fn two_connections_of_one_host_share_the_port() {
+    let port = LinkConfig {
+        rate: Capacity::Fixed(Rate::from_mbit(10_000)),
+        delay: TWO_INTO_ONE.rtt / 2,
+        queue: TWO_INTO_ONE.queue.parse().unwrap(),
+        ..LinkConfig::default()
+    };
+    let access =
+        LinkConfig { rate: Capacity::Fixed(Rate::from_mbit(25_000)), ..LinkConfig::default() };
+    let back = LinkConfig { delay: TWO_INTO_ONE.rtt / 2, ..LinkConfig::default() };
+    let shape = Incast::with_ways_back(1, &access, &port, &back);
+    let hosts = Arc::new(hosts());
+    let flows = [0, 1].map(|late| {
+        FlowSpec::bulk(shape.senders[0], shape.receiver, Algorithm::Caqm)
+            .with(Arc::clone(&hosts))
+            .starting(Time::ZERO + TWO_INTO_ONE.rtt * (50 * late))
+    });
+    let config = WorldConfig {
+        measure_from: Time::ZERO + TWO_INTO_ONE.rtt * 100,
+        until: Time::ZERO + Span::from_millis(100),
+        ..WorldConfig::default()
+    };
+    let outcome = World::new(&shape.topology, flows.into(), config).unwrap().run();
+    let link = outcome.link(shape.port).unwrap();
+    assert!(link.throughput.mbit_per_second() >= 9500.0, "{link:?}");
+    assert_eq!(link.dropped.total().packets, 0);
+    assert!(share(&outcome) >= 0.98, "{:?}", outcome.flows);
+}
+
+/// In ten round trips that begin not later than forty after the newcomer, who finds a full port: with the reference's
+/// law the windows would come together within hundreds.
+#[test]
+fn a_latecomer_has_its_share_within_fifty_round_trips() {
+    for (mbit, micros, senders) in
+        [(10_000, 200, 2), (10_000, 200, 8), (1000, 4000, 2), (200, 20_000, 2)]
+    {
+        let rtt = Span::from_micros(micros);
+        let queue = format!("caqm:143KB,limit=2MB,period={micros}us");
+        let settings = CaqmSettings { rtt_standard_us: micros as u32, ..CaqmSettings::default() };
+        let hosts = Arc::new(speaking(CaqmHosts { settings, ..CaqmHosts::default() }));
+        let link = |mbit, delay, queue: &str| LinkConfig {
+            rate: Capacity::Fixed(Rate::from_mbit(mbit)),
+            delay,
+            queue: queue.parse().unwrap(),
+            ..LinkConfig::default()
+        };
+        let port = link(mbit, rtt / 2, &queue);
+        let back = LinkConfig { delay: rtt / 2, ..LinkConfig::default() };
+        let access = link(mbit * 5 / 2, Span::ZERO, "droptail:100MB");
+        let shape = Incast::with_ways_back(senders, &access, &port, &back);
+        let began = Time::ZERO + rtt * 150;
+        let flows = shape.senders.iter().enumerate().map(|(number, from)| {
+            let start = if number == 0 { began } else { Time::ZERO + rtt * number as u64 };
+            let flow = FlowSpec::bulk(*from, shape.receiver, Algorithm::Caqm);
+            flow.with(Arc::clone(&hosts)).starting(start).traced()
+        });
+        let config = WorldConfig {
+            until: began + rtt * 60,
+            sample_every: rtt / 2,
+            ..WorldConfig::default()
+        };
+        let outcome = World::new(&shape.topology, flows.collect(), config).unwrap().run();
+        let received = |flow: &sim::FlowOutcome, by: Time| {
+            let points = flow.trace.as_ref().unwrap().points();
+            let passed = points.partition_point(|point| point.at <= by);
+            passed.checked_sub(1).map_or(0, |last| points[last].received.count())
+        };
+        let fair = (10..60).find(|rounds| {
+            let (from, to) = (began + rtt * (rounds - 10), began + rtt * *rounds);
+            let came = outcome.flows.iter().map(|flow| received(flow, to) - received(flow, from));
+            jain(&came.map(|bytes| bytes as f64).collect::<Vec<_>>()) >= 0.98
+        });
+        assert!(fair.is_some_and(|rounds| rounds <= 50), "{mbit} {micros} {senders}: {fair:?}");
+        let dropped = outcome.link(shape.port).unwrap().dropped.total().packets;
+        assert_eq!(dropped, 0, "{mbit} {micros} {senders}");
+    }
+}
+
 /// Where bursts have nowhere to stand the port runs empty, as the reference report found.
 #[test]
 fn without_room_for_bursts_throughput_is_lost() {

@@ -155,9 +155,9 @@ pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
     })
 }
 
-/// Whether tags may bear it: it is no length, and says nothing else to everybody.
+/// Whether tags may bear it: it is no length, and says nothing else to everybody. 0x8100 may where there are no VLANs.
 pub fn is_free(tpid: u16) -> bool {
-    !matches!(tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x8100 | 0x86dd)
+    !matches!(tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x86dd)
 }
 
 /// Where the 16 bits stand.

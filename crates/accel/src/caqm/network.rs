@@ -22,6 +22,9 @@ pub struct Network {
     pub ack_hint_unit: u32,
     /// The round trip for which alpha is meant.
     pub rtt_standard: Span,
+    /// What is asked for in a round trip by the root of a window of segments, in eighths of [`Self::mtu_unit`], where
+    /// that is more than [`Self::alpha`]; not the reference's.
+    pub alpha_root: u32,
     /// Of another one a tag is left alone.
     pub cc_type: u32,
     /// What marks a tag.
@@ -43,6 +46,7 @@ impl Default for Network {
             data_hint_unit: 8,
             ack_hint_unit: 64,
             rtt_standard: Span::from_micros(200),
+            alpha_root: 18,
             cc_type: 0,
             tpid: 0x88a8,
             trusts_path: false,
@@ -57,6 +61,12 @@ impl Network {
         let within = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
         if !within(self.alpha, 1, 64) {
             return refuse("alpha", "1 to 64 eighths of mtu_unit in a round trip; 8 is usual");
+        }
+        if !within(self.alpha_root, 0, 64) {
+            return refuse(
+                "alpha_root",
+                "0 to 64 eighths of mtu_unit in a round trip by the root of a window; 18 is usual, and 0 is alpha alone",
+            );
         }
         if !within(self.beta, 1, 65_536) {
             return refuse("beta", "1 to 65536 bytes; 512 is usual");
@@ -86,7 +96,7 @@ impl Network {
         if !matches!(self.tpid, 0x8100 | 0x88a8) {
             return refuse(
                 "tpid",
-                "0x88a8 or 0x8100: the kernel's offloads carry no other; 0x88a8 is usual",
+                "0x88a8, or 0x8100 where there are no VLANs: the kernel's offloads carry no other; 0x88a8 is usual",
             );
         }
         Ok(())
@@ -107,6 +117,7 @@ impl Network {
             || value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is no whole number")));
         match name {
             "alpha" => self.alpha = number()?,
+            "alpha_root" => self.alpha_root = number()?,
             "beta" => self.beta = number()?,
             "min_cwnd" => self.min_cwnd = number()?,
             "max_cwnd" => self.max_cwnd = number()?,
@@ -145,6 +156,7 @@ impl Network {
     pub fn told(&self) -> [(&'static str, String); NAMES.len()] {
         let values = [
             self.alpha.to_string(),
+            self.alpha_root.to_string(),
             self.beta.to_string(),
             self.min_cwnd.to_string(),
             self.max_cwnd.to_string(),
@@ -171,6 +183,7 @@ impl Network {
             self.data_hint_unit,
             self.ack_hint_unit,
             (self.rtt_standard.nanos() / 1000) as u32,
+            self.alpha_root,
             self.tpid.into(),
             self.cc_type,
             self.trusts_path.into(),
@@ -198,15 +211,17 @@ impl Network {
             data_hint_unit: word(5),
             ack_hint_unit: word(6),
             rtt_standard: Span::from_micros(word(7).into()),
-            tpid: word(8) as u16,
-            cc_type: word(9),
-            trusts_path: word(10) != 0,
+            alpha_root: word(8),
+            tpid: word(9) as u16,
+            cc_type: word(10),
+            trusts_path: word(11) != 0,
         }
     }
 }
 
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "alpha",
+    "alpha_root",
     "beta",
     "min_cwnd",
     "max_cwnd",
@@ -231,6 +246,7 @@ mod tests {
         let mut network = Network::default();
         for text in [
             "alpha=16",
+            "alpha_root=12",
             "beta=1024",
             "min_cwnd=2",
             "max_cwnd=4096",
@@ -258,6 +274,7 @@ mod tests {
         for text in [
             "alpha=0",
             "alpha=65",
+            "alpha_root=65",
             "beta=0",
             "min_cwnd=0",
             "max_cwnd=0",

@@ -21,6 +21,9 @@ pub struct CaqmSettings {
     pub ack_unit: u32,
     /// Microseconds: the round trip for which alpha is meant.
     pub rtt_standard_us: u32,
+    /// What is asked for in a round trip by the root of a window of segments, in eighths of [`Self::mtu_unit`], where
+    /// that is more than [`Self::alpha`]. 0 leaves it at that, as the reference has it.
+    pub alpha_root: u32,
 }
 
 /// A setting that the core would move into its bounds.
@@ -35,9 +38,10 @@ impl CaqmSettings {
     /// Whether the core takes everything as it is.
     pub fn validate(&self) -> Result<(), OutOfBounds> {
         let Self { alpha, beta, min_cwnd, max_cwnd, mtu_unit, .. } = *self;
-        let Self { data_unit, ack_unit, rtt_standard_us, .. } = *self;
+        let Self { data_unit, ack_unit, rtt_standard_us, alpha_root, .. } = *self;
         let all = [
             ("alpha", alpha, 1..=64),
+            ("alpha_root", alpha_root, 0..=64),
             ("beta", beta, 1..=MOST_UNIT),
             ("min_cwnd", min_cwnd, 1..=1024),
             ("max_cwnd", max_cwnd, min_cwnd.clamp(1, 1024)..=MOST_WINDOW),
@@ -65,6 +69,7 @@ impl Default for CaqmSettings {
             data_unit: 8,
             ack_unit: 64,
             rtt_standard_us: 200,
+            alpha_root: 18,
         }
     }
 }

@@ -100,6 +100,7 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
     let settings: &mut CaqmSettings = &mut hosts.settings;
     match key {
         "alpha" => settings.alpha = number()?,
+        "alpha_root" => settings.alpha_root = number()?,
         "beta" => settings.beta = bytes()?,
         "min_cwnd" => settings.min_cwnd = number()?,
         "max_cwnd" => settings.max_cwnd = number()?,
@@ -144,8 +145,9 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
 }
 
 const ENDS: [&str; 4] = ["both", "client", "server", "none"];
-const SETTINGS: [&str; 12] = [
+const SETTINGS: [&str; 13] = [
     "alpha",
+    "alpha_root",
     "beta",
     "min_cwnd",
     "max_cwnd",

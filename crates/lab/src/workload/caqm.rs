@@ -71,6 +71,7 @@ fn network_of(hosts: &CaqmHosts) -> Network {
     let settings = &hosts.settings;
     Network {
         alpha: settings.alpha,
+        alpha_root: settings.alpha_root,
         beta: settings.beta,
         min_cwnd: settings.min_cwnd,
         max_cwnd: settings.max_cwnd,

@@ -33,7 +33,8 @@ pub struct CaqmConfig {
     pub period: Option<Span>,
     /// How much of what could be approved is, in a period.
     pub lambda: Share,
-    /// How often a request is refused that could only be approved in part.
+    /// How often a request is refused that could only be approved in part: what it takes is given to others, so that
+    /// it decides how soon windows come together (and with [`Self::spread`] no more is taken than they ask for).
     pub chance: Share,
     /// By how much a refusal makes a window smaller.
     pub beta: Bytes,
@@ -68,7 +69,11 @@ impl CaqmConfig {
         if !wire::caqm::is_free(self.tpid) {
             return Err(LinkError::invalid(
                 "caqm",
-                format!("cannot have the tpid {:#06x}, which says something else", self.tpid),
+                format!(
+                    "cannot have the tpid {:#06x}, which says something else: hosts on Linux can have 0x88a8, or \
+                     0x8100 where there are no VLANs",
+                    self.tpid
+                ),
             ));
         }
         Ok(())
@@ -119,7 +124,7 @@ impl Default for CaqmConfig {
             target: Bytes::new(15_000),
             period: None,
             lambda: Share::new(0.5).unwrap_or(Share::ONE),
-            chance: Share::new(0.1).unwrap_or(Share::ZERO),
+            chance: Share::new(0.25).unwrap_or(Share::ZERO),
             beta: Bytes::new(512),
             unit: Bytes::new(8),
             spread: true,
@@ -252,8 +257,10 @@ mod tests {
         let config = parse(long).unwrap();
         assert_eq!(parse(&config.to_string()).unwrap(), config);
         assert_eq!((config.tpid, config.target), (0x88b5, Bytes::ZERO));
+        // What a kernel's hosts can have, a port can.
+        assert_eq!([0x88a8, 0x8100].map(wire::caqm::is_free), [true; 2]);
         for (wrong, says) in [
-            ("tpid=0x0800", "says something else"),
+            ("tpid=0x0800", "0x8100 where there are no VLANs"),
             ("tpid=88a8", "write it like 0x88a8"),
             ("period=0s", "above 0"),
             ("lambda=0%", "approves nothing"),

@@ -26,8 +26,12 @@ pub(super) struct Credit {
 #[derive(Debug, Clone, Copy, Default)]
 struct Came {
     requests: u64,
-    /// Bytes of their hints.
+    /// Bytes of their hints, ...
     asked: i64,
+    /// ... and of the squares of these.
+    squares: i64,
+    /// How much likelier than others they were to be refused, in sum.
+    weights: f64,
     /// What was refused at random.
     dealt: i64,
 }
@@ -35,14 +39,26 @@ struct Came {
 /// How a period treats all requests alike, whichever comes first. Where everybody were served until nothing is left,
 /// small windows, whose hints are large, would hardly ever be given anything; and refusals would fall upon whoever
 /// sends when periods begin.
+///
+/// A hint tells how large a window is: the larger, the less of its growth each packet asks for. So whose hint is half
+/// of the others' is refused twice as often, and given a quarter: two windows come together in two thirds of the time
+/// that it takes where all packets are refused alike.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// Of each hint, in parts of [`WHOLE`].
-    share: i64,
+    /// Of a hint's square: what is given, in parts of [`WHOLE`], but no more than the hint.
+    share: f64,
+    /// Whether all that will be asked for is there.
+    enough: bool,
     /// Below `unit` and not yet given, in the same parts.
     carry: i64,
-    /// How likely a packet is refused while the counter is below zero.
-    odds: Share,
+    /// How likely a packet is refused while the counter is below zero, ...
+    odds: f64,
+    /// ... and while it is not: what nobody else asks for is taken from nobody.
+    chance: f64,
+    /// What a request asks for in the mean.
+    usual: f64,
+    /// Makes the weights 1 in the mean.
+    scale: f64,
 }
 
 /// The settings, as the counter needs them.
@@ -128,21 +144,21 @@ impl Credit {
                 return Verdict::Passed;
             }
         };
-        self.came.requests += 1;
-        self.came.asked += hint;
+        let weight = self.plan.weight(hint);
+        self.came.add(hint, weight);
         if self.left < 0 {
-            if self.plan.odds < Share::ONE && !self.random.happens(self.plan.odds) {
+            if !self.happens(self.plan.odds * weight) {
                 return Verdict::Trimmed(asked.without_hint());
             }
             self.left += beta;
             return Verdict::Refused(asked.refused());
         }
-        if self.left >= hint && self.plan.share == WHOLE {
+        if self.left >= hint && self.plan.enough {
             self.left -= hint;
             self.granted += hint;
             return Verdict::Passed;
         }
-        if self.random.happens(self.law.chance) {
+        if self.happens(self.plan.chance.min(self.law.chance.fraction()) * weight) {
             self.dealt += beta;
             self.came.dealt += beta;
             return Verdict::Refused(asked.refused());
@@ -157,9 +173,14 @@ impl Credit {
         Verdict::Trimmed(asked.without_hint())
     }
 
+    fn happens(&mut self, odds: f64) -> bool {
+        Share::new(odds.clamp(0.0, 1.0)).is_some_and(|odds| self.random.happens(odds))
+    }
+
     fn give_share(&mut self, asked: Info, hint: i64) -> Verdict {
         let unit = signed(self.law.unit).max(1);
-        let due = hint * self.plan.share + self.plan.carry;
+        let part = (self.plan.share * hint as f64).min(1.0) * WHOLE as f64;
+        let due = hint * part as i64 + self.plan.carry;
         let units = (due / WHOLE).min(hint).min(self.left + self.dealt) / unit;
         let given = units * unit;
         // What could not be given for want of credit is not owed for ever.
@@ -188,22 +209,50 @@ impl Credit {
     }
 }
 
+impl Came {
+    fn add(&mut self, hint: i64, weight: f64) {
+        self.requests += 1;
+        self.asked += hint;
+        self.squares += hint * hint;
+        self.weights += weight;
+    }
+}
+
 impl Plan {
-    const IN_FULL: Self = Self { share: WHOLE, carry: 0, odds: Share::ONE };
+    const IN_FULL: Self =
+        Self { share: 1.0, enough: true, carry: 0, odds: 1.0, chance: 1.0, usual: 0.0, scale: 1.0 };
+
+    /// How much likelier than others a packet with this hint is to be refused.
+    fn weight(&self, hint: i64) -> f64 {
+        if self.usual > 0.0 {
+            self.scale * (self.usual / hint.max(1) as f64).min(MOST_WEIGHT)
+        } else {
+            1.0
+        }
+    }
 
     /// As much will be asked for as in the period before, in as many packets.
     fn of_next(self, left: i64, beta: i64, came: Came) -> Self {
         let there = left.max(0) + came.dealt;
-        let share = match came.asked > there {
-            true => (i128::from(there) * i128::from(WHOLE) / i128::from(came.asked)) as i64,
-            false => WHOLE,
-        };
-        let refusals = left.min(0).unsigned_abs() as f64 / beta.max(1) as f64;
-        let odds = Share::new((refusals / came.requests.max(1) as f64).min(1.0));
-        Self { share, odds: odds.unwrap_or(Share::ONE), carry: self.carry }
+        let requests = came.requests.max(1) as f64;
+        let refused_each = |bytes: i64| bytes.max(0) as f64 / (beta.max(1) as f64 * requests);
+        Self {
+            share: there as f64 / came.squares.max(1) as f64,
+            enough: came.asked <= there,
+            carry: self.carry,
+            odds: refused_each(left.saturating_neg()),
+            chance: refused_each(came.asked.saturating_sub(left)),
+            usual: came.asked as f64 / requests,
+            scale: match came.weights > 0.0 {
+                true => self.scale * requests / came.weights,
+                false => 1.0,
+            },
+        }
     }
 }
 
+/// Whose hint is nothing at all is refused so many times as often.
+const MOST_WEIGHT: f64 = 4.0;
 const WHOLE: i64 = 1 << 16;
 
 /// No counter comes near the end of its range.

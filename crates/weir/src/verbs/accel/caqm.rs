@@ -23,6 +23,10 @@ struct Values {
     /// What a connection asks for in a round trip, in eighths of --mtu-unit, 1 to 64 [default: 8]
     #[arg(long, value_name = "N")]
     alpha: Option<String>,
+    /// What it asks for by the root of its window in segments, where that is more than --alpha, 0 to 64; 0 is as the
+    /// reference [default: 18]
+    #[arg(long, value_name = "N")]
+    alpha_root: Option<String>,
     /// What a refusal takes in bytes, 1 to 65536 [default: 512]
     #[arg(long, value_name = "BYTES")]
     beta: Option<String>,
@@ -79,6 +83,7 @@ impl Values {
     fn write(&self, network: &mut Network) -> Result<(), accel::AccelError> {
         let values = [
             ("alpha", &self.alpha),
+            ("alpha_root", &self.alpha_root),
             ("beta", &self.beta),
             ("min_cwnd", &self.min_cwnd),
             ("max_cwnd", &self.max_cwnd),
