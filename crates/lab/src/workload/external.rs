@@ -52,7 +52,8 @@ impl Pair {
         };
         let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
         let texts = [server, client].into_iter().chain(turn.system.files.values());
-        let keys = TunnelKeys::for_texts(texts.map(|text| text.get_ref().as_str()))?;
+        let texts = texts.map(|text| text.get_ref().as_str());
+        let keys = TunnelKeys::for_texts(texts, turn.programs)?;
         let files = match turn.system.files.is_empty() {
             true => None,
             false => Some(folder("files-", turn.programs)?),

@@ -14,12 +14,14 @@ pub(super) struct TunnelKeys {
 }
 
 impl TunnelKeys {
-    /// If one of these commands or files has a word that stands for them.
+    /// If one of these commands or files has a word that stands for them. `within` goes with the run, or with
+    /// the next one there if this one is killed.
     pub(super) fn for_texts<'a>(
         mut texts: impl Iterator<Item = &'a str>,
+        within: &Path,
     ) -> Result<Option<Self>, Failure> {
         let asked = |text: &str| WORDS.iter().any(|word| text.contains(&format!("{{{word}}}")));
-        if texts.any(asked) { Self::make().map(Some) } else { Ok(None) }
+        if texts.any(asked) { Self::make(within).map(Some) } else { Ok(None) }
     }
 
     pub(super) fn word(&self, name: &str) -> Option<String> {
@@ -31,8 +33,8 @@ impl TunnelKeys {
         }
     }
 
-    fn make() -> Result<Self, Failure> {
-        let folder = super::external::folder("weir-lab-keys-", &std::env::temp_dir())?;
+    fn make(within: &Path) -> Result<Self, Failure> {
+        let folder = super::external::folder("keys-", within)?;
         let server_pin = made("server", folder.path())?;
         let client_pin = made("client", folder.path())?;
         Ok(Self { folder, server_pin, client_pin })
