@@ -6,7 +6,7 @@
 //! | [`object`] | compiled programs into the kernel |
 //! | [`algorithm`] | `tcpa` among the kernel's congestion controls |
 //! | [`rules`], [`cgroup`] | which connections get it, and how it works on them |
-//! | [`policy`], [`system`] | all of that in a file, with settings of the whole system |
+//! | [`policy`], [`policy_file`], [`system`] | all of that, and in a file; settings of the whole system |
 //! | [`pins`], [`installation`] | what stays when the command has ended; on, off, and in force |
 //! | [`open`], [`namespaces`] | connections that are open already, wherever they are |
 //! | [`status`], [`core_view`] | what is installed, how its connections fare, and what the core believes of their paths |
@@ -27,6 +27,7 @@ pub mod object;
 pub mod open;
 pub mod pins;
 pub mod policy;
+pub mod policy_file;
 mod prefix;
 pub mod rules;
 pub mod status;
@@ -36,6 +37,7 @@ mod tell;
 
 pub use error::AccelError;
 pub use policy::Policy;
+pub use policy_file::PolicyFile;
 pub use prefix::Prefix;
 pub use rules::{Rule, Tunables};
 pub use status::Status;

@@ -45,7 +45,7 @@ impl Default for Tunables {
 
 impl Rule {
     /// Whether a connection that fits `later` always fits this one.
-    fn covers(&self, later: &Self) -> bool {
+    pub(crate) fn covers(&self, later: &Self) -> bool {
         let cgroup = match (&self.cgroup, &later.cgroup) {
             (None, _) => true,
             (Some(mine), Some(theirs)) => theirs.path.starts_with(&mine.path),

@@ -2,13 +2,13 @@ mod caqm;
 
 use crate::exit::Ending;
 use crate::output::{note, print};
-use accel::caqm::{CaqmStatus, Network};
+use accel::caqm::{CaqmStatus, Network, Place};
 use accel::cgroup::Cgroup;
 use accel::installation::{self, Change};
 use accel::open::{Reach, Turned};
 use accel::pins::Presence;
 use accel::system::System;
-use accel::{AccelError, Policy, Prefix, Rule, Status, Tunables, memory, rules};
+use accel::{AccelError, PolicyFile, Prefix, Rule, Status, Tunables, memory, rules};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
 use units::Span;
@@ -155,14 +155,20 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
             Enable::Caqm(arguments) => caqm::enable(arguments)?,
         },
         Verb::Policy { file, check, reach } => {
-            let policy = Policy::read(&file)?;
+            let policy = PolicyFile::read(&file)?;
             if check {
                 note("nothing is wrong with it");
                 return Ok(Ending::Fine);
             }
-            let applied = installation::apply(&policy, reach.reach())?;
-            note(format_args!("{} is in force: {} rules", file.display(), policy.rules.len()));
-            tell(reach.reach(), applied.turned);
+            let applied = policy.apply(reach.reach())?;
+            let count = policy.tcpa.rules.len();
+            note(format_args!("{} is in force: {count} rules", file.display()));
+            if let Some(caqm) = &policy.caqm {
+                note(format_args!("and for caqm: {} rules", caqm.rules.len()));
+            }
+            if let Some(applied) = applied {
+                tell(reach.reach(), applied.turned);
+            }
         }
         Verb::Set { values, rule } => {
             let (network, others): (Vec<_>, Vec<_>) =
@@ -233,9 +239,14 @@ fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {
     print(format_args!("{}\n", serde_json::to_string_pretty(document)?))
 }
 
-/// Before anything listens: a connection is given the algorithm when it is established.
+/// Before anything listens: a connection is given the algorithm when it is established. Interfaces that the policy
+/// names are waited for.
 fn unit(policy: &Path) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
+    let devices: String = match PolicyFile::read(policy) {
+        Ok(PolicyFile { caqm: Some(caqm), .. }) => caqm.places.iter().filter_map(device).collect(),
+        _ => String::new(),
+    };
     let (weir, policy) = (weir.display(), std::path::absolute(policy)?);
     let policy = policy.display();
     Ok(format!(
@@ -243,7 +254,7 @@ fn unit(policy: &Path) -> anyhow::Result<String> {
          Description=TCP acceleration (weir accel)\n\
          RequiresMountsFor=/sys/fs/bpf\n\
          ConditionPathExists={policy}\n\
-         Before=network.target\n\n\
+         Before=network.target\n{devices}\n\
          [Service]\n\
          Type=oneshot\n\
          RemainAfterExit=yes\n\
@@ -253,6 +264,21 @@ fn unit(policy: &Path) -> anyhow::Result<String> {
          [Install]\n\
          WantedBy=multi-user.target\n"
     ))
+}
+
+/// As systemd names an interface's unit (systemd.unit(5), "String escaping for inclusion in unit names").
+fn device(place: &Place) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
+    let escaped = |c: char| match plain(c) {
+        true => c.to_string(),
+        false => format!("\\x{:02x}", u32::from(c)),
+    };
+    if place.namespace.is_some() {
+        return None;
+    }
+    let name: String = place.interface.chars().map(escaped).collect();
+    let unit = format!("sys-subsystem-net-devices-{name}.device");
+    Some(format!("Wants={unit}\nAfter={unit}\n"))
 }
 
 fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
@@ -344,7 +370,15 @@ Example of a file; the first rule that fits decides:
   init_cwnd = 90
   rto_min = \"50ms\"
 
+  [[rule]]                      # where the other end offers it, too; the next rule is for whom it does not
+  to = \"10.0.0.0/8\"
+  algorithm = \"caqm\"
+
   [[rule]]                      # all others
+
+  [caqm]                        # only with rules for caqm; the rest is as `weir accel enable caqm --help` has it
+  interface = [\"eth0\"]
+  rtt_standard = \"1ms\"
 
   [system]                      # put back by `weir accel disable`
   wmem = [4096, 16384, 16777216]";

@@ -1,0 +1,451 @@
+//! The file that policies are written in.
+
+use crate::caqm::{Network, Place};
+use crate::cgroup::Cgroup;
+use crate::installation::{self, Applied};
+use crate::open::Reach;
+use crate::pins::{self, Pins, Presence};
+use crate::rules::{self, Rule, Tunables};
+use crate::system::System;
+use crate::{AccelError, Policy, Prefix, caqm};
+use serde::Deserialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use units::Span;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PolicyFile {
+    pub tcpa: Policy,
+    /// None: no rule chooses it.
+    pub caqm: Option<CaqmPart>,
+}
+
+/// What a file says of CAQM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CaqmPart {
+    /// Those that choose something else before stand here too: for their connections nothing is offered.
+    pub rules: Vec<Rule>,
+    /// Beside those it is spoken at already; none, where it is spoken nowhere yet: all of this network namespace.
+    pub places: Vec<Place>,
+    pub network: Network,
+}
+
+impl PolicyFile {
+    pub fn read(path: &Path) -> Result<Self, AccelError> {
+        let text =
+            fs::read_to_string(path).map_err(|source| AccelError::file("reading", path, source))?;
+        Self::parse(path, &text)
+    }
+
+    /// Everything in it is checked, the control groups it names included; its interfaces are looked for when it is
+    /// put in force.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, AccelError> {
+        let wrong = |at: usize, problem: String| AccelError::Policy {
+            path: path.to_owned(),
+            line: 1 + text[..at.min(text.len())].matches('\n').count(),
+            problem,
+        };
+        let file: File = toml::from_str(text).map_err(|error| {
+            wrong(error.span().map_or(0, |span| span.start), nearest(error.message()))
+        })?;
+        let defaults = file.defaults.over(Tunables::default());
+        let mut tcpa = Policy {
+            rules: Vec::new(),
+            defaults,
+            system: System {
+                wmem: file.system.wmem,
+                mem: file.system.mem,
+                wmem_max: file.system.wmem_max,
+                timestamps: file.system.timestamps,
+            },
+        };
+        tcpa.check().map_err(|error| wrong(0, error.to_string()))?;
+        let mut chosen = Chosen::default();
+        for table in file.rule {
+            let at = table.span().start;
+            let add = || {
+                let table = table.into_inner();
+                let treatment = table.algorithm;
+                let rule = table.rule(defaults)?;
+                chosen.add(rule, treatment, &mut tcpa.rules)?;
+                tcpa.check()
+            };
+            add().map_err(|error| wrong(at, error.to_string()))?;
+        }
+        let at = file.caqm.as_ref().map_or(0, |table| table.span().start);
+        let caqm = chosen.caqm(file.caqm.map(Spanned::into_inner));
+        Ok(Self { tcpa, caqm: caqm.map_err(|error| wrong(at, error.to_string()))? })
+    }
+
+    /// From now on connections are treated as it says; what it says nothing of is treated as the kernel would. On
+    /// failure everything is as it was. None where there was nothing to do for tcpa.
+    pub fn apply(&self, reach: Reach) -> Result<Option<Applied>, AccelError> {
+        let before = self.apply_caqm()?;
+        if self.is_caqm_alone() && Pins::open()?.presence() == Presence::Nothing {
+            return Ok(None);
+        }
+        installation::apply(&self.tcpa, reach).map(Some).inspect_err(|_| {
+            let _ = match before {
+                Before::Untouched => Ok(()),
+                Before::Nothing => caqm::installation::remove().map(drop),
+                Before::Plan(plan) => caqm::installation::change(&[], |now| {
+                    *now = plan;
+                    Ok(())
+                })
+                .map(drop),
+            };
+        })
+    }
+
+    fn apply_caqm(&self) -> Result<Before, AccelError> {
+        let before = {
+            // Whoever holds them keeps others out.
+            let pins = Pins::open_of(&pins::CAQM)?;
+            let there = pins.presence() == Presence::Whole;
+            there.then(|| caqm::installation::in_force(&pins)).transpose()?
+        };
+        match &self.caqm {
+            None if before.as_ref().is_none_or(|plan| plan.rules.is_empty()) => {
+                return Ok(Before::Untouched);
+            }
+            None => caqm::installation::change(&[], |plan| {
+                plan.rules.clear();
+                Ok(())
+            })?,
+            Some(part) => caqm::installation::change(&part.places, |plan| {
+                plan.rules.clone_from(&part.rules);
+                plan.network = part.network;
+                Ok(())
+            })?,
+        };
+        Ok(before.map_or(Before::Nothing, Before::Plan))
+    }
+
+    fn is_caqm_alone(&self) -> bool {
+        let accelerates = self.tcpa.rules.iter().any(|rule| rule.tunables.is_some());
+        self.caqm.is_some() && !accelerates && self.tcpa.system == System::default()
+    }
+}
+
+/// What CAQM's installation was.
+#[derive(Debug)]
+enum Before {
+    Untouched,
+    Nothing,
+    Plan(caqm::installation::Plan),
+}
+
+/// The rules as CAQM sees them.
+#[derive(Debug, Default)]
+struct Chosen {
+    rules: Vec<Rule>,
+    /// The number in the file of each.
+    numbers: Vec<usize>,
+    count: usize,
+    any: bool,
+}
+
+impl Chosen {
+    /// To tcpa's rules or to these. Where one end does not offer CAQM the next rule that fits decides, so for tcpa
+    /// its rules are not there.
+    fn add(
+        &mut self,
+        rule: Rule,
+        treatment: Treatment,
+        tcpa: &mut Vec<Rule>,
+    ) -> Result<(), AccelError> {
+        self.count += 1;
+        let covered = self.rules.iter().position(|earlier| earlier.covers(&rule));
+        let is_caqm = treatment == Treatment::Caqm;
+        match covered {
+            Some(at) if is_caqm => {
+                return Err(AccelError::HiddenRule {
+                    earlier: self.numbers[at],
+                    later: self.count,
+                });
+            }
+            Some(_) => {}
+            None => {
+                let tunables = is_caqm.then(Tunables::default);
+                self.rules.push(Rule { tunables, ..rule.clone() });
+                self.numbers.push(self.count);
+            }
+        }
+        self.any |= is_caqm;
+        if !is_caqm {
+            tcpa.push(rule);
+        }
+        Ok(())
+    }
+
+    fn caqm(mut self, table: Option<CaqmTable>) -> Result<Option<CaqmPart>, AccelError> {
+        if !self.any {
+            return match table {
+                None => Ok(None),
+                Some(_) => Err(AccelError::Usage(
+                    "no rule chooses caqm: write algorithm = \"caqm\" into one, or leave [caqm] out".to_owned(),
+                )),
+            };
+        }
+        let last = self.rules.iter().rposition(|rule| rule.tunables.is_some());
+        self.rules.truncate(last.map_or(0, |last| last + 1));
+        let table = table.unwrap_or_default();
+        let places = table.interface.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+        let part = CaqmPart { rules: self.rules, places, network: table.network()? };
+        rules::check(&part.rules)?;
+        Ok(Some(part))
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    defaults: Values,
+    #[serde(default)]
+    rule: Vec<Spanned<RuleTable>>,
+    #[serde(default)]
+    system: SystemTable,
+    caqm: Option<Spanned<CaqmTable>>,
+}
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Values {
+    init_cwnd: Option<u32>,
+    loss_init_cwnd: Option<u32>,
+    memory_age: Option<Span>,
+    /// The reference's name for whether there is a memory at all.
+    metrics_minrtt: Option<bool>,
+    rto_min: Option<Span>,
+    rto_max: Option<Span>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleTable {
+    #[serde(default)]
+    algorithm: Treatment,
+    cgroup: Option<PathBuf>,
+    to: Option<String>,
+    port: Option<u16>,
+    init_cwnd: Option<u32>,
+    loss_init_cwnd: Option<u32>,
+    memory_age: Option<Span>,
+    /// The reference's name for whether there is a memory at all.
+    metrics_minrtt: Option<bool>,
+    rto_min: Option<Span>,
+    rto_max: Option<Span>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Treatment {
+    #[default]
+    Tcpa,
+    /// Where the other end and the way do it, too.
+    Caqm,
+    /// As the kernel would have it.
+    None,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SystemTable {
+    wmem: Option<[u64; 3]>,
+    mem: Option<[u64; 3]>,
+    wmem_max: Option<u64>,
+    timestamps: Option<bool>,
+    /// Forward acknowledgement left the kernel with 4.15; RACK does its work.
+    #[serde(rename = "fack")]
+    _fack: Option<u8>,
+}
+
+/// Where it is spoken, and what all hosts and ports of the network agree on, as [`Network::set`] takes it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaqmTable {
+    #[serde(default)]
+    interface: Vec<String>,
+    alpha: Option<u32>,
+    alpha_root: Option<u32>,
+    beta: Option<u32>,
+    min_cwnd: Option<u32>,
+    max_cwnd: Option<u32>,
+    mtu_unit: Option<u32>,
+    data_hint_unit: Option<u32>,
+    ack_hint_unit: Option<u32>,
+    rtt_standard: Option<Span>,
+    cc_type: Option<u32>,
+    tpid: Option<u16>,
+    trusts_path: Option<bool>,
+}
+
+impl CaqmTable {
+    /// What is not named is as usual.
+    fn network(&self) -> Result<Network, AccelError> {
+        let mut network = Network::default();
+        let numbers = [
+            ("alpha", self.alpha),
+            ("alpha_root", self.alpha_root),
+            ("beta", self.beta),
+            ("min_cwnd", self.min_cwnd),
+            ("max_cwnd", self.max_cwnd),
+            ("mtu_unit", self.mtu_unit),
+            ("data_hint_unit", self.data_hint_unit),
+            ("ack_hint_unit", self.ack_hint_unit),
+            ("cc_type", self.cc_type),
+        ];
+        for (name, value) in numbers {
+            value.map_or(Ok(()), |value| network.set(&format!("{name}={value}")))?;
+        }
+        network.rtt_standard = self.rtt_standard.unwrap_or(network.rtt_standard);
+        network.tpid = self.tpid.unwrap_or(network.tpid);
+        network.trusts_path = self.trusts_path.unwrap_or(network.trusts_path);
+        network.check()?;
+        Ok(network)
+    }
+}
+
+impl Values {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn over(&self, usual: Tunables) -> Tunables {
+        Tunables {
+            init_cwnd: self.init_cwnd.unwrap_or(usual.init_cwnd),
+            loss_init_cwnd: self.loss_init_cwnd.unwrap_or(usual.loss_init_cwnd),
+            memory_age: match self.metrics_minrtt {
+                Some(false) => Span::ZERO,
+                _ => self.memory_age.unwrap_or(usual.memory_age),
+            },
+            rto_min: self.rto_min.or(usual.rto_min),
+            rto_max: self.rto_max.or(usual.rto_max),
+        }
+    }
+}
+
+impl RuleTable {
+    fn rule(self, defaults: Tunables) -> Result<Rule, AccelError> {
+        let values = Values {
+            init_cwnd: self.init_cwnd,
+            loss_init_cwnd: self.loss_init_cwnd,
+            memory_age: self.memory_age,
+            metrics_minrtt: self.metrics_minrtt,
+            rto_min: self.rto_min,
+            rto_max: self.rto_max,
+        };
+        if self.port == Some(0) {
+            return Err(AccelError::Usage("port 0 is no port: leave it out for all".to_owned()));
+        }
+        if self.algorithm == Treatment::Caqm && !values.is_empty() {
+            let problem = "the tunables of tcpa mean nothing to caqm: what its connections share stands in [caqm]";
+            return Err(AccelError::Usage(problem.to_owned()));
+        }
+        let to = self.to.as_deref().map(str::parse::<Prefix>).transpose();
+        Ok(Rule {
+            cgroup: self.cgroup.as_deref().map(Cgroup::named).transpose()?,
+            to: to.map_err(AccelError::Usage)?,
+            port: self.port,
+            tunables: match self.algorithm {
+                Treatment::Tcpa => Some(values.over(defaults)),
+                Treatment::Caqm | Treatment::None => None,
+            },
+        })
+    }
+}
+
+/// serde names the unknown word and those it knows: which of them was meant?
+fn nearest(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let Some(word) = quoted.next().filter(|_| message.starts_with("unknown ")) else {
+        return message.to_owned();
+    };
+    let near = quoted
+        .map(|known| (strsim::damerau_levenshtein(word, known), known))
+        .filter(|(distance, _)| *distance <= 3)
+        .min();
+    match near {
+        Some((_, known)) => format!("{message}; did you mean `{known}`?"),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<PolicyFile, String> {
+        PolicyFile::parse(Path::new("accel.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_whole_policy() {
+        let policy = parse(
+            "[defaults]\ninit_cwnd = 30\n\n\
+             [[rule]]\nport = 22\nalgorithm = \"none\"\n\n\
+             [[rule]]\nto = \"203.0.113.0/24\"\ninit_cwnd = 90\nrto_min = \"50ms\"\n\n\
+             [[rule]]\n\n[system]\nwmem = [4096, 16384, 8388608]\nfack = 0\ntimestamps = true\n",
+        )
+        .unwrap()
+        .tcpa;
+        assert_eq!(policy.rules.len(), 3);
+        assert_eq!(policy.rules[0].tunables, None);
+        assert_eq!(policy.rules[1].tunables.unwrap().rto_min, Some(Span::from_millis(50)));
+        assert_eq!(policy.rules[2].tunables.unwrap().init_cwnd, 30);
+        assert_eq!(policy.system.wmem, Some([4096, 16384, 8_388_608]));
+        assert_eq!(parse("").unwrap(), PolicyFile::default());
+    }
+
+    #[test]
+    fn rules_for_caqm_stand_among_the_others() {
+        let file = parse(
+            "[[rule]]\nport = 22\nalgorithm = \"none\"\n\n\
+             [[rule]]\nto = \"10.0.0.0/8\"\nalgorithm = \"caqm\"\n\n\
+             [[rule]]\nto = \"10.0.0.0/8\"\n\n[[rule]]\n\n\
+             [caqm]\ninterface = [\"eth0\", \"left:eth0\"]\nrtt_standard = \"1ms\"\ntpid = 0x8100\n",
+        )
+        .unwrap();
+        // For whoever does not agree on it the later ones hold.
+        assert_eq!(file.tcpa.rules.len(), 3);
+        let caqm = file.caqm.unwrap();
+        assert_eq!(caqm.rules.len(), 2);
+        assert_eq!((caqm.rules[0].port, caqm.rules[0].tunables), (Some(22), None));
+        assert!(caqm.rules[1].tunables.is_some());
+        assert_eq!(caqm.places[1].to_string(), "left:eth0");
+        assert_eq!(caqm.network.rtt_standard, Span::from_millis(1));
+        assert_eq!((caqm.network.tpid, caqm.network.alpha), (0x8100, Network::default().alpha));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        for (text, line, told) in [
+            ("[[rule]]\nprot = 80\n", 2, "did you mean `port`?"),
+            ("[[rule]]\nport = 80\n\n[[rule]]\nto = \"10.0.0.1/8\"\n", 4, "behind the prefix"),
+            ("[[rule]]\n[[rule]]\nport = 80\n", 2, "rule 2 never decides"),
+            ("[[rule]]\ninit_cwnd = 0\n", 1, "init_cwnd"),
+            ("[[rule]]\nport = 99999\n", 2, "99999"),
+            ("[[rule]]\nalgorithm = \"tpca\"\n", 2, "did you mean `tcpa`?"),
+            ("[defaults]\nrto_min = \"5\"\n", 2, "unit"),
+            ("[system]\nwmem = [3, 2, 1]\n", 1, "wmem"),
+            ("[[rule]]\nalgorithm = \"caqn\"\n", 2, "did you mean `caqm`?"),
+            ("[[rule]]\nalgorithm = \"caqm\"\ninit_cwnd = 9\n", 1, "[caqm]"),
+            ("[[rule]]\n[[rule]]\nport = 80\nalgorithm = \"caqm\"\n", 2, "rule 2 never decides"),
+            ("[[rule]]\n\n[caqm]\nalpha = 8\n", 3, "no rule chooses caqm"),
+            ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\nalpha = 99\n", 3, "alpha"),
+            ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\nalfa = 9\n", 4, "did you mean `alpha`?"),
+            (
+                "[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\":\"]\n",
+                3,
+                "names no interface",
+            ),
+            ("[rule\n", 1, ""),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(&format!("accel.toml:{line}: ")), "{text}: {error}");
+            assert!(error.contains(told), "{text}: {error}");
+        }
+    }
+}
