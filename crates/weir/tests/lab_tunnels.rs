@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::World;
+use support::{World, await_some};
 
 #[test]
 fn what_a_tunnel_adds_to_an_answer_is_measured_beside_the_direct_way() {
@@ -35,6 +35,25 @@ fn idle_and_busy_tunnels_are_counted_and_cost_memory() {
             .map(|family| figure(&results, "weir-tunnel", family, end));
         assert!(0.0 < now && now <= peak, "{end}: {now} of {peak}");
     }
+}
+
+/// Neither keys nor anything else; what lies in the run directory goes with it or with the next run there.
+#[test]
+fn killed_in_its_midst_a_lab_with_a_tunnel_leaves_nothing() {
+    let Some(world) = World::quiet() else { return };
+    let words = ["lab", "run", "tunnel-latency", "--smoke", "--systems", "weir-tunnel"];
+    let running = world.start(&[&words[..], &["--out", "run"]].concat());
+    let tunnel = ["tunnel", "client"];
+    await_some("a tunnel", || (!world.running(&tunnel).is_empty()).then_some(()));
+    running.signal("KILL");
+    running.end();
+    assert_eq!(world.leftovers(), [""; 0]);
+    let kept = || std::fs::read_dir(world.path("run/.programs")).unwrap().count();
+    assert_eq!(kept(), 1, "the keys of the turn that was killed");
+    let said = world.weir(&[&words[..], &["--resume", "run"]].concat());
+    assert!(said.status.success(), "{said:?}");
+    assert!(!world.path("run/.programs").exists());
+    assert_eq!(world.leftovers(), [""; 0]);
 }
 
 /// The results; nothing but the run directory is left behind.

@@ -166,6 +166,83 @@ fn a_client_listens_where_its_file_says_now_and_keeps_what_it_carries() {
     assert_eq!(world.inside(|| through(6002, b"x")).unwrap(), b"x");
 }
 
+#[test]
+fn guests_at_the_server_stay_as_long_as_the_client_may_listen_there() {
+    let Some(world) = World::new() else { return };
+    let ends = Ends::new(&world);
+    let target = world.inside(echo);
+    let may = |ports: &[u16]| {
+        let list: Vec<String> =
+            ports.iter().map(|port| format!("\"tcp:127.0.0.1:{port}\"")).collect();
+        format!("{}reverse = [{}]\n", ends.peer_table(), list.join(", "))
+    };
+    world.write("server.toml", may(&[8080, 8081, 8082]));
+    let _server = server(&ends);
+    let reverses = |ports: &[u16]| {
+        let table = |port: &u16| {
+            format!(
+                "[[client.reverse]]\nlisten-on = \"tcp:127.0.0.1:{port}\"\n\
+                 target = \"tcp:127.0.0.1:{target}\"\n"
+            )
+        };
+        format!(
+            "[[client.server]]\nendpoint = \"127.0.0.1:7500\"\npin = \"{}\"\n{}",
+            ends.pin,
+            ports.iter().map(table).collect::<String>()
+        )
+    };
+    world.write("client.toml", reverses(&[8080, 8081]));
+    let own = ends.own("client");
+    let mut words = vec!["tunnel", "client", "--config", "client.toml"];
+    words.extend(["--status-socket", "client.sock"]);
+    words.extend(own.iter().map(String::as_str));
+    let _client = ends.started(&words, "connected to");
+    let answers = |port: u16| {
+        await_some("a listener at the server", || {
+            world.inside(|| through(port, b"in")).ok().filter(|got| got == b"in")
+        });
+    };
+    let is_closed = |port: u16| {
+        await_some("the listener's end", || {
+            world.inside(|| TcpStream::connect(("127.0.0.1", port))).is_err().then_some(())
+        });
+    };
+    answers(8080);
+    answers(8081);
+    let (mut stays, mut goes) = (open(&world, 8080), open(&world, 8081));
+
+    // The server takes a right away: who came in by it is reset, the other does not notice.
+    world.write("server.toml", may(&[8080, 8082]));
+    let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let gone = goes.read(&mut [0]);
+    assert!(
+        gone.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+        "{gone:?}"
+    );
+    is_closed(8081);
+    exchange(&mut stays);
+
+    // The client listens elsewhere: who is in stays in.
+    world.write("client.toml", reverses(&[8082]));
+    let said = world.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    answers(8082);
+    is_closed(8080);
+    exchange(&mut stays);
+
+    // Even then the server may send it away.
+    world.write("server.toml", may(&[8082]));
+    let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let gone = stays.read(&mut [0]);
+    assert!(
+        gone.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+        "{gone:?}"
+    );
+    answers(8082);
+}
+
 fn server(ends: &Ends<'_>) -> Running {
     let own = ends.own("server");
     let mut words = vec!["tunnel", "server", "--config", "server.toml"];
