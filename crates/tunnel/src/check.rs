@@ -102,7 +102,7 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
     let mut finding = bad(&"it has no address");
     for remote in found.addresses() {
         let began = Instant::now();
-        match quic.connect(*remote, server.trust.server_name()).await {
+        match quic.connect(*remote, server.trust.server_name(), rand::random()).await {
             Ok(connection) => {
                 let took = Span::from(began.elapsed());
                 // A refusal of this end's certificate comes a round trip after this end is content.

@@ -23,11 +23,13 @@ use units::{Bytes as Size, Span};
 pub trait Transport: Send + Sync + 'static {
     type Connection: Connection;
 
-    /// One that is ready: the other end has shown who it is.
+    /// One that is ready: the other end has shown who it is. Connections at different places are handled by
+    /// different threads of the server, where it has several.
     fn connect(
         &self,
         server: SocketAddr,
         name: &str,
+        place: u8,
     ) -> impl Future<Output = Result<Self::Connection, Lost>> + Send;
 }
 

@@ -17,6 +17,8 @@ type Standing = Arc<Session<QuicConnection>>;
 #[derive(Debug)]
 pub(super) struct Link {
     shard: Handle,
+    /// Where it is handled at the server: its neighbour in the list elsewhere.
+    place: u8,
     /// The server's index, and the connection.
     current: watch::Sender<Option<(usize, Standing)>>,
 }
@@ -31,9 +33,12 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn new(count: usize, shards: &Shards) -> Self {
+        // Clients of one connection do not all come to the same.
+        let first: u8 = rand::random();
         let link = |index| {
             let shard = shards.handle(index).clone();
-            Arc::new(Link { shard, current: watch::Sender::new(None) })
+            let place = first.wrapping_add(index as u8);
+            Arc::new(Link { shard, place, current: watch::Sender::new(None) })
         };
         let all = (0..count).map(link).collect();
         Self { all, next: AtomicUsize::new(0), made: watch::Sender::new(0) }
@@ -136,7 +141,7 @@ impl Link {
     /// The first of so many servers that can be reached.
     async fn first_of(&self, world: &Arc<World>, count: usize) -> Option<(usize, Standing)> {
         for (index, remote) in world.servers.iter().enumerate().take(count) {
-            match connect(world, remote).await {
+            match connect(world, remote, self.place).await {
                 Ok(session) => {
                     world.counters.connections_made.one();
                     return Some((index, session));
@@ -151,7 +156,7 @@ impl Link {
     }
 }
 
-async fn connect(world: &World, remote: &Remote) -> Result<Standing, Lost> {
+async fn connect(world: &World, remote: &Remote, place: u8) -> Result<Standing, Lost> {
     let host = remote.address.host();
     let addresses = match host.parse::<IpAddr>() {
         Ok(address) => vec![address],
@@ -164,7 +169,7 @@ async fn connect(world: &World, remote: &Remote) -> Result<Standing, Lost> {
     let mut lost = Lost::Failed(format!("{host} has no address"));
     for address in addresses.into_iter().take(MOST_ADDRESSES) {
         let address = SocketAddr::new(address, remote.address.port());
-        match remote.quic.connect(address, &remote.name).await {
+        match remote.quic.connect(address, &remote.name, place).await {
             Ok(connection) => {
                 let session = Session::new(
                     connection,

@@ -1,6 +1,6 @@
 //! noq as the carrier.
 
-use super::steering::{Marked, steer};
+use super::steering::{Marked, drawn, steer};
 use super::{
     Chunk, Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
     Transport, Tuning, socket,
@@ -66,7 +66,12 @@ impl Transport for QuicClient {
     type Connection = QuicConnection;
 
     /// On the shard of whoever waits for it.
-    async fn connect(&self, server: SocketAddr, name: &str) -> Result<QuicConnection, Lost> {
+    async fn connect(
+        &self,
+        server: SocketAddr,
+        name: &str,
+        place: u8,
+    ) -> Result<QuicConnection, Lost> {
         let readings = Readings::default();
         let failed = |error: &dyn fmt::Display| Lost::Failed(error.to_string());
         let local = match server {
@@ -80,6 +85,7 @@ impl Transport for QuicClient {
                 .map_err(|error| failed(&error))?;
         let mut config = noq::ClientConfig::new(Arc::clone(&self.crypto) as _);
         config.transport_config(Arc::new(transport(&self.tuning, &readings)));
+        config.initial_dst_cid_provider(Arc::new(move || drawn(place)));
         let connecting =
             endpoint.connect_with(config, server, name).map_err(|error| failed(&error))?;
         let made = tokio::time::timeout(self.tuning.handshake, connecting).await;

@@ -35,6 +35,14 @@ impl ConnectionIdGenerator for Marked {
     }
 }
 
+/// What a client calls a server's end of its connection at this place, until it knows better: consecutive
+/// places come to different sockets there. The rest is drawn (RFC 9000, 7.2).
+pub(super) fn drawn(place: u8) -> ConnectionId {
+    let mut bytes = [place; 2 * LENGTH];
+    rand::rng().fill_bytes(&mut bytes[1..]);
+    ConnectionId::new(&bytes)
+}
+
 /// Of all sockets at the port of `socket`, the one at the place that the connection ID tells, in the order in
 /// which they were bound.
 pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
@@ -91,9 +99,12 @@ mod tests {
         for socket in 0..3 {
             sockets[usize::from(socket)].set_nonblocking(false).unwrap();
             let mut ids = Marked { socket, sockets: 3 };
-            for long in [false, true] {
-                let mut packet = if long { vec![0xc0, 0, 0, 0, 1, 8] } else { vec![0x40] };
-                packet.extend_from_slice(&ids.generate_cid());
+            let of_places = [drawn(socket), drawn(socket + 3)].map(|id| (true, id));
+            let marked = [false, true].map(|long| (long, ids.generate_cid()));
+            for (long, id) in marked.into_iter().chain(of_places) {
+                let length = id.len() as u8;
+                let mut packet = if long { vec![0xc0, 0, 0, 0, 1, length] } else { vec![0x40] };
+                packet.extend_from_slice(&id);
                 packet.extend([0; 20]);
                 // From another address each time.
                 let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
