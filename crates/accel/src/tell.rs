@@ -10,6 +10,7 @@ use crate::system::System;
 use crate::table::table;
 use serde_json::{Value, json};
 use std::fmt::{self, Display, Write as _};
+use std::net::SocketAddr;
 use units::{Rate, Share, Span};
 
 impl Status {
@@ -200,17 +201,7 @@ impl Flow {
     }
 
     fn to_json(&self) -> Value {
-        json!({
-            "namespace_of_pid": match &self.inside {
-                Some(Inside::Process(pid)) => Some(pid),
-                _ => None,
-            },
-            "namespace": match &self.inside {
-                Some(Inside::Named(name)) => Some(name),
-                _ => None,
-            },
-            "local": self.local.to_string(),
-            "remote": self.remote.to_string(),
+        let mut told = json!({
             "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
             "pacing_mbit_s": self.pacing.map(|rate| rate.mbit_per_second()),
             "rtt_us": self.rtt.map(|rtt| rtt.micros_f64()),
@@ -221,8 +212,28 @@ impl Flow {
             "limited_by": self.limit.name(),
             "core": self.core.as_ref().map(CoreView::to_json),
             "remembered": self.remembered.as_ref().map(Memory::to_json),
-        })
+        });
+        tell_ends(&mut told, self.inside.as_ref(), self.local, self.remote);
+        told
     }
+}
+
+/// Whose connection it is: where it lives, if that is not this network namespace, and its ends.
+pub(crate) fn tell_ends(
+    connection: &mut Value,
+    inside: Option<&Inside>,
+    local: SocketAddr,
+    remote: SocketAddr,
+) {
+    let (pid, name) = match inside {
+        Some(Inside::Process(pid)) => (Some(pid), None),
+        Some(Inside::Named(name)) => (None, Some(name)),
+        None => (None, None),
+    };
+    connection["namespace_of_pid"] = json!(pid);
+    connection["namespace"] = json!(name);
+    connection["local"] = json!(local.to_string());
+    connection["remote"] = json!(remote.to_string());
 }
 
 impl CoreView {

@@ -5,6 +5,7 @@ use crate::namespaces::Inside;
 use crate::pins::Presence;
 use crate::rules::Rule;
 use crate::table::table;
+use crate::tell::tell_ends;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
@@ -151,17 +152,7 @@ impl CaqmFlow {
 
     fn to_json(&self) -> Value {
         let view = &self.view;
-        json!({
-            "namespace_of_pid": match &self.inside {
-                Some(Inside::Process(pid)) => Some(pid),
-                _ => None,
-            },
-            "namespace": match &self.inside {
-                Some(Inside::Named(name)) => Some(name),
-                _ => None,
-            },
-            "local": self.local.to_string(),
-            "remote": self.remote.to_string(),
+        let mut told = json!({
             "algorithm": self.algorithm,
             "rate_mbit_s": self.rate.map(|rate| rate.mbit_per_second()),
             "rtt_us": self.rtt.map(|rtt| rtt.micros_f64()),
@@ -183,7 +174,9 @@ impl CaqmFlow {
             "start": view.start,
             "sending": view.sending,
             "heard": view.heard,
-        })
+        });
+        tell_ends(&mut told, self.inside.as_ref(), self.local, self.remote);
+        told
     }
 }
 
