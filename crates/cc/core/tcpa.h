@@ -38,6 +38,9 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 {
 	u64 rate = t->starved ? tcpa_rate(t) : cc_min(t->average, tcpa_rate(t));
 
+	/* What a round brought in which the receiver waited for one segment says less than what came of it at its best. */
+	if (t->resuming)
+		rate = cc_max(rate, cc_min(t->known, tcpa_rate(t)));
 	t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
 	t->held = t->window;
 	t->base_rtt = t->min_rtt;

@@ -158,12 +158,13 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 		t->mode = TCPA_DRAIN;
 		return;
 	}
-	/* What was on its way was less than the path holds. */
-	if (tcpa_is_all(t) && !tcpa_is_more(t) && t->full_rounds < TCPA_RESUME_ROUNDS) {
+	/* What was on its way was less than the path holds; but not by much, if that lasts. */
+	if (tcpa_is_all(t) && !tcpa_is_more(t)) {
 		t->full_rounds++;
+		if (t->full_rounds > TCPA_RESUME_ROUNDS)
+			t->mode = TCPA_DRAIN;
 		return;
 	}
-	t->full_rounds = 0;
 	/* The path has become faster, or nothing could be told: as without a memory. */
 	t->resuming = TCPA_AFRESH;
 	t->full_rate = t->round_rate;
@@ -195,7 +196,7 @@ CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 		rate = tcpa_bdp(t) > 2ULL * t->params.init_cwnd * t->mss ? cc_max(rate, tcpa_rate(t)) : 0;
 	/* The last rounds of a file are not full, and a train finds out sooner that it is less than that it is more. */
 	else if (rate && !t->rival)
-		rate = cc_max(rate, t->full_rate);
+		rate = cc_max(rate, t->full_rate - t->full_rate / 16);
 	memory->rate = rate;
 	memory->min_rtt_us = t->min_rtt;
 	memory->age_s = 0;
