@@ -167,11 +167,12 @@ mod tests {
 
     #[test]
     fn settings_have_the_reference_kernels_names() {
-        let all = "alpha=16,beta=1024B,min_cwnd=2,max_cwnd=500,mtu_unit=2048B,data_unit=16B,ack_unit=32B,\
+        let all = "alpha=16,alpha_root=4,beta=1024B,min_cwnd=2,max_cwnd=500,mtu_unit=2048B,data_unit=16B,ack_unit=32B,\
                    rtt_standard=4ms,cc_type=0,tpid=0x88b5,ends=client,path=trust";
         let hosts = caqm(all).unwrap();
         let settings = CaqmSettings {
             alpha: 16,
+            alpha_root: 4,
             beta: 1024,
             min_cwnd: 2,
             max_cwnd: 500,
