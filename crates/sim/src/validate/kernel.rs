@@ -67,7 +67,7 @@ impl Cell {
         path.flows = self.flows;
         // Without losses, or where they do not count, one is like the other.
         let least = if self.loss == [0.0; 2] || self.goodput > 500.0 { 1 } else { 2 };
-        let runs = effort.seconds(900, 6_000) / (self.goodput as u64).max(1);
+        let runs = effort.seconds(2_700, 6_000) / (self.goodput as u64).max(1);
         let runs = runs.clamp(least, 64);
         let mut sum = 0.0;
         for run in 0..runs {
