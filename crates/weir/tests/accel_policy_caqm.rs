@@ -60,6 +60,11 @@ fn what_cannot_be_changes_neither() {
     for (text, told) in [
         ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"gone0\"]\n", "gone0"),
         ("[[rule]]\nalgorithm = \"caqm\"\nrto_min = \"50ms\"\n", "[caqm]"),
+        // This network namespace has no such setting; by then CAQM's part was in force.
+        (
+            "[[rule]]\nport = 5866\nalgorithm = \"caqm\"\n\n[system]\nmem = [1000, 2000, 3000]\n",
+            "tcp_mem",
+        ),
     ] {
         let file = world.write("policy.toml", text);
         let said = world.weir(&["accel", "policy", &file]);
