@@ -13,6 +13,9 @@ struct Counted {
     client: Value,
     server: Value,
     link: Value,
+    /// What the receiving socket had no room for, by the kernel's own count: a receiver that the machine
+    /// held up for long. Nobody ordered it, and it is lost all the same.
+    no_room: u64,
 }
 
 /// Everything at once. Datagrams held back or dropped, and twice, are the link's to say.
@@ -36,7 +39,8 @@ fn loss_alone_is_counted_to_the_datagram() {
 fn a_clean_link_loses_nothing() {
     let Some(counted) = run(&["--delay", "1ms"], "up") else { return };
     counted.holds();
-    assert_eq!(counted.of_datagrams("lost"), 0);
+    assert_eq!(counted.link("dropped_loss") + counted.link("dropped_overflow"), 0);
+    assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
 }
 
 /// The server sends.
@@ -56,12 +60,19 @@ impl Counted {
         let [sent, received] = [self.of_datagrams("count"), self.of_datagrams("received")];
         let (lost, duplicates) = (self.of_datagrams("lost"), self.of_datagrams("duplicates"));
         let story = format!("link {} client {}", self.link, self.client["weir"]["streams"]);
-        assert_eq!(self.link("lost_outside_model"), 0, "{story}");
         // Of the receiver's own books: every datagram it knows of came or is lost.
         assert_eq!(sent, received + lost, "{story}");
         let (dropped, others_dropped) = self.of_test("dropped_loss");
         let (doubled, others_doubled) = self.of_test("duplicated");
-        assert_eq!(lost, dropped, "lost; {others_dropped} others; {story}");
+        // A machine that stops for a while loses frames on their way into the emulator, of the test and
+        // perhaps of others, and datagrams at the receiver: those are the only ones nobody ordered.
+        let (outside, no_room) = (self.link("lost_outside_model"), self.no_room);
+        let unordered = lost.checked_sub(dropped + no_room);
+        assert!(
+            unordered.is_some_and(|some| some <= outside && outside - some <= OTHERS),
+            "{lost} lost, {dropped} ordered, {no_room} without room, {outside} outside the model; \
+             {others_dropped} others; {story}"
+        );
         assert_eq!(duplicates, doubled, "duplicates; {others_doubled} others; {story}");
         // Held back is reordered only if one sent later came before it, and not if it is the copy of
         // a datagram that came in time: those are duplicates.
@@ -72,7 +83,7 @@ impl Counted {
         let server = &self.server["weir"]["streams"][0]["datagrams"];
         assert_eq!(*server, self.client["weir"]["streams"][0]["datagrams"], "{story}");
         eprintln!(
-            "sent {}, counted {sent}; ordered and counted: {dropped}/{lost} lost, {doubled}/{duplicates} \
+            "sent {}, counted {sent}; {no_room} without room, {outside} outside the model; ordered and counted: {dropped}/{lost} lost, {doubled}/{duplicates} \
              twice, {held}/{reordered} late",
             self.sent(),
         );
@@ -144,6 +155,10 @@ fn run(link: &[&str], way: &str) -> Option<Counted> {
     assert!(set.status.success(), "{set:?}");
     let client = client.end();
     assert!(client.status.success(), "{client:?}");
+    let table = match way {
+        "down" => world.inside(|| std::fs::read_to_string("/proc/thread-self/net/snmp")),
+        _ => std::fs::read_to_string(format!("/proc/{}/net/snmp", far.0.pid())),
+    };
     let server = server.end();
     assert!(server.status.success(), "{server:?}");
     running.signal("INT");
@@ -155,7 +170,16 @@ fn run(link: &[&str], way: &str) -> Option<Counted> {
         client: serde_json::from_str(&client.stdout).unwrap(),
         server: serde_json::from_str(&server.stdout).unwrap(),
         link: report[side]["statistics"].take(),
+        no_room: receive_errors(&table.unwrap()),
     })
+}
+
+/// `RcvbufErrors` of UDP in the kernel's table of counters: a line of names, then one of values.
+fn receive_errors(table: &str) -> u64 {
+    let mut rows = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+    let mut columns = names.split(' ').zip(values.split(' '));
+    columns.find(|(name, _)| *name == "RcvbufErrors").unwrap().1.parse().unwrap()
 }
 
 /// A second namespace, alive as long as a process sleeps in it.
@@ -192,6 +216,8 @@ const RATE: &str = "100M";
 const LENGTH: &str = "1400";
 /// Of datagrams in the two seconds, roughly.
 const HALF: u64 = 9_000;
+/// Frames of neighbours and of the control connection that a moment's loss may take along.
+const OTHERS: u64 = 20;
 /// With the headers of UDP, IPv4 and Ethernet.
 const FRAME: u64 = 1400 + 8 + 20 + 14;
 /// A frame of the others: the least has no more than the headers of ARP.
