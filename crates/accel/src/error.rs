@@ -70,6 +70,11 @@ pub enum AccelError {
     NotKept { name: String, wanted: String, found: String },
     #[error("the kernel stopped in the middle of its connections ({source}): do it again")]
     OpenConnections { source: io::Error },
+    #[error(
+        "{failure}\nand not all could be put back as it was before: {back}; `weir accel status` shows what is in \
+         force, `weir accel disable` ends all of it"
+    )]
+    NotPutBack { failure: Box<Self>, back: Box<Self> },
     #[error(transparent)]
     Host(#[from] host::HostError),
     #[error(transparent)]
@@ -83,6 +88,14 @@ impl AccelError {
         match source.kind() {
             io::ErrorKind::PermissionDenied => Self::NotPermitted { doing: "weir accel" },
             _ => Self::File { doing, path: path.to_owned(), source },
+        }
+    }
+
+    /// After an attempt to leave things as they were.
+    pub(crate) fn after(self, put_back: Result<(), Self>) -> Self {
+        match put_back {
+            Ok(()) => self,
+            Err(back) => Self::NotPutBack { failure: Box::new(self), back: Box::new(back) },
         }
     }
 

@@ -40,7 +40,8 @@ pub struct Removed {
     pub turned: Turned,
 }
 
-/// From now on connections are given the algorithm as the policy says. On failure everything is as it was.
+/// From now on connections are given the algorithm as the policy says. On failure everything is as it was, or the
+/// error tells what is not.
 pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
     let kernel = kernel::interface()?;
     policy.check()?;
@@ -202,13 +203,13 @@ fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, Accel
         Reach::New => Ok(Turned::default()),
         Reach::OpenToo => Open::load(pins)?.adopt(),
     });
-    let turned = turned.inspect_err(|_| {
-        // What remains after a failure here is a part, which the next command removes.
-        let _ = match change {
+    let turned = turned.map_err(|failure| {
+        let rules = match change {
             Change::Changed => write(pins, &before),
+            // What remains is a part, which the next command removes.
             _ => pins.remove(),
         };
-        let _ = journal.become_like(&before.system);
+        failure.after(rules).after(journal.become_like(&before.system))
     })?;
     Ok(Applied { change, turned })
 }

@@ -79,14 +79,14 @@ impl PolicyFile {
     }
 
     /// From now on connections are treated as it says; what it says nothing of is treated as the kernel would. On
-    /// failure everything is as it was. None where there was nothing to do for tcpa.
+    /// failure everything is as it was, or the error tells what is not. None where there was nothing to do for tcpa.
     pub fn apply(&self, reach: Reach) -> Result<Option<Applied>, AccelError> {
         let before = self.apply_caqm()?;
         if self.is_caqm_alone() && Pins::open()?.presence() == Presence::Nothing {
             return Ok(None);
         }
-        installation::apply(&self.tcpa, reach).map(Some).inspect_err(|_| {
-            let _ = match before {
+        installation::apply(&self.tcpa, reach).map(Some).map_err(|failure| {
+            failure.after(match before {
                 Before::Untouched => Ok(()),
                 Before::Nothing => caqm::installation::remove().map(drop),
                 Before::Plan(plan) => caqm::installation::change(&[], |now| {
@@ -94,7 +94,7 @@ impl PolicyFile {
                     Ok(())
                 })
                 .map(drop),
-            };
+            })
         })
     }
 

@@ -126,20 +126,32 @@ impl Journal {
         }
     }
 
-    /// Sets what is wanted and puts back what is not wanted any more. On failure everything is as before.
+    /// Sets what is wanted and puts back what is not wanted any more. On failure everything is as before, or the
+    /// error tells what is not.
     pub(crate) fn become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
         let before = self.clone();
-        self.try_become_like(wanted).inspect_err(|_| {
-            for (name, entry) in &before.settings {
-                let _ = write_sysctl(name, &entry.set);
+        self.try_become_like(wanted).map_err(|failure| failure.after(self.go_back(before)))
+    }
+
+    /// One that cannot be put back keeps no other from it, and stays in the journal for whoever tries again.
+    fn go_back(&self, mut before: Self) -> Result<(), AccelError> {
+        let mut all = Ok(());
+        for (name, entry) in &before.settings {
+            all = all.and(restore_sysctl(name, &entry.set));
+        }
+        let tried = self.settings.iter().filter(|(name, _)| !before.settings.contains_key(*name));
+        for (name, entry) in tried.map(|(n, e)| (n.clone(), e.clone())).collect::<Vec<_>>() {
+            let one = restore_sysctl(&name, &entry.was);
+            if one.is_err() {
+                before.settings.insert(name, entry);
+                before.namespace = self.namespace;
             }
-            for (name, entry) in &self.settings {
-                if !before.settings.contains_key(name) {
-                    let _ = write_sysctl(name, &entry.was);
-                }
-            }
-            let _ = before.store();
-        })
+            all = all.and(one);
+        }
+        match Self::read() {
+            Ok(there) if there == before => all,
+            _ => all.and(before.store()),
+        }
     }
 
     /// Everything as it was, in whichever namespace that is; whether anything was changed.
@@ -240,6 +252,14 @@ fn write_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
             wanted: value.to_owned(),
             found: found.unwrap_or_default(),
         }),
+    }
+}
+
+/// What was never changed may be as unwilling as it was.
+fn restore_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
+    match read_sysctl(name) {
+        Some(found) if found == value => Ok(()),
+        _ => write_sysctl(name, value),
     }
 }
 

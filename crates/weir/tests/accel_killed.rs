@@ -66,6 +66,21 @@ fn leaves_nothing(world: &AccelWorld, before: &str) {
 }
 
 #[test]
+fn the_group_of_a_killed_test_goes_with_the_next_one() {
+    let Some(world) = AccelWorld::new() else { return };
+    // Of a process that cannot be (PID_MAX_LIMIT of linux/threads.h), and of one that lives.
+    let mount = accel::cgroup::mount().unwrap();
+    let left = mount.join("weir-accel-test-4194305-0");
+    let used = mount.join(format!("weir-accel-test-{}-used", std::process::id()));
+    for group in [&left.join("inner"), &used] {
+        std::fs::create_dir_all(group).unwrap();
+    }
+    drop(world.second());
+    assert!(!left.exists());
+    std::fs::remove_dir(used).unwrap();
+}
+
+#[test]
 fn killed_at_any_moment_it_tells_the_truth_and_cleans_up() {
     let Some(world) = AccelWorld::new() else { return };
     let rounds = std::env::var("WEIR_KILLS").map_or(40, |kills| kills.parse().unwrap());

@@ -63,6 +63,51 @@ fn a_wrong_file_changes_nothing() {
 }
 
 #[test]
+fn what_cannot_be_put_back_is_told() {
+    let Some(world) = AccelWorld::new() else { return };
+    let wmem = sysctl(&world, "net/ipv4/tcp_wmem");
+    assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
+    let (status, raised) = (world.status(), sysctl(&world, "net/ipv4/tcp_wmem"));
+    // Which rules hold can be changed by nobody from here on.
+    world.map("weir-accel/active").freeze().unwrap();
+    let file = world
+        .write("policy.toml", "[[rule]]\nport = 5403\n[system]\nwmem = [4096, 16384, 9000000]\n");
+    let said = world.weir(&["accel", "policy", &file]);
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    for told in ["not all could be put back", "weir accel status", "weir accel disable"] {
+        assert!(said.stderr.contains(told), "{}", said.stderr);
+    }
+    // What could be put back was.
+    assert_eq!(world.status(), status);
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), raised);
+    assert_eq!(world.weir(&["accel", "disable"]).code, Some(0));
+    assert_eq!(world.pinned(), "");
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), wmem);
+}
+
+#[test]
+fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
+    let Some(world) = AccelWorld::new() else { return };
+    let before = sysctl(&world, "net/ipv4/tcp_wmem");
+    let wmem = "/proc/sys/net/ipv4/tcp_wmem";
+    let held = world.write("held", "1 2 3\n");
+    let said = world.run("mount", &["--bind", &held, wmem]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let said = world.run("mount", &["-o", "remount,bind,ro", wmem]);
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let file = world.write("policy.toml", "[[rule]]\n[system]\nwmem = [4096, 16384, 9000000]\n");
+    let said = world.weir(&["accel", "policy", &file]);
+    assert_eq!(said.code, Some(1), "{}", said.stderr);
+    assert!(said.stderr.contains("tcp_wmem"), "{}", said.stderr);
+    // It was never changed: there was nothing to put back.
+    assert!(!said.stderr.contains("could be put back"), "{}", said.stderr);
+    assert_eq!(world.status()["state"], "off");
+    assert_eq!(world.run("umount", &[wmem]).code, Some(0));
+    assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), before);
+    assert_eq!(world.pinned(), "");
+}
+
+#[test]
 fn a_missing_file_and_a_check() {
     let Some(world) = AccelWorld::new() else { return };
     let said = world.weir(&["accel", "policy", "/no/such/file"]);

@@ -64,7 +64,8 @@ impl AccelWorld {
         };
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let cgroup = mount.join(format!("weir-accel-test-{}-{number}", std::process::id()));
+        left_by_killed(&mount).for_each(|group| remove(&group));
+        let cgroup = mount.join(format!("{MARK}{}-{number}", std::process::id()));
         fs::create_dir(&cgroup).unwrap();
         let home = tempfile::tempdir().unwrap();
         let script = format!(
@@ -170,6 +171,13 @@ impl AccelWorld {
             .replace("progs.debug\n", "")
     }
 
+    /// One of its pinned maps, from outside.
+    pub fn map(&self, name: &str) -> libbpf_rs::MapHandle {
+        let pid = self.keeper.as_ref().unwrap().pid();
+        let path = format!("/proc/{pid}/root/sys/fs/bpf/{name}");
+        libbpf_rs::MapHandle::from_pinned_path(path).unwrap()
+    }
+
     /// One of its network namespaces, from outside.
     pub fn namespace(&self, name: &str) -> Namespace {
         let pid = self.keeper.as_ref().unwrap().pid();
@@ -194,19 +202,36 @@ impl Drop for AccelWorld {
     fn drop(&mut self) {
         drop(self.keeper.take());
         // A test that failed leaves children behind, which are not the keeper's.
-        let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
-        // Dying takes the kernel a moment.
+        remove(&self.cgroup);
         let deadline = Instant::now() + PATIENCE;
-        while self.cgroup.exists() && Instant::now() < deadline {
-            for folder in [self.cgroup.join("inner"), self.cgroup.clone()] {
-                let _ = fs::remove_dir(folder);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
         while self._turn.is_some() && taken().is_some() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// With whoever is in it.
+fn remove(cgroup: &Path) {
+    let _ = fs::write(cgroup.join("cgroup.kill"), "1");
+    // Dying takes the kernel a moment.
+    let deadline = Instant::now() + PATIENCE;
+    while cgroup.exists() && Instant::now() < deadline {
+        for folder in [cgroup.join("inner"), cgroup.to_owned()] {
+            let _ = fs::remove_dir(folder);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Control groups of tests that ended without a chance to take them away.
+fn left_by_killed(mount: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(mount).unwrap().flatten();
+    entries.map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let rest = name.and_then(|name| name.strip_prefix(MARK));
+        let pid = rest.and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        pid.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    })
 }
 
 /// To the whole machine.
@@ -221,3 +246,5 @@ fn taken() -> Option<&'static str> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Of a test's control group; the process and a number follow.
+const MARK: &str = "weir-accel-test-";
