@@ -103,7 +103,8 @@ fn ab_alternates_over_a_cable() {
         assert_eq!(said.status.code(), Some(0), "{said:?}");
         let answer: Value = serde_json::from_str(&said.stdout).unwrap();
         let observations = answer["observations"].as_array().unwrap();
-        assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 1_000.0));
+        assert!(!observations.is_empty(), "{answer}");
+        assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 0.0), "{answer}");
     }
     assert_eq!(world.leftovers(), [""; 0]);
 }
