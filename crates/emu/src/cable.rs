@@ -1,5 +1,6 @@
 use link::LinkConfig;
 use port::Port;
+use units::Span;
 
 /// Two ports and what lies between them.
 pub struct Cable {
@@ -10,6 +11,9 @@ pub struct Cable {
     pub forward: LinkConfig,
     /// From `b` to `a`.
     pub backward: LinkConfig,
+    /// An end is handed what came for it at most so often, all together, as a network card interrupts its
+    /// host; who has waited long enough gets a single frame at once.
+    pub interrupts: Span,
 }
 
 impl std::fmt::Debug for Cable {

@@ -39,11 +39,14 @@ struct Line {
     ports: [Box<dyn Port>; 2],
     /// `ways[0]` leads from `ports[0]` to `ports[1]`, `ways[1]` back.
     ways: [Way; 2],
+    interrupts: Span,
 }
 
 struct Way {
     link: Link<Carried>,
     trace: QueueTrace,
+    /// Nothing is handed over before.
+    next: Time,
 }
 
 impl Engine {
@@ -137,15 +140,20 @@ impl Engine {
             way.link.arrive(frame.arrival(), Carried(frame));
         }
         let mut sent = 0;
-        while let Some(delivery) = way.link.deliver(horizon) {
-            self.lateness.record(clock::now().since(delivery.at));
+        while polled >= way.next
+            && sent < SEND_LIMIT
+            && let Some(delivery) = way.link.deliver(horizon)
+        {
+            // Waiting for the interrupt is meant.
+            self.lateness.record(clock::now().since(delivery.at.max(way.next)));
             self.due.push(delivery.packet.0);
             sent += 1;
-            if self.due.len() == SEND_LIMIT {
-                break;
-            }
         }
         if !self.due.is_empty() {
+            // What is beyond the limit belongs to the same interrupt.
+            if sent < SEND_LIMIT {
+                way.next = polled + line.interrupts;
+            }
             line.ports[1 - from]
                 .send(&self.due)
                 .map_err(|source| failed(&line.name, 1 - from, source))?;
@@ -157,7 +165,8 @@ impl Engine {
     /// Sleeps until something is due soon or comes in; returns at once where spinning is meant.
     fn rest(&mut self, now: Time) {
         let ways = self.lines.iter().flat_map(|line| &line.ways);
-        let next = ways.filter_map(|way| way.link.next_delivery()).min().unwrap_or(Time::NEVER);
+        let next = ways.filter_map(|way| Some(way.link.next_delivery()?.max(way.next)));
+        let next = next.min().unwrap_or(Time::NEVER);
         let nap = next.since(now + self.spin).min(LONGEST_SLEEP);
         if nap == Span::ZERO {
             std::hint::spin_loop();
@@ -219,10 +228,11 @@ impl Line {
         let way = |config| -> Result<Way, EmuError> {
             let link = Link::new(config, start)
                 .map_err(|source| EmuError::Link { cable: cable.name.clone(), source })?;
-            Ok(Way { link, trace: QueueTrace::new(start) })
+            Ok(Way { link, trace: QueueTrace::new(start), next: start })
         };
         let ways = [way(&cable.forward)?, way(&cable.backward)?];
-        Ok(Self { name: cable.name, ports: [cable.a, cable.b], ways })
+        let (ports, interrupts) = ([cable.a, cable.b], cable.interrupts);
+        Ok(Self { name: cable.name, ports, ways, interrupts })
     }
 
     fn statistics(&mut self, with_trace: bool) -> CableStatistics {

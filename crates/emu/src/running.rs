@@ -53,8 +53,14 @@ impl RunningLink {
             notes: std::mem::take(&mut ends.notes),
         };
         let configs = [plan.forward.clone(), plan.backward.clone()];
-        let cable =
-            Cable { name: name.to_owned(), a, b, forward: plan.forward, backward: plan.backward };
+        let cable = Cable {
+            name: name.to_owned(),
+            a,
+            b,
+            forward: plan.forward,
+            backward: plan.backward,
+            interrupts: Span::ZERO,
+        };
         // Where it cannot be granted, the command has said so; a refusal would only say it again.
         let real_time = plan.scheduling.real_time && privilege == Privilege::Root;
         let emulator = Emulator::start(vec![cable], Scheduling { real_time, ..plan.scheduling })?;

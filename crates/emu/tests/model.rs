@@ -4,9 +4,13 @@
 mod support;
 
 use emu::{Cable, Direction, EmuError, Emulator};
-use port::{Port, PortError, pair};
+use port::{Frame, PairPort, Port, PortCounters, PortError, SendReport, pair};
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use support::*;
+use units::{Bytes, Span};
 
 const LOSSES: [&str; 2] = ["loss=5%", "loss=gilbert:p=2%,r=30%,h=10%"];
 
@@ -51,6 +55,7 @@ fn equal_seeds_give_equal_drops_over_ports_in_memory() {
             b: Box::new(inner_b),
             forward: config,
             backward: Default::default(),
+            interrupts: Span::ZERO,
         };
         let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
         send_paced(&mut outer_a, &emulator.handle(), 0..2000);
@@ -164,3 +169,63 @@ fn an_interface_that_vanishes_ends_the_link_with_its_name() {
         }
     }
 }
+
+/// Interrupts only say when frames are handed over, and how many at once: what becomes of each stays the model's.
+#[test]
+fn frames_are_handed_over_at_most_so_often_and_all_of_them() {
+    const COUNT: u32 = 2000;
+    let every = Span::from_millis(1);
+    let config = config(&["loss=5%", "seed=7", "rate=100mbit"]);
+    let alone = model_alone(&config, COUNT);
+    let (mut outer_a, inner_a) = pair().unwrap();
+    let (mut outer_b, inner_b) = pair().unwrap();
+    let handed = Arc::new(Mutex::new(Vec::new()));
+    let cable = Cable {
+        name: "memory".to_owned(),
+        a: Box::new(inner_a),
+        b: Box::new(Counting { port: inner_b, handed: Arc::clone(&handed) }),
+        forward: config,
+        backward: Default::default(),
+        interrupts: every,
+    };
+    let begun = Instant::now();
+    let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
+    send_paced(&mut outer_a, &emulator.handle(), 0..COUNT);
+    assert_eq!(receive(&mut outer_b, alone.len()), alone);
+    let handed = handed.lock().unwrap();
+    // However late anyone is: an interrupt is as long after the one before, or the rest of it.
+    let longest = begun.elapsed().as_nanos() / u128::from(every.nanos()) + 1;
+    let full = handed.iter().filter(|&&frames| frames >= FULL_HAND).count();
+    assert!((handed.len() - full) as u128 <= longest, "{} in {longest} ms", handed.len());
+}
+
+#[derive(Debug)]
+struct Counting {
+    port: PairPort,
+    handed: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Port for Counting {
+    fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
+        self.port.receive(batch, limit)
+    }
+    fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
+        self.handed.lock().unwrap().push(frames.len());
+        self.port.send(frames)
+    }
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.fd()
+    }
+    fn mtu(&self) -> Bytes {
+        self.port.mtu()
+    }
+    fn counters(&mut self) -> PortCounters {
+        self.port.counters()
+    }
+    fn describe(&self) -> String {
+        self.port.describe()
+    }
+}
+
+/// The emulator hands over no more in one go.
+const FULL_HAND: usize = 32;

@@ -167,7 +167,7 @@ fn lay(
     link: LinkSettings,
     seed: u64,
 ) -> Result<Option<Cable>, Failure> {
-    let LinkSettings { ends, mtu, medium } = link;
+    let LinkSettings { ends, mtu, interrupts, medium } = link;
     let ways = match (medium, wires) {
         (Medium::Emulated(ways), Some(wires)) => Some((ways, wires)),
         _ => None,
@@ -210,6 +210,7 @@ fn lay(
         b: Box::new(emu::open_own_port(wires, &inner[1])?),
         forward,
         backward,
+        interrupts,
     }))
 }
 

@@ -31,6 +31,7 @@ pub fn bed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Bed> {
         b: Box::new(open_port(&wires, "b").unwrap()),
         forward: forward.clone(),
         backward: backward.clone(),
+        interrupts: Span::ZERO,
     };
     let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
     Some(Bed { hosts, emulator, _wires: wires })

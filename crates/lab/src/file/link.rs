@@ -18,6 +18,8 @@ use units::{Bytes, Rate, Share, Span};
 pub struct LinkSettings {
     pub ends: [String; 2],
     pub mtu: u32,
+    /// How often at most an end is handed what came for it.
+    pub interrupts: Span,
     pub medium: Medium,
 }
 
@@ -71,7 +73,15 @@ impl LabFile {
                 return Err(self.source.error(mtu.span(), "an MTU is from 576 to 9000 bytes"));
             }
         };
-        Ok(LinkSettings { ends: [a.get_ref().clone(), b.get_ref().clone()], mtu, medium })
+        let interrupts = match &spec.interrupts {
+            None => Span::ZERO,
+            Some(written) => match cell.read(written)? {
+                span if span <= RAREST_INTERRUPTS => span,
+                _ => return Err(cell.error(written, "`interrupts` are at most 1ms apart")),
+            },
+        };
+        let ends = [a.get_ref().clone(), b.get_ref().clone()];
+        Ok(LinkSettings { ends, mtu, interrupts, medium })
     }
 
     /// Whether an emulator is at work in this lab.
@@ -141,6 +151,7 @@ impl LinkSpec {
             ("steps", &self.steps),
             ("policer", &self.policer),
             ("aggregate", &self.aggregate),
+            ("interrupts", &self.interrupts),
         ];
         let own =
             own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.as_ref()?)));
@@ -382,6 +393,8 @@ fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
 }
 
 const FULL_FRAME: u64 = 1514;
+/// With fewer the link would be late.
+const RAREST_INTERRUPTS: Span = Span::from_millis(1);
 
 #[cfg(test)]
 mod tests {
@@ -399,4 +412,36 @@ mod tests {
         assert!(with_sizes("droptail:xbdp", product).unwrap_err().contains("a number before"));
         assert!(with_sizes("droptail:max(1bdp", product).unwrap_err().contains("never closed"));
     }
+
+    #[test]
+    fn interrupts_are_often_enough_and_need_an_emulator() {
+        let lab = |link: &str| LabFile::parse("cards.toml", &LAB.replace("LINK", link));
+        let interrupts = |link| {
+            let links = lab(link).unwrap().links_at(&Axes::new()).unwrap();
+            links.into_iter().map(|link| link.interrupts).next()
+        };
+        assert_eq!(interrupts("interrupts = \"100us\""), Some(Span::from_micros(100)));
+        assert_eq!(interrupts(""), Some(Span::ZERO));
+        let refused = |link| lab(link).unwrap_err().to_string();
+        assert!(refused("interrupts = \"2ms\"").contains("at most 1ms apart"));
+        assert!(refused("direct = true\ninterrupts = \"100us\"").contains("no place beside"));
+    }
+
+    const LAB: &str = r#"
+name = "cards"
+hosts = ["near", "far"]
+[[link]]
+between = ["near", "far"]
+LINK
+[workload]
+kind = "bulk"
+from = "near"
+to = "far"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "1s"
+"#;
 }

@@ -102,6 +102,8 @@ pub struct LinkSpec {
     pub policer: Option<Spanned<String>>,
     /// What is delivered comes together, every so often: `4ms`.
     pub aggregate: Option<Spanned<String>>,
+    /// How often at most the hosts' network cards interrupt them: `100us`.
+    pub interrupts: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
