@@ -51,6 +51,8 @@ pub(crate) const NAMES: &[&str] = &[
     "cpu_percent.server",
     "cpu_percent.system",
     "cpu_percent.ksoftirqd",
+    "threads_at_work.client",
+    "threads_at_work.server",
     "cpu_softirq_percent",
     "cpu_seconds_per_gbit.client",
     "cpu_seconds_per_gbit.server",

@@ -25,16 +25,21 @@ pub(crate) struct Watch {
     ksoftirqd: KsoftirqdSnapshot,
     client: Processes,
     server: Processes,
+    client_threads: Vec<Thread>,
+    server_threads: Vec<Thread>,
     emulator: Option<Thread>,
 }
 
 impl Watch {
     pub(crate) fn read(roles: &Roles) -> Result<Self, ProbeError> {
+        let (client, server) = (trees(&roles.client)?, trees(&roles.server)?);
         Ok(Self {
             cpu: CpuSnapshot::read()?,
             ksoftirqd: KsoftirqdSnapshot::read()?,
-            client: trees(&roles.client)?,
-            server: trees(&roles.server)?,
+            client_threads: threads(&client),
+            server_threads: threads(&server),
+            client,
+            server,
             emulator: roles.emulator_tid.map(Thread::read).transpose()?,
         })
     }
@@ -80,6 +85,13 @@ impl Watch {
         let server = own(&earlier.server, server);
         into.record("cpu_percent.client", "% of a core", client.and_then(percent));
         into.record("cpu_percent.server", "% of a core", server.and_then(percent));
+        let sides = [
+            ("threads_at_work.client", &self.client_threads, &earlier.client_threads),
+            ("threads_at_work.server", &self.server_threads, &earlier.server_threads),
+        ];
+        for (name, now, then) in sides {
+            into.record(name, "threads", at_work(now, then));
+        }
         into.record("cpu_percent.system", "% of a core", percent(system));
         into.record("cpu_percent.ksoftirqd", "% of a core", percent(ksoftirqd));
         into.record("cpu_softirq_percent", "% of a core", percent(used.total.softirq));
@@ -124,5 +136,38 @@ fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
     }
 }
 
+/// Those that are there still.
+fn threads(processes: &Processes) -> Vec<Thread> {
+    processes.each.keys().filter_map(|pid| Thread::all_of(*pid).ok()).flatten().collect()
+}
+
+/// How many threads the work was shared by: as many as there would be if all of them had done as much.
+fn at_work(now: &[Thread], then: &[Thread]) -> Option<f64> {
+    let used = now.iter().map(|thread| {
+        let before = then.iter().find(|before| before.tid == thread.tid);
+        let spent = before.and_then(|before| thread.since(before))?;
+        Some(spent.cpu.total().secs_f64())
+    });
+    evenly(used.flatten())
+}
+
+fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, squares) =
+        parts.fold((0.0, 0.0), |(sum, squares), part| (sum + part, squares + part * part));
+    (squares > 0.0).then(|| sum * sum / squares)
+}
+
 /// With less the workload waits for its CPU, and the figure shows that.
 const LEAST_IDLE_PERCENT: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_count_as_far_as_they_work() {
+        assert_eq!(evenly([0.0; 4].into_iter()), None);
+        assert_eq!(evenly([3.0, 0.0, 0.0].into_iter()), Some(1.0));
+        assert_eq!(evenly([2.0, 2.0, 0.0].into_iter()), Some(2.0));
+    }
+}

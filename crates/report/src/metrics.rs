@@ -112,6 +112,7 @@ const KNOWN: &[(&str, &str, &str, Direction)] = &[
     ("sender_mbit_s", "Sent", "Mbit/s", Direction::Higher),
     ("idle_percent", "CPU idle", "%", Direction::Higher),
     ("cpu_percent", "CPU", "%", Direction::Lower),
+    ("threads_at_work", "Threads at work", "", Direction::Neither),
     ("cpu_softirq_percent", "CPU softirq", "%", Direction::Lower),
     ("cpu_seconds_per_gbit", "CPU per Gbit", "s/Gbit", Direction::Lower),
     ("retransmit_percent", "Retransmitted", "%", Direction::Lower),
