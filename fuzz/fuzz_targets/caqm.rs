@@ -13,6 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     let other = words.number() as u16;
     for tpid in [TPID, other] {
         tag(words.0, tpid, info);
+        offer(words.0, tpid);
     }
     hosts(&mut words);
 });
@@ -30,6 +31,17 @@ fn tag(frame: &[u8], tpid: u16, info: Info) {
         assert_eq!(wire::caqm::read(&changed, tpid), Some(info));
     }
     let _ = info.to_string();
+}
+
+/// Of an offer only the question is answered, beside the checksum.
+fn offer(frame: &[u8], tpid: u16) {
+    let asks = wire::caqm::offer::read(frame, tpid).filter(|info| info.is_question());
+    let mut changed = frame.to_vec();
+    let done = wire::caqm::offer::answer(&mut changed, tpid);
+    assert_eq!(done, asks.is_some_and(Info::is_caqm));
+    let differ = frame.iter().zip(&changed).filter(|(before, after)| before != after).count();
+    assert!(changed.len() == frame.len() && differ <= if done { 3 } else { 0 });
+    assert!(!wire::caqm::offer::answer(&mut changed, tpid));
 }
 
 fn hosts(words: &mut Words<'_>) {
