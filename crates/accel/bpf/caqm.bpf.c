@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * CAQM's sender as a congestion control of the kernel. What the ports answered, caqm_tags.bpf.c has put into
- * the connection's record; here it becomes a window. A connection whose other end did not offer CAQM has no
- * record, and is Reno's.
+ * the connection's record; here it becomes a window. A connection whose other end did not offer CAQM, or over whose
+ * way no port speaks, has no record, and is Reno's.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -142,7 +142,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 		record->silent++;
 	record->heard_before = record->heard;
 	record->acked_us = now;
-	plain = record->nobody || record->silent >= (record->heard ? SILENCE : SILENCE_BEFORE_FIRST);
+	plain = record->silent >= (record->heard ? SILENCE : SILENCE_BEFORE_FIRST);
 	cwnd = record->sender.cwnd;
 	start = record->sender.start;
 	bpf_spin_unlock(&record->lock);

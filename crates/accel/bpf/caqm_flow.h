@@ -10,7 +10,7 @@ struct caqm_settings {
 	struct caqm_params params;
 	u32 tpid;
 	u32 kind; /* cc_type: of another one a tag is left alone */
-	u32 trusts_path; /* ports are known to speak, and are not asked whether they do */
+	u32 trusts_path; /* ports are known to speak: as if they had said so */
 	char algorithm[16]; /* by which name it is registered; TCP_CA_NAME_MAX of include/net/tcp.h */
 };
 
@@ -25,7 +25,7 @@ struct caqm_totals {
 	u64 heard_super; /* merged by GRO, or never cut */
 	u64 heard_answers;
 	u64 negotiated;
-	u64 declined; /* connections that fit a rule and whose other end did not offer it */
+	u64 declined; /* connections that fit a rule and whose other end did not offer it, or does not tag */
 	u64 gave_up; /* connections over a path that does not do CAQM: Reno's from then on */
 	u64 alone; /* tags of another kind */
 };
@@ -49,10 +49,8 @@ struct caqm_record {
 	u8 to_answer; /* tagged data has come that no answer was sent for */
 	u8 running; /* the sender's state is that of a connection under way */
 	u8 state; /* enum tcp_ca_state */
-	u8 to_question; /* the next packet asks whether a port on the way speaks */
-	u8 unanswered; /* such a question came and no port had answered it: the other end is to know */
-	u8 nobody; /* so the other end says of this one's questions */
-	u8 unused;
+	u8 goes_ahead; /* the other end is to know that a port on the way of its data speaks */
+	u8 unused[3];
 	/* Since the connection began; in bytes where nothing else is said. */
 	u64 asked;
 	u64 granted;

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Which connections are CAQM's: a rule fits, SYN and SYN-ACK both bear the sign, and go through interfaces that
- * put tags on and take them off. The sign is an experimental option of TCP (RFC 6994): kind 254, "CAQM", the TPID.
- * The end that was called takes the connection for CAQM's when the first tag has come, so that a way on which tags
- * get lost, or that leads through another interface, is not one.
+ * Which connections are CAQM's: a rule fits, SYN and SYN-ACK both offer it, go through interfaces that put tags on and
+ * take them off, and pass a port that speaks. The offer is an experimental option of TCP (RFC 6994) with a tag's words:
+ * kind 254, "CAQM", the TPID, and a question that ports answer (crates/wire/src/caqm/offer.rs). So nothing bears a tag
+ * before both ends may know that a port looks at it: the SYN-ACK tells what became of the SYN's question, and the tag of
+ * the handshake's last packet what became of the SYN-ACK's.
+ * The end that was called takes the connection for CAQM's when that tag has come, so that a way on which tags get lost,
+ * or that leads through another interface, is not one. An end on the way of whose data no port speaks sends them as
+ * Reno's, without tags, and answers the other end's.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -16,7 +20,7 @@
 #define FLAG_ACK 0x10U
 
 #define OPTION_EXPERIMENTAL 254
-#define OPTION_BYTES 8
+#define OPTION_BYTES 10
 /* "CAQM" */
 #define OPTION_MAGIC 0x4341514dU
 /* A network that swallows SYNs with it gets them without in the end. */
@@ -29,6 +33,7 @@ struct option {
 	u8 length;
 	__be16 magic[2];
 	__be16 tpid;
+	__be16 info;
 };
 
 static __always_inline bool is_wanted(struct bpf_sock_ops *ops, struct cgroup *cgroup)
@@ -59,52 +64,65 @@ static __always_inline bool is_place(struct bpf_sock_ops *ops, u32 ifindex)
 static __always_inline u32 interface_of(struct sock *sk)
 {
 	struct sock___routed *routed = (void *)sk;
+	struct dst_entry *route = routed ? routed->sk_dst_cache : NULL;
 
-	return BPF_CORE_READ(routed, sk_dst_cache, dev, ifindex);
+	return route ? route->dev->ifindex : 0;
 }
 
-static __always_inline bool has_sign(struct bpf_sock_ops *ops, u64 where)
+/* The other end's, in what it says of its way and this one's. */
+static __always_inline bool read_offer(struct bpf_sock_ops *ops, u64 where, u32 *info)
 {
 	const struct caqm_settings *settings = network_settings();
 	u32 magic = bpf_htonl(OPTION_MAGIC);
 	struct option option = { .kind = OPTION_EXPERIMENTAL, .length = 6 };
 
 	__builtin_memcpy(option.magic, &magic, sizeof(magic));
-	if (bpf_load_hdr_opt(ops, &option, sizeof(option), where) != sizeof(option))
+	if (bpf_load_hdr_opt(ops, &option, OPTION_BYTES, where) != OPTION_BYTES || !settings)
 		return false;
-	return settings && option.length == OPTION_BYTES && bpf_ntohs(option.tpid) == settings->tpid;
+	*info = bpf_ntohs(option.info);
+	return option.length == OPTION_BYTES && bpf_ntohs(option.tpid) == settings->tpid &&
+	       *info >> TAG_KIND_SHIFT == settings->kind;
 }
 
-/* Whether what leaves now is a SYN or a SYN-ACK with the sign. */
-static __always_inline bool offers(struct bpf_sock_ops *ops)
+static __always_inline bool is_answered(u32 offer)
+{
+	return (offer & OFFER_QUESTION) != OFFER_QUESTION;
+}
+
+/* Whether what leaves now is a SYN or a SYN-ACK that offers; what the latter tells of the former. */
+static __always_inline bool offers(struct bpf_sock_ops *ops, u32 *echo)
 {
 	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ops);
-	struct sock *sk = BPF_CORE_READ(kernel, sk);
+	struct sock *sk = kernel->sk;
 	struct inet_connection_sock___retrying *retrying = (void *)sk;
 	struct sock_common___request *request = (void *)sk;
-	u32 flags = ops->skb_tcp_flags;
+	u32 flags = ops->skb_tcp_flags, asked = 0;
 
 	if (!(flags & FLAG_SYN))
 		return false;
 	if (!(flags & FLAG_ACK))
 		return BPF_CORE_READ(retrying, icsk_retransmits) < OFFERS;
-	if (!has_sign(ops, BPF_LOAD_HDR_OPT_TCP_SYN))
+	if (!read_offer(ops, BPF_LOAD_HDR_OPT_TCP_SYN, &asked))
 		return false;
+	*echo = is_answered(asked) ? OFFER_ECHO : 0;
 	return is_place(ops, BPF_CORE_READ(kernel, syn_skb, skb_iif)) &&
 	       is_wanted(ops, BPF_CORE_READ(request, skc_listener, sk_cgrp_data.cgroup));
 }
 
-static __always_inline void sign(struct bpf_sock_ops *ops)
+static __always_inline void offer(struct bpf_sock_ops *ops, u32 echo)
 {
 	const struct caqm_settings *settings = network_settings();
 	u32 magic = bpf_htonl(OPTION_MAGIC);
 	struct option option = { .kind = OPTION_EXPERIMENTAL, .length = OPTION_BYTES };
+	u32 info;
 
 	if (!settings)
 		return;
+	info = settings->trusts_path ? TAG_REQUEST : OFFER_QUESTION;
 	__builtin_memcpy(option.magic, &magic, sizeof(magic));
 	option.tpid = bpf_htons(settings->tpid);
-	bpf_store_hdr_opt(ops, &option, sizeof(option), 0);
+	option.info = bpf_htons(settings->kind << TAG_KIND_SHIFT | info | echo);
+	bpf_store_hdr_opt(ops, &option, OPTION_BYTES, 0);
 }
 
 static __always_inline bool is_expected(struct bpf_sock_ops *ops, u32 *info)
@@ -154,7 +172,18 @@ static __always_inline bool has_algorithm(struct bpf_sock_ops *ops, const char *
 	return true;
 }
 
-static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk, bool heard, u32 info)
+/* As if nothing had been asked; but another accelerator's connection stays that. */
+static __always_inline void be_plain(struct bpf_sock_ops *ops)
+{
+	char reno[] = "reno";
+
+	if (!has_algorithm(ops, "tcpa", 5))
+		bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
+}
+
+/* `ahead`: a port on the way of this end's data speaks; `goes_ahead`: on that of the other's. */
+static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk, bool called, bool ahead,
+				  bool goes_ahead)
 {
 	const struct caqm_settings *settings = network_settings();
 	struct caqm_totals *count = totals_here();
@@ -167,31 +196,34 @@ static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 	if (!record)
 		return;
 	record->tpid = settings->tpid;
-	record->heard = heard;
-	record->to_question = !settings->trusts_path;
-	if (heard && tag_asks(info)) {
-		record->unanswered = 1;
-		record->to_answer = 1;
+	record->heard = called;
+	record->goes_ahead = goes_ahead;
+	if (ahead) {
+		__builtin_memcpy(name, settings->algorithm, sizeof(name));
+		if (bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, name, sizeof(name))) {
+			bpf_sk_storage_delete(&records, sk);
+			return;
+		}
+	} else {
+		record->sender.params = settings->params;
+		record->running = 1;
+		be_plain(ops);
 	}
-	__builtin_memcpy(name, settings->algorithm, sizeof(name));
-	if (bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, name, sizeof(name))) {
-		bpf_sk_storage_delete(&records, sk);
-		return;
-	}
-	if (count)
+	if (count) {
 		count->negotiated++;
+		count->gave_up += !ahead;
+	}
 }
 
-/* As if nothing had been asked; but another accelerator's connection stays that. */
-static __always_inline void decline(struct bpf_sock_ops *ops)
+static __always_inline void decline(struct bpf_sock_ops *ops, bool offered)
 {
 	struct caqm_totals *count = totals_here();
-	char reno[] = "reno";
 
-	if (count)
-		count->declined++;
-	if (!has_algorithm(ops, "tcpa", 5))
-		bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
+	if (count) {
+		count->declined += !offered;
+		count->gave_up += offered;
+	}
+	be_plain(ops);
 }
 
 static __always_inline void established(struct bpf_sock_ops *ops, bool called)
@@ -199,25 +231,37 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ops);
 	u32 flags = ops->bpf_sock_ops_cb_flags;
 	struct bpf_sock *sk = ops->sk;
-	struct sock *full = BPF_CORE_READ(kernel, sk);
+	struct sock *full = kernel->sk;
 	u32 info = 0;
 
+	/* Who called and did not offer was looked at then: most connections cost no more than that. */
+	if (!called && !(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
+		return;
 	/* Nothing more is written into headers. */
 	if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	/* What goes through other interfaces stays as it is. */
-	if (!sk || !is_place(ops, BPF_CORE_READ(kernel, skb, skb_iif)) || !is_wanted(ops, cgroup_of(full)))
+	if (!sk || !is_place(ops, kernel->skb->skb_iif) || !is_wanted(ops, cgroup_of(full)))
 		return;
-	if (called ? is_expected(ops, &info) : is_place(ops, interface_of(full)) && has_sign(ops, 0))
-		agree(ops, sk, called, info);
-	else
-		decline(ops);
+	if (called) {
+		if (is_expected(ops, &info))
+			agree(ops, sk, true, tag_goes_ahead(info), false);
+		else
+			decline(ops, false);
+	} else if (is_place(ops, interface_of(full)) && read_offer(ops, 0, &info)) {
+		if ((info & OFFER_ECHO) || is_answered(info))
+			agree(ops, sk, false, info & OFFER_ECHO, is_answered(info));
+		else
+			decline(ops, true);
+	} else {
+		decline(ops, false);
+	}
 }
 
 SEC("sockops")
 int negotiate(struct bpf_sock_ops *ops)
 {
-	u32 flags = ops->bpf_sock_ops_cb_flags;
+	u32 flags = ops->bpf_sock_ops_cb_flags, echo = 0;
 	struct bpf_sock_ops_kern *kernel;
 	struct sock *sk;
 
@@ -228,18 +272,18 @@ int negotiate(struct bpf_sock_ops *ops)
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 		kernel = bpf_cast_to_kern_ctx(ops);
-		sk = BPF_CORE_READ(kernel, sk);
+		sk = kernel->sk;
 		if (is_place(ops, interface_of(sk)) && is_wanted(ops, cgroup_of(sk)))
 			bpf_sock_ops_cb_flags_set(ops, flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:
-		if (!offers(ops))
+		if (!offers(ops, &echo))
 			break;
 		if (ops->op == BPF_SOCK_OPS_HDR_OPT_LEN_CB)
 			bpf_reserve_hdr_opt(ops, OPTION_BYTES, 0);
 		else
-			sign(ops);
+			offer(ops, echo);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* CAQM's tag: crates/wire/src/caqm.rs has its format. */
+/* CAQM's tag and its offer: crates/wire/src/caqm.rs and caqm/offer.rs have their formats. */
 #ifndef WEIR_ACCEL_CAQM_TAG_H
 #define WEIR_ACCEL_CAQM_TAG_H
 
@@ -11,6 +11,11 @@
 #define TAG_CONGESTION (1U << 9)
 #define TAG_VALID (1U << 8)
 #define TAG_HINT 0xffU
+#define TAG_GO_AHEAD (TAG_CONGESTION | TAG_VALID)
+/* The same bits in an offer: does a port on the way speak? One that does takes the last two away. */
+#define OFFER_QUESTION (TAG_REQUEST | TAG_CONGESTION | TAG_VALID)
+/* In the offer that answers one: that one's question was answered on its way. */
+#define OFFER_ECHO 1U
 #define TAG_KIND_SHIFT 13
 
 #define MAC_HEADER 14
@@ -26,16 +31,10 @@
 #define TCP_SYN 2U
 #define TCP_RST 4U
 
-/* Whether it asks if a port on the way speaks, and none has answered. */
-static __always_inline bool tag_asks(u32 info)
+/* On the handshake's last packet: a port on the way of the other end's data speaks, and tags may come. */
+static __always_inline bool tag_goes_ahead(u32 info)
 {
-	return (info & CAQM_QUESTION) == CAQM_QUESTION;
-}
-
-/* The other end's word that none did. */
-static __always_inline bool tag_denies(u32 info)
-{
-	return (info & CAQM_QUESTION) == (TAG_CONGESTION | TAG_VALID);
+	return (info & TAG_GO_AHEAD) == TAG_GO_AHEAD;
 }
 
 /* Units more. */

@@ -51,15 +51,15 @@ static __always_inline void put_back(struct __sk_buff *skb, const struct vlans *
 /* The tag's 16 bits for a packet of data, or 0 if it is to have none. */
 static __always_inline u32 ask(struct caqm_record *record, u32 segments, u32 kind)
 {
-	u32 info = CAQM_QUESTION, hint;
+	u32 info = TAG_REQUEST | TAG_GO_AHEAD, hint;
 
 	bpf_spin_lock(&record->lock);
-	if (!record->to_question) {
+	/* The handshake's last packet may be one of data. */
+	if (!record->goes_ahead || record->heard || record->sent_packets || record->sent_answers) {
 		hint = caqm_request(&record->sender, segments);
 		record->asked += (u64)hint * segments * record->sender.params.data_unit;
 		info = TAG_REQUEST | TAG_VALID | hint;
 	}
-	record->to_question = 0;
 	record->sent_packets++;
 	record->sent_segments += segments;
 	bpf_spin_unlock(&record->lock);
@@ -73,18 +73,14 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 	bpf_spin_lock(&record->lock);
 	record->to_answer = 0;
 	record->sent_answers++;
-	if (record->unanswered) {
-		units = TAG_CONGESTION | TAG_VALID;
-	} else if (record->to_question && !record->heard) {
-		/* The handshake's last packet: the way from here on is that of the data. */
-		units = CAQM_QUESTION;
-		record->to_question = 0;
+	if (record->goes_ahead && !record->heard) {
+		/* The handshake's last packet, perhaps once more. */
+		units = TAG_GO_AHEAD;
 	} else {
 		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
 		if (units)
 			units |= fewer ? TAG_CONGESTION : TAG_VALID;
 	}
-	record->unanswered = 0;
 	bpf_spin_unlock(&record->lock);
 	return kind << TAG_KIND_SHIFT | units;
 }
@@ -154,9 +150,7 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 	record->heard++;
 	unit = record->sender.params.data_unit;
 	if (frame->info & TAG_REQUEST) {
-		if (tag_asks(frame->info))
-			record->unanswered = 1;
-		else if (more || fewer)
+		if (more || fewer)
 			caqm_owe(&record->receiver, &record->sender.params, more, fewer, segments);
 		record->approved += (u64)more * segments * unit;
 		if (fewer)
@@ -165,17 +159,14 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 		record->heard_packets++;
 		record->heard_segments += segments;
 	} else {
-		if (tag_denies(frame->info)) {
-			record->nobody = 1;
-			record->sending = 0;
-		} else if (more) {
+		if (more) {
 			/* Whoever makes up more than was asked for adds nothing. */
 			most = cc_div((u64)record->sender.asked + record->sender.asked_before,
 				      record->sender.params.ack_unit);
 			record->more = cc_min((u64)record->more + more, most);
 		} else if (fewer && hint) {
 			record->fewer = cc_min((u64)record->fewer + hint, CAQM_MOST_BYTES);
-		} else {
+		} else if (!tag_goes_ahead(frame->info)) {
 			record->nothing = 1;
 		}
 		record->heard_answers++;

@@ -53,10 +53,6 @@ struct caqm_receiver {
 
 #define CAQM_HINT 255U
 #define CAQM_SHARE 20
-/* In the handshake's packet that goes the way of the data: does a port on the way speak? One that does makes the
- * other of it, and the peer says so. To whoever does not know questions either means nothing. */
-#define CAQM_QUESTION 0x0700U
-#define CAQM_SPOKEN_TO 0x0400U
 /* Without a refusal for so many round trips there is room: the window may double again. */
 #define CAQM_THETA 10U
 /* A queue that overflows behind a port that speaks was announced by refusals not longer ago than so many. */

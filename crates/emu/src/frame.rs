@@ -35,4 +35,8 @@ impl link::Packet for Carried {
     fn set_caqm(&mut self, tpid: u16, info: Info) {
         self.0.set_caqm(tpid, info);
     }
+
+    fn answer_caqm_offer(&mut self, tpid: u16) {
+        self.0.answer_caqm_offer(tpid);
+    }
 }

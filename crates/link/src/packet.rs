@@ -27,4 +27,6 @@ pub trait Packet: Clone {
 
     /// Writes over what [`Self::caqm`] reads; where there is nothing it does nothing.
     fn set_caqm(&mut self, _tpid: u16, _info: Info) {}
+    /// Where it is a handshake's packet that asks whether a port on the way speaks CAQM with such tags, says so in it.
+    fn answer_caqm_offer(&mut self, _tpid: u16) {}
 }

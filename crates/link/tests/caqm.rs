@@ -33,6 +33,10 @@ impl Packet for Frame {
     fn set_caqm(&mut self, tpid: u16, info: Info) {
         wire::caqm::write(&mut self.0, tpid, info);
     }
+
+    fn answer_caqm_offer(&mut self, tpid: u16) {
+        wire::caqm::offer::answer(&mut self.0, tpid);
+    }
 }
 
 /// Addresses, then these words.
@@ -108,11 +112,38 @@ fn cut_at_every_byte_a_request_is_whole_or_passes_as_it_came() {
     assert_ne!(refused(std::slice::from_ref(&whole)), [whole]);
 }
 
+/// A SYN of TCP over IPv4 that offers CAQM; checksums are others' business here.
+fn offer(info: Info) -> Frame {
+    let ip = [0x0800, 0x4500, 52, 0, 0x4000, 0x4006, 0, 0x0a00, 1, 0x0a00, 2];
+    let tcp = [7000, 80, 0, 1, 0, 0, 0x8002, 0xfaf0, 0, 0];
+    let option = [0xfe0a, 0x4341, 0x514d, TPID, info.bits(), 0];
+    frame(&[&ip[..], &tcp, &option].concat())
+}
+
 #[test]
-fn a_question_is_answered_whatever_there_is_to_give() {
-    let question = frame(&[TPID, Info::question().bits(), 0x0800]);
-    let answered = frame(&[TPID, Info::spoken_to().bits(), 0x0800]);
-    assert_eq!(refused(std::slice::from_ref(&question)), [answered]);
+fn an_offers_question_is_answered_whatever_there_is_to_give() {
+    let asks = [Info::question(), Info::question().echoed()];
+    let answered = refused(&asks.map(offer));
+    for (asks, answered) in asks.into_iter().zip(answered) {
+        assert_eq!(wire::caqm::offer::read(&answered.0, TPID), Some(asks.answered()));
+    }
+    // What was answered already, and what is told to the other end, is not touched.
+    let passes = [
+        offer(Info::question().answered()),
+        offer(Info::question().of_kind(2)),
+        frame(&[TPID, Info::go_ahead(true).bits(), 0x0800]),
+        frame(&[TPID, Info::go_ahead(false).bits(), 0x0800]),
+    ];
+    assert_eq!(refused(&passes), passes);
+    // A port of another kind does not speak.
+    let mut link = Link::new(
+        &LinkConfig { queue: "droptail:100p".parse().unwrap(), ..LinkConfig::default() },
+        Time::ZERO,
+    )
+    .unwrap();
+    link.arrive(Time::ZERO, offer(Info::question()));
+    let out = link.deliver(Time::from_nanos(u64::MAX - 1)).unwrap();
+    assert_eq!(out.packet, offer(Info::question()));
 }
 
 proptest! {

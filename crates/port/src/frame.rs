@@ -75,6 +75,11 @@ impl Frame {
         wire::caqm::write(self.bytes_mut(), tpid, info);
     }
 
+    /// Answers the question of an offer of CAQM; where there is none, nothing is done.
+    pub fn answer_caqm_offer(&mut self, tpid: u16) {
+        wire::caqm::offer::answer(self.bytes_mut(), tpid);
+    }
+
     /// Flips one bit behind the MAC header, chosen by `random`.
     pub fn corrupt(&mut self, random: u64) {
         wire::corrupt::flip_bit(self.bytes_mut(), random);

@@ -26,9 +26,20 @@ impl Packet {
         self.size += Tag::SIZE;
         self.tag = tag;
     }
+
+    /// Of a handshake's packet: CAQM, with a question for the ports on the way or without.
+    pub(crate) fn offer(&mut self, question: Tag) {
+        self.size += wire::caqm::offer::SIZE as u32;
+        self.flags.set(Flags::SPEAKS);
+        self.tag = question;
+    }
+
+    fn is_offer(&self) -> bool {
+        matches!(self.kind, Kind::Syn | Kind::SynAck)
+    }
 }
 
-/// CAQM's tag behind the MAC addresses; most packets bear none.
+/// CAQM's tag behind the MAC addresses, or its words in an offer; most packets bear none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tag {
     /// 0 where there is none.
@@ -164,12 +175,19 @@ impl link::Packet for Packet {
 
     #[inline]
     fn caqm(&self, tpid: u16) -> Option<Info> {
-        self.tag.info(tpid).filter(|info| info.is_caqm())
+        self.tag.info(tpid).filter(|info| info.is_caqm() && !self.is_offer())
     }
 
     fn set_caqm(&mut self, tpid: u16, info: Info) {
         if link::Packet::caqm(self, tpid).is_some() {
             self.tag = Tag::new(tpid, info);
+        }
+    }
+
+    fn answer_caqm_offer(&mut self, tpid: u16) {
+        let asks = self.tag.info(tpid).filter(|info| info.is_caqm() && info.is_question());
+        if let Some(asks) = asks.filter(|_| self.is_offer()) {
+            self.tag = Tag::new(tpid, asks.answered());
         }
     }
 }

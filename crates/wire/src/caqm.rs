@@ -8,6 +8,8 @@
 //! The TPID is a setting of the network. Where it is 0x88a8, the default, the offloads of a stock kernel carry
 //! the tag, and service tags of 802.1ad cannot be told from it: a network that has those sets another.
 
+pub mod offer;
+
 use crate::headers::{MAC_HEADER, TAG, is_tag, word};
 use std::fmt;
 
@@ -39,15 +41,25 @@ impl Info {
         Self(REQUEST | VALID | u16::from(hint))
     }
 
-    /// Whether a port on the way speaks CAQM. It is asked with the handshake's packet that goes the way of the
-    /// data; to whoever does not know questions C and I together mean nothing.
+    /// In an [`offer`]: does a port on the way speak CAQM?
     pub fn question() -> Self {
-        Self(REQUEST | CONGESTION | VALID)
+        Self(QUESTION)
     }
 
-    /// What a port makes of a [`Self::question`].
-    pub fn spoken_to() -> Self {
-        Self(REQUEST)
+    /// What a port makes of a [`Self::question`]; all that it says otherwise stays.
+    pub fn answered(self) -> Self {
+        Self(self.0 & !(CONGESTION | VALID))
+    }
+
+    /// In the offer that answers one: that one's question was answered on its way.
+    pub fn echoed(self) -> Self {
+        Self(self.0 | ECHO)
+    }
+
+    /// On the handshake's last packet, be it of data or an acknowledgement: a port on the way that the other end's data
+    /// go speaks, and tags may come. Everywhere else it means nothing.
+    pub fn go_ahead(request: bool) -> Self {
+        Self(if request { QUESTION } else { CONGESTION | VALID })
     }
 
     /// An acknowledgement that tells so many units, not more than a hint holds.
@@ -69,9 +81,19 @@ impl Info {
         self.0 & REQUEST != 0
     }
 
-    /// Whether it is a [`Self::question`] that no port has answered.
+    /// In an offer: whether no port has answered it.
     pub fn is_question(self) -> bool {
-        self.0 & (REQUEST | CONGESTION | VALID) == Self::question().0
+        self.0 & QUESTION == QUESTION
+    }
+
+    /// In an offer that answers one.
+    pub fn is_echoed(self) -> bool {
+        self.0 & ECHO != 0
+    }
+
+    /// In a tag.
+    pub fn is_go_ahead(self) -> bool {
+        self.0 & (CONGESTION | VALID) == CONGESTION | VALID
     }
 
     /// Of another kind, from 1 to 7; [`Self::is_caqm`] is kind 0.
@@ -120,14 +142,12 @@ impl fmt::Display for Info {
         if !self.is_caqm() {
             return write!(f, "kind {}", self.kind());
         }
-        if self.is_question() {
-            return f.write_str("question");
-        }
         f.write_str(if self.is_request() { "request" } else { "answer" })?;
         match self.meaning() {
             Meaning::More(hint) => write!(f, " +{hint}"),
             Meaning::Fewer(_) if self.is_request() => f.write_str(" refused"),
             Meaning::Fewer(hint) => write!(f, " -{hint}"),
+            Meaning::Nothing if self.is_go_ahead() => f.write_str(" go ahead"),
             Meaning::Nothing => f.write_str(" 0"),
         }?;
         if self.0 & LAST_HOP != 0 { f.write_str(", last hop") } else { Ok(()) }
@@ -187,6 +207,9 @@ const REQUEST: u16 = 1 << 10;
 const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
 const HINT: u16 = 0xff;
+const QUESTION: u16 = REQUEST | CONGESTION | VALID;
+/// In an offer, where there is no hint.
+const ECHO: u16 = 1;
 const MOST_VLANS: usize = 2;
 
 #[cfg(test)]
@@ -218,10 +241,14 @@ mod tests {
         assert_eq!(shown(0x0608), "request refused");
         assert_eq!(shown(0x1203), "answer -3, last hop");
         assert_eq!(shown(0x4000), "kind 2");
-        assert_eq!(shown(0x0700), "question");
-        assert_eq!(Info::question().meaning(), Meaning::Nothing);
-        assert_eq!(Info::spoken_to().meaning(), Meaning::Nothing);
-        assert!(!Info::spoken_to().is_question() && Info::spoken_to().is_request());
+        assert_eq!(shown(0x0700), "request go ahead");
+        assert_eq!(shown(0x0300), "answer go ahead");
+        for request in [true, false] {
+            let ahead = Info::go_ahead(request);
+            assert_eq!((ahead.meaning(), ahead.is_request()), (Meaning::Nothing, request));
+            assert!(ahead.is_go_ahead() && !Info::request(8).is_go_ahead());
+        }
+        assert_eq!(Info::question().echoed().answered().bits(), 0x0401);
         assert_eq!(Info::request(8).of_kind(3).kind(), 3);
         assert_eq!(Info::request(8).of_kind(3).of_kind(0), Info::request(8));
     }

@@ -29,8 +29,8 @@ pub struct Network {
     pub cc_type: u32,
     /// What marks a tag.
     pub tpid: u16,
-    /// The ports are known to speak; otherwise a connection asks in its first packet whether one on the way does, and
-    /// is Reno's where none answers. Those of others answer no questions.
+    /// The ports are known to speak; otherwise a connection asks in its handshake whether one on the way does, and is
+    /// Reno's where none answers. Those of others answer no questions.
     pub trusts_path: bool,
 }
 

@@ -64,7 +64,7 @@ pub struct CpuTotals {
     pub heard_super: u64,
     pub heard_answers: u64,
     pub negotiated: u64,
-    /// Connections that fit a rule and whose other end did not offer it.
+    /// Connections that fit a rule and whose other end did not offer it, or, having called, did not find a port.
     pub declined: u64,
     /// Connections over a path that does not do CAQM, and are Reno's from then on.
     pub gave_up: u64,

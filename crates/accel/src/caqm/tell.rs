@@ -91,7 +91,7 @@ fn sum_text(sum: &CpuTotals) -> String {
     let mut text = format!(
         "  sent: {} segments of data with a tag in {} packets ({} of them super-packets), {} answers\n  \
          received: {} segments in {} packets ({}), {} answers\n  \
-         connections: {} negotiated, {} whose other end did not offer it\n",
+         connections: {} negotiated, {} whose other end does without\n",
         sum.sent_segments,
         sum.sent_packets,
         sum.sent_super,

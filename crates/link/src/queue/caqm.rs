@@ -9,7 +9,7 @@ use units::{Bytes, Rate, Share, Span, Time};
 
 /// A port with Confined Active Queue Management: of the window increases that data packets ask for in their
 /// tags it approves what it can carry, and takes windows back while more waits than the target. Packets
-/// without a tag pass like in [`DropTail`](crate::DropTail).
+/// without a tag pass like in [`DropTail`](crate::DropTail), but that handshakes learn that there is such a port.
 #[derive(Debug)]
 pub struct Caqm<P> {
     config: CaqmConfig,
@@ -188,17 +188,17 @@ impl<P: Packet> Discipline<P> for Caqm<P> {
         let Some(credit) = &mut self.credit else { return Some(item) };
         credit.send(item.size);
         let tpid = self.config.tpid;
-        if let Some(asked) = item.packet.caqm(tpid).filter(|info| info.is_request()) {
-            match credit.judge(asked) {
+        match item.packet.caqm(tpid) {
+            Some(asked) if asked.is_request() => match credit.judge(asked) {
                 Verdict::Passed => {}
-                Verdict::Trimmed(info) | Verdict::Answered(info) => {
-                    item.packet.set_caqm(tpid, info)
-                }
+                Verdict::Trimmed(info) => item.packet.set_caqm(tpid, info),
                 Verdict::Refused(info) => {
                     item.packet.set_caqm(tpid, info);
                     stats.marked.add(item.size);
                 }
-            }
+            },
+            Some(_) => {}
+            None => item.packet.answer_caqm_offer(tpid),
         }
         Some(item)
     }

@@ -102,7 +102,11 @@ impl Receiver {
             Kind::Syn => {
                 self.window.handshake(now, None);
                 let flags = self.agree(packet);
-                out.push(Packet { kind: Kind::SynAck, flags, ..self.packet(0, packet.stamp) });
+                let mut answer = Packet { kind: Kind::SynAck, ..self.packet(0, packet.stamp) };
+                if flags.has(Flags::SPEAKS) {
+                    answer.offer(Tag::NONE);
+                }
+                out.push(Packet { flags, ..answer });
             }
             Kind::SynAck => {
                 if let Some((since, _)) = self.knocked.take() {
@@ -368,7 +372,7 @@ impl Receiver {
         self.due = now + wait.min(self.config.rto_max);
         let mut packet = Packet { kind: Kind::Syn, ..self.packet(0, now) };
         if self.config.caqm.receiver {
-            packet.flags.set(Flags::SPEAKS);
+            packet.offer(Tag::NONE);
         }
         out.push(packet);
     }

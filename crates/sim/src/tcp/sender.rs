@@ -338,10 +338,7 @@ impl Sender {
         self.timeout_at = now + wait.min(self.config.rto_max);
         let mut packet = Packet { kind, ..self.packet(now, 0, 0) };
         if self.asks || kind == Kind::Syn && self.offers() {
-            packet.flags.set(Flags::SPEAKS);
-            if !self.config.caqm.trusts_path {
-                packet.bear(self.config.caqm.tag(Info::question()));
-            }
+            packet.offer(self.config.caqm.tag(Info::question()));
         }
         out.push(packet);
     }

@@ -82,8 +82,6 @@ pub(super) enum Verdict {
     Passed,
     Trimmed(Info),
     Refused(Info),
-    /// Somebody wanted to know whether this port speaks.
-    Answered(Info),
 }
 
 impl Credit {
@@ -131,8 +129,9 @@ impl Credit {
 
     /// A data packet asks. In the order of the cases of CAQM's port.
     pub(super) fn judge(&mut self, asked: Info) -> Verdict {
-        if asked.is_question() {
-            return Verdict::Answered(Info::spoken_to());
+        // Not for ports: it is told to the other end.
+        if asked.is_go_ahead() {
+            return Verdict::Passed;
         }
         let beta = signed(self.law.beta);
         let hint = match asked.meaning() {
@@ -368,7 +367,6 @@ mod tests {
                         }
                         meaning => prop_assert_eq!(meaning, Meaning::Nothing),
                     },
-                    Verdict::Answered(told) => prop_assert!(asked.is_question() && !told.is_question()),
                 }
                 prop_assert!(approved <= allowed, "{} of {}", approved, allowed);
                 credit.send(Bytes::new(1500));
