@@ -19,8 +19,18 @@
 
 CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 {
-	if (!t->round_rtt)
+	/* All that came was sent before: what is lost even so is not chance. */
+	if (!t->round_rtt) {
+		if (t->echoes) {
+			t->echoes--;
+		} else if (tcpa_round_share(t) > 2 * TCPA_MOST_FLOOR && t->round_lost > 2ULL * t->mss) {
+			t->window -= (u32)cc_scale(t->window, (u32)cc_min(tcpa_round_share(t), 512));
+			t->window = tcpa_clamp_window(t->window, 2ULL * t->mss);
+			t->echoes = TCPA_ECHO_ROUNDS;
+			t->debt = 0;
+		}
 		return;
+	}
 	if (t->slumped) {
 		tcpa_judge_slump(t);
 		return;
@@ -68,14 +78,20 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 
 CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 {
+	u64 rtt;
+
 	if (t->round_bursts)
 		t->burst = (u32)((3ULL * t->burst + t->round_lost / t->round_bursts) / 4);
 	t->average = cc_div((ack->delivered - t->round_began_delivered) * 1000000U,
 			    ack->now_us - t->round_began_us);
 	if (t->judged != TCPA_STARTUP)
 		t->full_rate = cc_max(t->full_rate, t->average);
+	/* What start-up fills is a queue, and not how much round trips vary. */
+	rtt = t->round_rtt;
+	if (t->judged == TCPA_STARTUP || t->judged == TCPA_DRAIN)
+		rtt = (rtt + cc_div(t->round_rtt_sum, t->round_rtts)) / 2;
 	if (tcpa_told(t))
-		t->room = (u32)cc_max(t->room, cc_less(t->round_rtt, t->min_rtt));
+		t->room = (u32)cc_max(t->room, cc_less(rtt, t->min_rtt));
 	switch (t->judged) {
 	case TCPA_STARTUP:
 		tcpa_judge_startup(t, ack);
@@ -93,6 +109,8 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 	default:
 		break;
 	}
+	if (t->mode == TCPA_DRAIN)
+		t->full_rounds++;
 	t->stretch_rounds++;
 	if (t->stretch_rounds >= TCPA_STRETCH) {
 		t->stretch_rounds = 0;
@@ -219,8 +237,12 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 	tcpa_watch_slump(t, ack);
 	if (round)
 		tcpa_judge_round(t, ack);
-	if (t->mode == TCPA_DRAIN && ack->inflight <= tcpa_bdp(t))
+	if (t->mode == TCPA_STARTUP && !t->resuming)
+		tcpa_watch_start(t, ack);
+	if (t->mode == TCPA_DRAIN && (ack->inflight <= tcpa_bdp(t) || t->full_rounds >= TCPA_DRAIN_ROUNDS)) {
+		t->standing = t->full_rounds >= TCPA_DRAIN_ROUNDS;
 		tcpa_settle(t);
+	}
 	if (round)
 		tcpa_begin_round(t, ack);
 	else if (t->resuming)

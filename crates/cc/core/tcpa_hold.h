@@ -63,12 +63,18 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	u32 rtt = t->round_rtt;
 	u32 queue = (u32)cc_less(rtt, t->base_rtt);
 	u32 target = tcpa_target(t);
-	u8 roomy = !tcpa_small(t) && tcpa_roomy(t, target);
-	/* Few packets do not tell the path's loss from that of many who share it. */
-	u32 floor = tcpa_small(t) && t->shallow ? 0 : tcpa_floor(t);
+	/* Few packets do not tell the path's loss from that of many who share it, or of a policer. */
+	u8 few = t->shallow && t->window < 2 * TCPA_SMALL_SEGMENTS * t->mss;
+	u8 roomy = !tcpa_small(t) && !few && tcpa_roomy(t, target);
+	u32 floor = few ? 0 : tcpa_floor(t);
 	u32 least;
 	u64 step;
 
+	/* What stands now is more than was thought to overflow. */
+	if (t->depth && queue > t->depth) {
+		t->depth = queue;
+		t->shallow = t->depth < tcpa_own_target(t);
+	}
 	if (t->echoes) {
 		t->echoes--;
 		t->debt = 0;

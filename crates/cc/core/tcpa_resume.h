@@ -57,17 +57,23 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 	t->sure = path->handshake_rtt_us <= path->memory.min_rtt_us + path->memory.min_rtt_us / 16 + 500;
 }
 
-/* Less comes through: what is too much has to leave first. */
-CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
+/* No more than this comes through: what is too much has to leave first. */
+CC_INLINE void tcpa_found(struct tcpa *t, u64 rate)
 {
-	t->resuming = TCPA_AFRESH;
 	t->known = rate;
 	t->rate[0] = rate;
 	t->rate[1] = 0;
 	t->average = rate;
 	t->full_rate = rate;
+	tcpa_begin_drain(t);
+}
+
+/* Less comes through than is remembered. */
+CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
+{
+	t->resuming = TCPA_AFRESH;
+	tcpa_found(t, rate);
 	t->cwnd = tcpa_clamp_window(tcpa_bdp(t), (u64)TCPA_LEAST_SEGMENTS * t->mss);
-	t->mode = TCPA_DRAIN;
 }
 
 /* So much came through: more of it, but all of it not sooner than start-up would. */
@@ -155,14 +161,14 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 	}
 	/* All of it fills the path. */
 	if (tcpa_is_all(t) && tcpa_is_full(t)) {
-		t->mode = TCPA_DRAIN;
+		tcpa_begin_drain(t);
 		return;
 	}
 	/* What was on its way was less than the path holds; but not by much, if that lasts. */
 	if (tcpa_is_all(t) && !tcpa_is_more(t)) {
 		t->full_rounds++;
 		if (t->full_rounds > TCPA_RESUME_ROUNDS)
-			t->mode = TCPA_DRAIN;
+			tcpa_begin_drain(t);
 		return;
 	}
 	/* The path has become faster, or nothing could be told: as without a memory. */

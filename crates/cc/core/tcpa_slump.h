@@ -14,6 +14,9 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	u64 passed = ack->now_us - t->slump_since_us;
 	u64 rate;
 
+	/* There is another use for it then (tcpa_startup.h). */
+	if (t->mode == TCPA_STARTUP && !t->resuming)
+		return;
 	if (t->slumped && !t->slump_drained && ack->inflight <= t->window)
 		t->slump_drained = 1;
 	if (passed < cc_max(t->min_rtt, 5000))

@@ -4,6 +4,32 @@
 
 #include "tcpa_resume.h"
 
+/* What tells a rate. */
+#define TCPA_TRAIN_SEGMENTS 8U
+
+/* While a queue stands acknowledgements come as fast as the path is, whatever is sent: that is known long before
+ * rounds bring no more. By then whatever the queue cannot hold is lost. */
+CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
+{
+	u64 passed = cc_less(ack->now_us, t->slump_since_us);
+	u64 came = cc_less(ack->delivered, t->slump_delivered);
+
+	if (!ack->rtt_us)
+		return;
+	/* Of what the application gave the rate tells nothing. */
+	if (!t->slump_since_us || t->restarting || ack->app_limited ||
+	    ack->rtt_us <= t->min_rtt + cc_max(t->min_rtt / 4, TCPA_SLACK_US)) {
+		t->slump_since_us = ack->now_us;
+		t->slump_delivered = ack->delivered;
+		return;
+	}
+	if (t->round_inflight < t->round_allowed / 4 * 3)
+		return;
+	if (came < (u64)TCPA_TRAIN_SEGMENTS * t->mss || passed < t->min_rtt / 8)
+		return;
+	tcpa_found(t, cc_max(cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed), tcpa_rate(t)));
+}
+
 /* Start-up is over when three rounds brought less than a quarter more, when a queue says so sooner, or when
  * far too much is lost. */
 CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
@@ -19,7 +45,7 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 	if (share > 2 * TCPA_MOST_FLOOR) {
 		t->lossy_rounds++;
 		if (t->lossy_rounds > 1) {
-			t->mode = TCPA_DRAIN;
+			tcpa_begin_drain(t);
 			return;
 		}
 	}
@@ -35,7 +61,7 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	t->full_rounds++;
 	if (tcpa_queued(t) || t->full_rounds >= 3)
-		t->mode = TCPA_DRAIN;
+		tcpa_begin_drain(t);
 }
 
 #endif

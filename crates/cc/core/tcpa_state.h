@@ -73,7 +73,7 @@ struct tcpa {
 	u8 found_shorter;
 
 	/* start-up */
-	u8 full_rounds;
+	u8 full_rounds; /* that brought no more, and rounds of what comes after it */
 	u8 lossy_rounds;
 	u8 restarting;
 	/* the queue held */
@@ -105,7 +105,7 @@ struct tcpa {
 	u64 acked_us; /* when the last acknowledgement came */
 	u64 pause_until;
 
-	/* a sudden slump */
+	/* a sudden slump; in start-up what came since a queue stands */
 	u64 slump_since_us;
 	u64 slump_delivered;
 	u32 slumped; /* the window before one; 0: it is known what came of it */
@@ -119,7 +119,10 @@ struct tcpa {
 
 #define TCPA_STRETCH 8U
 #define TCPA_STARTUP_GAIN 2955U /* 2 / ln 2 */
-#define TCPA_DRAIN_GAIN 512U
+/* Losses that are not known yet count as in flight: with a lower pace the path would run dry. */
+#define TCPA_DRAIN_GAIN 640U
+/* A bandwidth-delay product has left by then: what still stands is not ours. */
+#define TCPA_DRAIN_ROUNDS 4U
 #define TCPA_MIN_RTT_US 30000000U
 #define TCPA_LEAST_SEGMENTS 4U
 #define TCPA_SLACK_US 2000U
@@ -204,7 +207,8 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_rate = 0;
 	t->round_lost = 0;
 	t->round_acked = 0;
-	t->rtt = t->round_rtt ? t->round_rtt : t->rtt;
+	/* What was sent again tells none: that of a queue that has gone would slow the pace. */
+	t->rtt = t->round_rtt ? t->round_rtt : t->min_rtt;
 	t->round_rtt = 0;
 	t->round_rtt_max = 0;
 	t->round_rtt_sum = 0;
@@ -213,6 +217,13 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_app_limited = 0;
 	t->judged = t->round_mode;
 	t->round_mode = t->mode;
+}
+
+/* What start-up sent too much has to leave. */
+CC_INLINE void tcpa_begin_drain(struct tcpa *t)
+{
+	t->mode = TCPA_DRAIN;
+	t->full_rounds = 0;
 }
 
 CC_INLINE u64 tcpa_round_sent(const struct tcpa *t)

@@ -196,6 +196,25 @@ fn an_application_with_little_to_say_leaves_what_was_remembered() {
     }
 }
 
+/// Of a first window that is more than the path holds, its acknowledgements tell so: no more is added.
+#[test]
+fn what_a_short_queue_cannot_hold_is_not_sent_again_and_again() {
+    let mut again = Vec::new();
+    for path in paths("short queue", 24) {
+        let rate = path.rate.min(Rate::from_mbit(40));
+        let rtt = rate.time_for(Bytes::new(40 * 1514));
+        let path = Path { rate, rtt, buffer: 0.75, lasts: Span::from_secs(60), ..path };
+        let size = Bytes::kib(640);
+        let ended = path.run(1, Demand::Size(size), None);
+        let least = rtt * 2 + rate.time_for(Bytes::new(size.count() * 1514 / 1448));
+        let took = ended.completion();
+        assert!(took <= least + least / 5, "{took} of {least} on {path:?}");
+        again.push(ended.retransmitted());
+    }
+    let mean = again.iter().sum::<f64>() / again.len() as f64;
+    assert!(mean < 0.1, "{mean}: {again:?}");
+}
+
 #[test]
 fn random_loss_is_no_congestion() {
     for path in paths("loss", 16) {
@@ -220,10 +239,10 @@ fn a_policer_is_not_fought() {
         assert!(share >= 0.75, "{share} of the policed rate on {path:?}");
         again.push(ended.retransmitted());
     }
-    // The goal is 5 % on every path; where the policer lets no more than 2 Mbit/s through it is far.
+    // The goal is 5 % on every path; some have twice as much.
     again.sort_by(f64::total_cmp);
     assert!(again[again.len() / 2] < 0.05, "{again:?}");
-    assert!(again[again.len() - 1] < 0.2, "{again:?}");
+    assert!(again[again.len() - 1] < 0.12, "{again:?}");
 }
 
 #[test]
