@@ -1,17 +1,31 @@
 //! What the simulator comes to beside what the kernel did.
+//!
+//! How flows share a link that they fill hangs on when each of them loses what: of two worlds that differ by a part of
+//! a round trip in a flow's start, one may give it twice what the other does. So several are simulated, and the
+//! median of each figure is the simulator's.
 
 use crate::outcome::Measurement;
+use crate::stats;
 
 /// Puts the simulator's figures beside the measured ones, and whether they agree.
-pub(crate) fn beside(simulated: &Measurement, measured: &mut Measurement) {
+pub(crate) fn beside(worlds: &[Measurement], measured: &mut Measurement) {
     let mut all = true;
     for rule in RULES {
-        let of = |from: &Measurement| from.metrics.get(rule.metric).map(|value| value.value);
-        let (Some(expected), Some(found)) = (of(simulated), of(measured)) else { continue };
-        let unit = simulated.metrics[rule.metric].unit.clone();
-        measured.record(&format!("simulated.{}", rule.metric), &unit, Some(expected));
+        let of = |from: &Measurement| from.metrics.get(rule.metric).cloned();
+        let simulated: Vec<_> = worlds.iter().filter_map(of).collect();
+        let values: Vec<f64> = simulated.iter().map(|value| value.value).collect();
+        let (Some(first), Some(found), Ok(expected)) =
+            (simulated.first(), of(measured), stats::median(&values))
+        else {
+            continue;
+        };
+        let name = format!("simulated.{}", rule.metric);
+        measured.record(&name, &first.unit, Some(expected));
+        if rule.spread {
+            measured.record_quantiles(&name, &first.unit, &values, &["p10", "p90"]);
+        }
         if let Some(part) = rule.part {
-            let off = (found - expected).abs();
+            let off = (found.value - expected).abs();
             let within = off <= (expected.abs() * TOLERANCE).max(rule.least);
             all &= within;
             measured.record(&format!("within.{part}"), "", Some(f64::from(u8::from(within))));
@@ -26,16 +40,18 @@ struct Rule {
     part: Option<&'static str>,
     /// A difference that small is none, however large it is as a share.
     least: f64,
+    /// How far the worlds lie apart is told as well.
+    spread: bool,
 }
 
 const RULES: [Rule; 6] = [
-    Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0 },
-    Rule { metric: "fair_share", part: Some("fairness"), least: 0.0 },
-    Rule { metric: "jain", part: Some("jain"), least: 0.0 },
+    Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0, spread: false },
+    Rule { metric: "fair_share", part: Some("fairness"), least: 0.0, spread: true },
+    Rule { metric: "jain", part: Some("jain"), least: 0.0, spread: true },
     // A packet of a small queue is a large share of it.
-    Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05 },
-    Rule { metric: "retransmit_percent", part: None, least: 0.0 },
-    Rule { metric: "goodput_mbit_s", part: None, least: 0.0 },
+    Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05, spread: false },
+    Rule { metric: "retransmit_percent", part: None, least: 0.0, spread: false },
+    Rule { metric: "goodput_mbit_s", part: None, least: 0.0, spread: false },
 ];
 /// As the goal for the simulator has it.
 const TOLERANCE: f64 = 0.15;
@@ -53,13 +69,25 @@ mod tests {
     #[test]
     fn what_agrees_and_what_does_not_is_told() {
         let mut kernel = figures(&[("share_of_ideal", 0.9), ("queue_bdp.p95", 0.04)]);
-        beside(&figures(&[("share_of_ideal", 1.0), ("queue_bdp.p95", 0.01)]), &mut kernel);
+        let world = figures(&[("share_of_ideal", 1.0), ("queue_bdp.p95", 0.01)]);
+        beside(&[world], &mut kernel);
         let value = |name: &str| kernel.metrics.get(name).map(|value| value.value);
         assert_eq!(value("simulated.share_of_ideal"), Some(1.0));
         assert_eq!((value("within.use"), value("within.queue")), (Some(1.0), Some(1.0)));
         assert_eq!((value("within"), value("within.jain")), (Some(1.0), None));
         let mut kernel = figures(&[("share_of_ideal", 0.8)]);
-        beside(&figures(&[("share_of_ideal", 1.0)]), &mut kernel);
+        beside(&[figures(&[("share_of_ideal", 1.0)])], &mut kernel);
         assert_eq!(kernel.metrics["within"].value, 0.0);
+    }
+
+    #[test]
+    fn of_several_worlds_the_median_counts_and_the_spread_is_told() {
+        let worlds = [0.2, 0.7, 0.6, 0.2, 0.9].map(|share| figures(&[("fair_share", share)]));
+        let mut kernel = figures(&[("fair_share", 0.65)]);
+        beside(&worlds, &mut kernel);
+        assert_eq!(kernel.metrics["simulated.fair_share"].value, 0.6);
+        assert_eq!(kernel.metrics["simulated.fair_share.p10"].value, 0.2);
+        assert!(kernel.metrics["simulated.fair_share.p90"].value > 0.7);
+        assert_eq!(kernel.metrics["within.fairness"].value, 1.0);
     }
 }
