@@ -8,16 +8,14 @@ use std::fmt::Write as _;
 pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let held: Vec<(&Comparison, &Goal)> =
         results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?))).collect();
-    let mut ideals: Vec<&str> = Vec::new();
-    for name in held.iter().flat_map(|(_, goal)| goal.ideals.keys()) {
-        if !ideals.contains(&name.as_str()) {
-            ideals.push(name);
+    let ideals = ideals(results);
+    let mut heads = ["ratio", "at", "measured", "reference"].map(str::to_owned).to_vec();
+    for name in &ideals {
+        heads.push(label(name));
+        if is_asked(results, name) {
+            heads.extend(["at least", "met"].map(|head| of(head, name)));
         }
     }
-    let mut heads = ["ratio", "at", "measured", "reference"].map(str::to_owned).to_vec();
-    let short = |name: &&str| metrics::meaning(name).label.to_lowercase().replace(" rate", "");
-    heads.extend(ideals.iter().map(short));
-    heads.extend(["at least", "met"].map(str::to_owned));
     // What is the same everywhere is said elsewhere.
     let varies = |axis: &String| {
         let mut values = held.iter().map(|(one, _)| one.axes.get(axis));
@@ -34,17 +32,81 @@ pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)
             as_ratio(one.ratio.median),
             ratio(goal.reference),
         ];
-        row.extend(ideals.iter().map(|name| ratio(goal.ideals.get(*name).copied())));
-        row.push(ratio(goal.least));
-        row.push(match goal.met {
-            None => String::new(),
-            Some(true) => "yes".to_owned(),
-            Some(false) => "NO".to_owned(),
-        });
+        for name in &ideals {
+            row.push(ratio(goal.ideals.get(*name).copied()));
+            if is_asked(results, name) {
+                row.push(ratio(goal.asks.get(*name).copied()));
+                row.push(answer(one, goal, name).map_or("", Answer::word).to_owned());
+            }
+        }
         row
     };
     let rows: Vec<Vec<String>> = held.iter().map(row).collect();
     (!rows.is_empty()).then_some((heads, rows))
+}
+
+/// Whether a cell of the table tells of something missed.
+pub(crate) fn is_missed(text: &str) -> bool {
+    [Answer::Missed, Answer::OutOfReach].iter().any(|answer| answer.word() == text)
+}
+
+/// To what is asked by one of the ideals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Met,
+    Missed,
+    /// It is more than another ideal itself.
+    OutOfReach,
+}
+
+impl Answer {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Met => "yes",
+            Self::Missed => "NO",
+            Self::OutOfReach => "NO*",
+        }
+    }
+}
+
+fn answer(one: &Comparison, goal: &Goal, ideal: &str) -> Option<Answer> {
+    let least = *goal.asks.get(ideal)?;
+    Some(if one.ratio.median >= least {
+        Answer::Met
+    } else if goal.ideals.values().any(|most| least > *most) {
+        Answer::OutOfReach
+    } else {
+        Answer::Missed
+    })
+}
+
+/// By what the lab says is possible, in its order.
+fn ideals(results: &Results) -> Vec<&str> {
+    let mut ideals: Vec<&str> = Vec::new();
+    let goals = results.comparisons.iter().filter_map(|one| one.goal.as_ref());
+    for name in goals.flat_map(|goal| goal.ideals.keys()) {
+        if !ideals.contains(&name.as_str()) {
+            ideals.push(name);
+        }
+    }
+    ideals
+}
+
+fn is_asked(results: &Results, ideal: &str) -> bool {
+    let mut goals = results.comparisons.iter().filter_map(|one| one.goal.as_ref());
+    goals.any(|goal| goal.asks.contains_key(ideal))
+}
+
+fn label(ideal: &str) -> String {
+    metrics::meaning(ideal).label.to_lowercase().replace(" rate", "")
+}
+
+/// `at least` of `ideal_kbyte_s.client` is `at least (client)`.
+fn of(head: &str, ideal: &str) -> String {
+    match ideal.split_once('.') {
+        Some((_, part)) => format!("{head} ({part})"),
+        None => head.to_owned(),
+    }
 }
 
 fn clone_of((axis, value): (&String, &String)) -> (String, String) {
@@ -53,18 +115,34 @@ fn clone_of((axis, value): (&String, &String)) -> (String, String) {
 
 /// What the columns mean.
 pub(crate) fn note(results: &Results) -> String {
-    let metrics_held = results.comparisons.iter().filter(|one| one.goal.is_some());
-    let name = metrics_held.map(|one| one.metric.as_str()).next().unwrap_or_default();
+    let held = || results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?)));
+    let name = held().map(|(one, _)| one.metric.as_str()).next().unwrap_or_default();
     let mut text = format!(
         "Ratios of {}; “reference” is that of the reference numbers, an ideal is what is possible \
          over the measured second system.",
         metrics::meaning(name).label.to_lowercase()
     );
-    let goals = || results.comparisons.iter().filter_map(|one| one.goal.as_ref());
-    let met = goals().filter(|goal| goal.met == Some(true)).count();
-    let asked = goals().filter(|goal| goal.met.is_some()).count();
-    if asked > 0 {
-        let _ = write!(text, " {met} of {asked} are met.");
+    let ideals = ideals(results);
+    let mut beyond = false;
+    for ideal in &ideals {
+        let answers: Vec<_> = held().filter_map(|(one, goal)| answer(one, goal, ideal)).collect();
+        if answers.is_empty() {
+            continue;
+        }
+        let count = |wanted| answers.iter().filter(|answer| **answer == wanted).count();
+        let (met, out_of_reach) = (count(Answer::Met), count(Answer::OutOfReach));
+        let all = answers.len();
+        let by =
+            if ideals.len() > 1 { format!("By the {}, ", label(ideal)) } else { String::new() };
+        let _ = write!(text, " {by}{met} of {all} are met");
+        if out_of_reach > 0 {
+            let _ = write!(text, ", and {out_of_reach} are out of reach (*)");
+            beyond = true;
+        }
+        text.push('.');
+    }
+    if beyond {
+        text.push_str(" * More is asked than another of the ideals itself comes to.");
     }
     text
 }
@@ -93,6 +171,7 @@ mod tests {
             ideals: [("ideal_kbyte_s".to_owned(), 1.4)].into(),
             least: Some(1.33),
             met: Some(false),
+            asks: [("ideal_kbyte_s".to_owned(), 1.33)].into(),
         };
         for goal in [None, Some(goal)] {
             results.comparisons.push(Comparison {
@@ -110,6 +189,23 @@ mod tests {
         assert_eq!(heads.join(" | "), "ratio | at | measured | reference | ideal | at least | met");
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].join(" | "), "tcpa / cubic |  | 1.250 | 1.500 | 1.400 | 1.330 | NO");
-        assert!(note(&results).ends_with("0 of 1 are met."));
+        assert!(note(&results).ends_with(" 0 of 1 are met."));
+        // An ordinary client's ideal is less than what is asked by the path's.
+        let goal = results.comparisons[1].goal.as_mut().unwrap();
+        goal.ideals.insert("ideal_kbyte_s.client".to_owned(), 1.3);
+        goal.asks.insert("ideal_kbyte_s.client".to_owned(), 1.24);
+        let (heads, rows) = table(&results).unwrap();
+        assert_eq!(
+            heads[4..].join(" | "),
+            "ideal | at least | met | ideal client | at least (client) | met (client)"
+        );
+        assert_eq!(rows[0][4..].join(" | "), "1.400 | 1.330 | NO* | 1.300 | 1.240 | yes");
+        assert!(is_missed(&rows[0][6]) && !is_missed(&rows[0][9]));
+        let note = note(&results);
+        assert!(
+            note.contains("By the ideal, 0 of 1 are met, and 1 are out of reach (*)."),
+            "{note}"
+        );
+        assert!(note.contains("By the ideal client, 1 of 1 are met."), "{note}");
     }
 }

@@ -231,11 +231,14 @@ pub struct Goal {
     /// What is possible over the measured `b`, by the metrics that say what is possible.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ideals: IndexMap<String, f64>,
-    /// What it should come to at least.
+    /// What it should come to at least, by the first of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
+    /// The same by each of them.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub asks: IndexMap<String, f64>,
 }
 
 /// The paired ratio a/b.

@@ -50,7 +50,7 @@ fn held(results: &Results, width: usize, colour: bool) -> String {
         if place < 2 { table.left(head, 0) } else { table.right(head, 0) }
     }
     for row in rows {
-        let missed = row.last().is_some_and(|met| met == "NO");
+        let missed = row.iter().any(|text| goals::is_missed(text));
         let style = if missed { Style::Bad } else { Style::Plain };
         table.row(row.iter().map(|text| Text::new(text, style)).collect());
     }

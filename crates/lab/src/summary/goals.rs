@@ -33,10 +33,12 @@ pub(super) fn goal(
         ideals: ideals.collect(),
         ..Goal::default()
     };
-    let share = compare.of_ideal.as_ref().map(|share| share.get_ref().fraction());
-    goal.least = share
-        .zip(goal.ideals.values().next())
-        .map(|(share, ideal)| goal.reference.unwrap_or(f64::INFINITY).min(share * ideal));
+    if let Some(share) = compare.of_ideal.as_ref().map(|share| share.get_ref().fraction()) {
+        let most = goal.reference.unwrap_or(f64::INFINITY);
+        let asked = |(name, ideal): (&String, &f64)| (name.clone(), most.min(share * ideal));
+        goal.asks = goal.ideals.iter().map(asked).collect();
+    }
+    goal.least = goal.asks.values().next().copied();
     goal.met = goal.least.map(|least| one.ratio.median >= least);
     (goal.reference.is_some() || !goal.ideals.is_empty()).then_some(goal)
 }

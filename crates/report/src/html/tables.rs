@@ -37,7 +37,7 @@ pub(super) fn held(results: &Results) -> Markup {
                         tr {
                             @for (place, text) in row.iter().enumerate() {
                                 @if place == 0 { th scope="row" { (text) } }
-                                @else if text == "NO" { td { span class="failed" { (text) } } }
+                                @else if goals::is_missed(text) { td { span class="failed" { (text) } } }
                                 @else { td { (text) } }
                             }
                         }
