@@ -25,7 +25,9 @@ struct caqm_params {
 	u32 rtt_standard_us; /* the round trip for which alpha is meant */
 	/* In eighths of a unit, in a round trip, for each root of a segment of the window; 0: alpha alone. What refusals
 	 * take in a round trip grows with the windows: where alpha stays as it is, n windows of together W segments come
-	 * together within some W / (n alpha) round trips, which is hundreds on a path of a few hundred segments. */
+	 * together within some W / (n alpha) round trips, which is hundreds on a path of a few hundred segments. And a
+	 * newcomer whom a refusal met at once comes to w segments in some 16 root(w) / alpha_root, which is why it is not
+	 * smaller. */
 	u32 alpha_root;
 };
 
@@ -53,6 +55,10 @@ struct caqm_receiver {
 
 #define CAQM_HINT 255U
 #define CAQM_SHARE 20
+/* So many segments larger a window counts under its root. A hint holds less than two units, and without that all the
+ * smallest windows would ask for as much: ports that take the larger share of whoever asks for less could not tell
+ * them apart. */
+#define CAQM_FEW 4ULL
 /* Without a refusal for so many round trips there is room: the window may double again. */
 #define CAQM_THETA 10U
 /* A queue that overflows behind a port that speaks was announced by refusals not longer ago than so many. */
@@ -147,7 +153,7 @@ CC_INLINE u64 caqm_part(const struct caqm_sender *s)
 	flat = cc_div(flat, (u64)p->data_unit * s->cwnd);
 	flat = cc_div(flat * rtt, p->rtt_standard_us);
 	/* In 1/2^16. */
-	root = caqm_root(cc_div(rtt << 32, (u64)p->rtt_standard_us * s->cwnd));
+	root = caqm_root(cc_div(rtt << 32, (u64)p->rtt_standard_us * s->cwnd + CAQM_FEW * rtt));
 	root = ((u64)p->alpha_root * p->mtu_unit * root) << (CAQM_SHARE - 3 - 16);
 	return cc_max(flat, cc_div(root, p->data_unit));
 }

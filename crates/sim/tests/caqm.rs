@@ -155,7 +155,7 @@ fn two_connections_of_one_host_share_the_port() {
 #[test]
 fn a_latecomer_has_its_share_within_fifty_round_trips() {
     for (mbit, micros, senders) in
-        [(10_000, 200, 2), (10_000, 200, 8), (1000, 4000, 2), (200, 20_000, 2)]
+        [(10_000, 200, 2), (10_000, 200, 8), (1000, 4000, 2), (200, 20_000, 2), (10_000, 4000, 2)]
     {
         let rtt = Span::from_micros(micros);
         let queue = format!("caqm:143KB,limit=2MB,period={micros}us");
@@ -316,6 +316,6 @@ fn many_windows_of_few_segments_are_shared() {
         let (outcome, port) =
             Fabric { senders, rtt, queue, ..TWO_INTO_ONE }.run(Algorithm::Caqm, speaking(caqm), 40);
         assert!(port.drops == 0 && port.usage >= 0.95, "{senders}: {port:?}");
-        assert!(share(&outcome) >= 0.95, "{senders}: {}", share(&outcome));
+        assert!(share(&outcome) >= 0.97, "{senders}: {}", share(&outcome));
     }
 }

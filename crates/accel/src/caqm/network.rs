@@ -46,7 +46,7 @@ impl Default for Network {
             data_hint_unit: 8,
             ack_hint_unit: 64,
             rtt_standard: Span::from_micros(200),
-            alpha_root: 18,
+            alpha_root: 28,
             cc_type: 0,
             tpid: 0x88a8,
             trusts_path: false,
@@ -65,7 +65,7 @@ impl Network {
         if !within(self.alpha_root, 0, 64) {
             return refuse(
                 "alpha_root",
-                "0 to 64 eighths of mtu_unit in a round trip by the root of a window; 18 is usual, and 0 is alpha alone",
+                "0 to 64 eighths of mtu_unit in a round trip by the root of a window; 28 is usual, and 0 is alpha alone",
             );
         }
         if !within(self.beta, 1, 65_536) {

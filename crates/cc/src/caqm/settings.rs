@@ -69,7 +69,7 @@ impl Default for CaqmSettings {
             data_unit: 8,
             ack_unit: 64,
             rtt_standard_us: 200,
-            alpha_root: 18,
+            alpha_root: 28,
         }
     }
 }

@@ -24,7 +24,7 @@ struct Values {
     #[arg(long, value_name = "N")]
     alpha: Option<String>,
     /// What it asks for by the root of its window in segments, where that is more than --alpha, 0 to 64; 0 is as the
-    /// reference [default: 18]
+    /// reference [default: 28]
     #[arg(long, value_name = "N")]
     alpha_root: Option<String>,
     /// What a refusal takes in bytes, 1 to 65536 [default: 512]
