@@ -446,7 +446,6 @@ fn send(
     io: SockRef<'_>,
     transmit: &Transmit<'_>,
 ) -> io::Result<()> {
-    #[allow(unused_mut)] // only mutable on FreeBSD
     let mut encode_src_ip = true;
     #[cfg(target_os = "freebsd")]
     {
@@ -484,6 +483,27 @@ fn send(
             // Retry the transmission
             io::ErrorKind::Interrupted => continue,
             io::ErrorKind::WouldBlock => return Err(e),
+            // The address that was to be the source is not this machine's any more: the kernel
+            // knows which one leads there now, and the peer sees a migration (RFC 9000, 9.3).
+            _ if cfg!(any(target_os = "linux", target_os = "android"))
+                && encode_src_ip
+                && transmit.src_ip.is_some()
+                && matches!(
+                    e.raw_os_error(),
+                    Some(libc::EINVAL | libc::EADDRNOTAVAIL | libc::ENETUNREACH)
+                ) =>
+            {
+                encode_src_ip = false;
+                prepare_msg(
+                    transmit,
+                    &dst_addr,
+                    &mut msg_hdr,
+                    &mut iovec,
+                    &mut cmsgs,
+                    encode_src_ip,
+                    state.sendmsg_einval(),
+                );
+            }
             _ => {
                 // Some network adapters and drivers do not support GSO. Unfortunately, Linux
                 // offers no easy way for us to detect this short of an EIO or sometimes EINVAL
@@ -643,7 +663,6 @@ fn prepare_msg(
     hdr: &mut libc::msghdr,
     iov: &mut libc::iovec,
     ctrl: &mut cmsg::Aligned<[u8; cmsg::LEN]>,
-    #[allow(unused_variables)] // only used on FreeBSD & macOS
     encode_src_ip: bool,
     sendmsg_einval: bool,
 ) {
@@ -689,7 +708,9 @@ fn prepare_msg(
         gso::set_segment_size(&mut encoder, segment_size as u16);
     }
 
-    if let Some(ip) = &transmit.src_ip {
+    // The others look at it below, for IPv4 alone.
+    let encoded = encode_src_ip || !cfg!(any(target_os = "linux", target_os = "android"));
+    if let Some(ip) = transmit.src_ip.as_ref().filter(|_| encoded) {
         match ip {
             IpAddr::V4(v4) => {
                 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -1,0 +1,75 @@
+//! A client whose network changes: its old address is gone, another leads to the server.
+
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use ends::{Keys, bytes, tcp_of, through};
+use nix::sched::{CloneFlags, unshare};
+use std::net::SocketAddr;
+use std::process::Command;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tunnel::client::Client;
+use tunnel::server::Server;
+
+/// In a network of the test's own, where every thread begun here is, too.
+#[test]
+fn a_tunnel_goes_on_from_the_new_address() {
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+        return eprintln!("SKIPPED: no network of its own: {error}");
+    }
+    if !ip("link set lo up") {
+        return eprintln!("SKIPPED: there is no ip(8)");
+    }
+    for address in [SERVER, BEFORE] {
+        assert!(ip(&format!("address add {address}/32 dev lo")));
+    }
+    come_from(BEFORE);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let keys = Keys::new();
+        let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]));
+        parts.listen = format!("{SERVER}:0").parse().unwrap();
+        let server = Server::start(parts).unwrap();
+        let listeners = vec![ends::to_tcp(target.local_addr().unwrap())];
+        let at: SocketAddr = server.local_addr().unwrap();
+        let client = Client::start(keys.client_parts(&[at], listeners)).await.unwrap();
+        client.connected().await;
+        let mut near = through(tcp_of(&client.bound()[0])).await;
+        near.write_all(&bytes(1, SOME)).await.unwrap();
+        let (mut far, _) = target.accept().await.unwrap();
+        assert_eq!(read(&mut far).await, bytes(1, SOME));
+
+        assert!(ip(&format!("address add {AFTER}/32 dev lo")));
+        come_from(AFTER);
+        assert!(ip(&format!("address del {BEFORE}/32 dev lo")));
+        near.write_all(&bytes(2, SOME)).await.unwrap();
+        assert_eq!(read(&mut far).await, bytes(2, SOME));
+        far.write_all(&bytes(3, SOME)).await.unwrap();
+        assert_eq!(read(&mut near).await, bytes(3, SOME));
+        assert_eq!(client.counted().tunnels_broken, 0);
+        drop((client, server));
+    });
+}
+
+/// What leaves for the server has this source.
+fn come_from(address: &str) {
+    assert!(ip(&format!("route replace local {SERVER} dev lo table local src {address}")));
+}
+
+fn ip(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split(' ')).status().is_ok_and(|status| status.success())
+}
+
+async fn read(stream: &mut tokio::net::TcpStream) -> Vec<u8> {
+    let mut all = vec![0; SOME];
+    stream.read_exact(&mut all).await.unwrap();
+    all
+}
+
+const SERVER: &str = "10.9.0.1";
+const BEFORE: &str = "10.9.0.2";
+const AFTER: &str = "10.9.0.3";
+const SOME: usize = 300_000;
