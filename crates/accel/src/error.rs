@@ -63,6 +63,12 @@ pub enum AccelError {
     )]
     OtherNamespace,
     #[error(
+        "{} should tell what settings were before, and does not ({problem}): remove it; settings that were changed \
+         stay as they are now",
+        path.display()
+    )]
+    NoJournal { path: PathBuf, problem: String },
+    #[error(
         "this kernel, or this network namespace, has no setting {name}: leave it out of the policy"
     )]
     NoSetting { name: String },

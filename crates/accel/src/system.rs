@@ -106,8 +106,10 @@ impl Journal {
     pub(crate) fn read() -> Result<Self, AccelError> {
         let path = Path::new(JOURNAL);
         match fs::read(path) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map_err(|error| AccelError::file("reading", path, std::io::Error::other(error))),
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| AccelError::NoJournal {
+                path: path.to_owned(),
+                problem: error.to_string(),
+            }),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
             Err(source) => Err(AccelError::file("reading", path, source)),
         }

@@ -108,6 +108,25 @@ fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
 }
 
 #[test]
+fn a_journal_that_tells_nothing_is_named() {
+    let Some(world) = AccelWorld::new() else { return };
+    assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
+    let journal = "/run/weir-accel.json";
+    assert_eq!(world.run("sh", &["-c", &format!("echo torn > {journal}")]).code, Some(0));
+    for words in [&["accel", "status"][..], &["accel", "set", "init_cwnd=9"], &["accel", "disable"]]
+    {
+        let said = world.weir(words);
+        assert_eq!(said.code, Some(1), "{words:?}: {}", said.stderr);
+        assert!(said.stderr.contains(journal), "{words:?}: {}", said.stderr);
+        assert!(said.stderr.contains("remove it"), "{words:?}: {}", said.stderr);
+    }
+    // All the same it is off.
+    assert_eq!(world.pinned(), "");
+    assert_eq!(world.run("rm", &[journal]).code, Some(0));
+    assert_eq!(world.status()["state"], "off");
+}
+
+#[test]
 fn a_missing_file_and_a_check() {
     let Some(world) = AccelWorld::new() else { return };
     let said = world.weir(&["accel", "policy", "/no/such/file"]);
