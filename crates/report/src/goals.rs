@@ -13,7 +13,7 @@ pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)
     for name in &ideals {
         heads.push(label(name));
         if is_asked(results, name) {
-            heads.extend(["at least", "met"].map(|head| of(head, name)));
+            heads.extend(["asked", "met"].map(str::to_owned));
         }
     }
     // What is the same everywhere is said elsewhere.
@@ -101,14 +101,6 @@ fn label(ideal: &str) -> String {
     metrics::meaning(ideal).label.to_lowercase().replace(" rate", "")
 }
 
-/// `at least` of `ideal_kbyte_s.client` is `at least (client)`.
-fn of(head: &str, ideal: &str) -> String {
-    match ideal.split_once('.') {
-        Some((_, part)) => format!("{head} ({part})"),
-        None => head.to_owned(),
-    }
-}
-
 fn clone_of((axis, value): (&String, &String)) -> (String, String) {
     (axis.clone(), value.clone())
 }
@@ -123,6 +115,9 @@ pub(crate) fn note(results: &Results) -> String {
         metrics::meaning(name).label.to_lowercase()
     );
     let ideals = ideals(results);
+    if ideals.iter().any(|ideal| is_asked(results, ideal)) {
+        text.push_str(" What is asked by an ideal follows it, and whether that is met.");
+    }
     let mut beyond = false;
     for ideal in &ideals {
         let answers: Vec<_> = held().filter_map(|(one, goal)| answer(one, goal, ideal)).collect();
@@ -186,7 +181,7 @@ mod tests {
             });
         }
         let (heads, rows) = table(&results).unwrap();
-        assert_eq!(heads.join(" | "), "ratio | at | measured | reference | ideal | at least | met");
+        assert_eq!(heads.join(" | "), "ratio | at | measured | reference | ideal | asked | met");
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].join(" | "), "tcpa / cubic |  | 1.250 | 1.500 | 1.400 | 1.330 | NO");
         assert!(note(&results).ends_with(" 0 of 1 are met."));
@@ -195,10 +190,8 @@ mod tests {
         goal.ideals.insert("ideal_kbyte_s.client".to_owned(), 1.3);
         goal.asks.insert("ideal_kbyte_s.client".to_owned(), 1.24);
         let (heads, rows) = table(&results).unwrap();
-        assert_eq!(
-            heads[4..].join(" | "),
-            "ideal | at least | met | ideal client | at least (client) | met (client)"
-        );
+        let heads = heads[4..].join(" | ");
+        assert_eq!(heads, "ideal | asked | met | ideal client | asked | met");
         assert_eq!(rows[0][4..].join(" | "), "1.400 | 1.330 | NO* | 1.300 | 1.240 | yes");
         assert!(is_missed(&rows[0][6]) && !is_missed(&rows[0][9]));
         let note = note(&results);
