@@ -60,6 +60,58 @@ fn framed(to: [u8; 6], tags: &[(u16, u16)], body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A SYN to a port where somebody listens, with these options and nothing said about their length but that.
+fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
+    let mut bytes = tcp_over_ipv4((40_000, port), [10, 0, 0, 1], [10, 0, 0, 2], 0);
+    let header_len = 20 + options.len().next_multiple_of(4).min(40);
+    bytes[34] = (header_len as u8 / 4) << 4;
+    bytes[35] = flags;
+    bytes.extend(options);
+    bytes.resize(22 + header_len, 0);
+    bytes[4..6].copy_from_slice(&(20 + header_len as u16).to_be_bytes());
+    // Whole ones are looked at by the kernel itself.
+    let sum = |bytes: &[u8], more: u32| {
+        let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let mut sum = words.sum::<u32>() + more;
+        while sum >> 16 != 0 {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        (!(sum as u16)).to_be_bytes()
+    };
+    let header = sum(&bytes[2..22], 0);
+    bytes[12..14].copy_from_slice(&header);
+    let pseudo = u32::from(u16::from_be_bytes(sum(&bytes[14..22], 6 + header_len as u32)) ^ 0xffff);
+    let segment = sum(&bytes[22..], pseudo);
+    bytes[38..40].copy_from_slice(&segment);
+    bytes
+}
+
+/// Offers that are none, or say what nobody would, in SYNs and in what only looks like one.
+fn offers(to: [u8; 6], port: u16) -> Vec<Vec<u8>> {
+    let whole = [254, 10, b'C', b'A', b'Q', b'M', 0x88, 0xa8, 0x07, 0x00];
+    let mut frames = Vec::new();
+    for info in [0x0700, 0x0701, 0x0400, 0x0401, 0x05ff, 0x2700, 0xffff_u16] {
+        let mut offer = whole;
+        offer[8..].copy_from_slice(&info.to_be_bytes());
+        for flags in [0x02, 0x12, 0x03, 0x06, 0x10] {
+            frames.push(framed(to, &[], &syn(port, flags, &offer)));
+            frames.push(framed(to, &[(TPID, 0x0300)], &syn(port, flags, &offer)));
+        }
+    }
+    for length in 0..=u8::MAX {
+        let mut offer = whole;
+        offer[1] = length;
+        frames.push(framed(to, &[], &syn(port, 2, &offer)));
+    }
+    for before in 0..40 {
+        frames.push(framed(to, &[], &syn(port, 2, &[&vec![1; before][..], &whole].concat())));
+        frames.push(framed(to, &[], &syn(port, 2, &vec![254; before])));
+    }
+    let cut = framed(to, &[], &syn(port, 2, &whole));
+    frames.extend((20..cut.len()).map(|length| cut[..length].to_vec()));
+    frames
+}
+
 /// Every combination of tags, every kind of content, and cut at every byte.
 fn senseless(to: [u8; 6]) -> Vec<Vec<u8>> {
     let tcp = tcp_over_ipv4((1, 2), [10, 0, 0, 1], [10, 0, 0, 2], 20);
@@ -116,6 +168,8 @@ fn hosts_take_any_frame_and_keep_their_windows() {
     let (to_near, to_far) = (hardware(&world, "near"), hardware(&world, "far"));
     send(&mut near, &senseless(to_far));
     send(&mut far, &senseless(to_near));
+    send(&mut near, &offers(to_far, 5860));
+    send(&mut far, &offers(to_near, 5860));
     going.goes_on(&world);
 
     // Forged: answers and requests that nobody gave, in the name of connections that are.
@@ -151,7 +205,8 @@ fn a_port_passes_whatever_it_is_given() {
     let link = ["--rate", "100mbit", "--delay", "1ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&world, &link);
     let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
-    let frames = senseless(hardware(&world, "far"));
+    let to = hardware(&world, "far");
+    let frames = [senseless(to), offers(to, 5861)].concat();
     send(&mut near, &frames);
     let (mut batch, mut came) = (Vec::new(), 0);
     let deadline = Instant::now() + Duration::from_secs(20);
