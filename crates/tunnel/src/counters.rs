@@ -36,6 +36,8 @@ counters! {
     connections_made
     connections_failed
     connections_lost
+    /// Of those lost, by this end, because the peer was not heard any more.
+    connections_silent
     /// Handshakes asked for a proof of their address, or not answered at all.
     handshakes_put_off
     /// Peers who showed no identity that is let in.

@@ -6,6 +6,7 @@ use crate::reassembly::{Budget, Windows};
 use crate::transport::{Connection, Lost, Sending, StreamError, Tuning};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// One connection and what goes over it, the same at both ends.
 #[derive(Debug)]
@@ -59,6 +60,25 @@ impl<C: Connection> Session<C> {
         }
     }
 
+    /// Ends the connection when nothing has come for three keepalives, and says so to the peer: where only one way is
+    /// blocked it still hears this end, and would take that for a sign of life until this end falls silent too.
+    pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
+        let mut heard = self.connection.statistics().packets_received;
+        let mut looks = 0;
+        // Looks are counted and not the time: of a machine that stood still nothing can be said.
+        while looks < SILENT_LOOKS {
+            tokio::select! {
+                _ = self.connection.closed() => return,
+                () = tokio::time::sleep(keepalive / LOOKS_A_KEEPALIVE) => {}
+            }
+            let now = self.connection.statistics().packets_received;
+            looks = if now == heard { looks + 1 } else { 0 };
+            heard = now;
+        }
+        self.counters.connections_silent.one();
+        self.connection.close("nothing was heard of this end for three keepalives");
+    }
+
     /// A stream with what it is for at its head.
     pub(crate) async fn open(
         &self,
@@ -84,6 +104,10 @@ impl<C: Connection> Drop for Tunnel<C> {
     }
 }
 
+const LOOKS_A_KEEPALIVE: u32 = 4;
+/// Less than three keepalives whenever the last packet came between two looks: then, at the soonest, the connection
+/// gives up without a word.
+const SILENT_LOOKS: u32 = 3 * LOOKS_A_KEEPALIVE - 2;
 /// Datagrams taken at once.
 const BATCH: usize = 64;
 /// The first flow of either end.

@@ -251,6 +251,35 @@ async fn a_path_that_is_blocked_for_a_while_ends_in_resets_and_mends_by_itself()
     drop((client, server));
 }
 
+/// Who still hears the other would wait for long: what comes says that it lives.
+#[tokio::test]
+async fn a_path_that_is_blocked_one_way_ends_in_resets_as_soon() {
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let (server, client, doors, wire) = pair_over_wire(&[address]).await;
+    let mut stream = through(doors[0]).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    wire.cut_from_clients(true);
+    let began = Instant::now();
+    let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut [0; 1])).await;
+    assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    // The server was the first to know, and told it.
+    let silent = server.counted().connections_silent;
+    assert!(silent > 0, "{:?}", server.counted());
+    assert_eq!(client.counted().connections_silent, 0);
+    eprintln!("known after {:?}, with a keepalive of a second", began.elapsed());
+    wire.cut(false);
+    loop {
+        let mut stream = through(doors[0]).await;
+        if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
+            break;
+        }
+    }
+    echo.abort();
+    drop((client, server));
+}
+
 /// The first packets of clients that will never send a second.
 fn hellos(keys: &Keys, server: SocketAddr, count: usize) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);

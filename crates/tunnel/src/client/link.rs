@@ -115,6 +115,7 @@ impl Link {
             let address = &world.servers[index].address;
             tracing::info!(server = %address, "connected");
             tokio::spawn(Arc::clone(&session).deliver_datagrams());
+            tokio::spawn(Arc::clone(&session).end_if_silent(world.tuning.keepalive));
             tokio::spawn(reverse::arrivals(Arc::clone(world), Arc::clone(&session)));
             self.current.send_replace(Some((index, Arc::clone(&session))));
             world.links.made.send_modify(|made| *made += 1);

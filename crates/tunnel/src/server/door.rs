@@ -106,6 +106,7 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
         .unwrap_or_else(PoisonError::into_inner)
         .push((peer.clone(), Arc::downgrade(&session)));
     tokio::spawn(Arc::clone(&session).deliver_datagrams());
+    tokio::spawn(Arc::clone(&session).end_if_silent(world.tuning.keepalive));
     let why = stream::serve(&world, &session, &peer, &usage).await;
     world.counters.connections_lost.one();
     tracing::info!(%peer, %why, "disconnected");

@@ -18,7 +18,9 @@ struct State {
     /// Of 1000 packets, each way.
     loss: AtomicU32,
     reorder: AtomicU32,
-    dead: AtomicBool,
+    /// What clients say is lost; what servers say.
+    deaf: AtomicBool,
+    mute: AtomicBool,
     /// What clients said, where it is kept to be said again.
     heard: Mutex<Option<Vec<Vec<u8>>>>,
     /// Bumped, every client appears from another port.
@@ -33,7 +35,8 @@ impl Wire {
         let state = Arc::new(State {
             loss: AtomicU32::new(0),
             reorder: AtomicU32::new(0),
-            dead: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
+            mute: AtomicBool::new(false),
             heard: Mutex::new(None),
             moved: watch::Sender::new(0),
             random: AtomicU64::new(88_172_645_463_325_252),
@@ -71,7 +74,13 @@ impl Wire {
     }
 
     pub fn cut(&self, dead: bool) {
-        self.state.dead.store(dead, Ordering::Relaxed);
+        self.cut_from_clients(dead);
+        self.state.mute.store(dead, Ordering::Relaxed);
+    }
+
+    /// One way only: clients still hear their servers.
+    pub fn cut_from_clients(&self, dead: bool) {
+        self.state.deaf.store(dead, Ordering::Relaxed);
     }
 
     /// From now on what clients say is kept.
@@ -104,10 +113,12 @@ async fn side(
             packet = from_client.recv() => {
                 let Some(packet) = packet else { return };
                 let back = Arc::clone(&back);
+                if state.deaf.load(Ordering::Relaxed) { continue }
                 state.pass(packet, move |packet| { let _ = back.try_send(packet); });
             }
             received = back.recv(&mut buffer) => {
                 let Ok(count) = received else { continue };
+                if state.mute.load(Ordering::Relaxed) { continue }
                 let (packet, front) = (buffer[..count].to_vec(), Arc::clone(&front));
                 state.pass(packet, move |packet| { let _ = front.try_send_to(packet, client); });
             }
@@ -126,7 +137,7 @@ async fn far(server: SocketAddr) -> Arc<UdpSocket> {
 impl State {
     /// What finds no room in a socket is lost.
     fn pass(&self, packet: Vec<u8>, send: impl FnOnce(&[u8]) + Send + 'static) {
-        if self.dead.load(Ordering::Relaxed) || self.chance(&self.loss) {
+        if self.chance(&self.loss) {
             return;
         }
         if !self.chance(&self.reorder) {
