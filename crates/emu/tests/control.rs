@@ -94,8 +94,9 @@ fn shows_changes_and_ends() {
         .unwrap();
     let report = client.show().unwrap();
     assert_eq!((report.name.as_str(), report.pid), ("wan", std::process::id()));
-    // A machine busy with something else makes frames late, and then that must be told.
-    assert_eq!(report.valid, report.problems.is_empty(), "{report:?}");
+    // A machine busy with something else makes frames late; nothing else may be wrong.
+    assert!(report.problems.iter().all(|one| one.contains(" late ")), "{report:?}");
+    assert_eq!(report.valid, report.problems.is_empty());
     let said =
         |config: &link::LinkConfig| format!("{} {} {}", config.rate, config.delay, config.loss);
     assert_eq!(said(&report.ab.config), "20mbit 3ms none");
