@@ -241,12 +241,7 @@ async fn a_path_that_is_blocked_for_a_while_ends_in_resets_and_mends_by_itself()
     let end = tokio::time::timeout(Duration::from_secs(20), late.read(&mut [0; 1])).await;
     assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
     wire.cut(false);
-    loop {
-        let mut stream = through(doors[0]).await;
-        if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
-            break;
-        }
-    }
+    carries_again(doors[0]).await;
     echo.abort();
     drop((client, server));
 }
@@ -270,14 +265,19 @@ async fn a_path_that_is_blocked_one_way_ends_in_resets_as_soon() {
     assert_eq!(client.counted().connections_silent, 0);
     eprintln!("known after {:?}, with a keepalive of a second", began.elapsed());
     wire.cut(false);
-    loop {
-        let mut stream = through(doors[0]).await;
-        if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
-            break;
-        }
-    }
+    carries_again(doors[0]).await;
     echo.abort();
     drop((client, server));
+}
+
+/// Until a new tunnel through it is echoed.
+async fn carries_again(door: SocketAddr) {
+    loop {
+        let mut stream = through(door).await;
+        if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
+            return;
+        }
+    }
 }
 
 /// The first packets of clients that will never send a second.
