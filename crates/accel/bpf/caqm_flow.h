@@ -26,7 +26,7 @@ struct caqm_totals {
 	u64 heard_answers;
 	u64 negotiated;
 	u64 declined; /* connections that fit a rule and whose other end did not offer it, or does not tag */
-	u64 gave_up; /* connections over a path that does not do CAQM: Reno's from then on */
+	u64 gave_up; /* ends on the way of whose data no port does CAQM: those are Reno's */
 	u64 alone; /* tags of another kind */
 };
 

@@ -66,7 +66,7 @@ pub struct CpuTotals {
     pub negotiated: u64,
     /// Connections that fit a rule and whose other end did not offer it, or, having called, did not find a port.
     pub declined: u64,
-    /// Connections over a path that does not do CAQM, and are Reno's from then on.
+    /// Ends on the way of whose data no port does CAQM: those are Reno's, whatever comes the other way.
     pub gave_up: u64,
     /// Tags of another kind, left alone.
     pub alone: u64,

@@ -106,7 +106,7 @@ fn sum_text(sum: &CpuTotals) -> String {
     if sum.gave_up > 0 {
         let _ = writeln!(
             text,
-            "  {} over paths that do not do CAQM: they are Reno's, without tags",
+            "  {} ends on the way of whose data no port does CAQM: those are Reno's, without tags",
             sum.gave_up
         );
     }
