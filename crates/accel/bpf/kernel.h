@@ -75,6 +75,8 @@ struct tcp_sock {
 	u32 delivered;
 	u32 lost;
 	u32 data_segs_out;
+	u32 write_seq;
+	u32 snd_nxt;
 };
 
 struct rate_sample {
@@ -142,6 +144,12 @@ static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 static __always_inline u32 packets_in_flight(const struct tcp_sock *tp)
 {
 	return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
+}
+
+/* Bytes that the application has given and that were never sent. */
+static __always_inline u32 unsent(const struct tcp_sock *tp)
+{
+	return tp->write_seq - tp->snd_nxt;
 }
 
 #endif

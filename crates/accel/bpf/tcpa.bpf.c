@@ -96,7 +96,9 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 		ack.interval_us = rs->interval_us;
 	ack.acked = rs->acked_sacked * mss;
 	ack.inflight = packets_in_flight(tp) * mss;
-	ack.app_limited = rs->is_app_limited;
+	/* tcp_rate_check_app_limited() says so of the whole first flight, and of the first one after every silence: nothing
+	 * was in flight when the application began to write. */
+	ack.app_limited = rs->is_app_limited && unsent(tp) < mss;
 	ack.in_recovery = flow->in_recovery;
 	tcpa_on_ack(&flow->tcpa, &ack);
 	apply(sk, flow);
