@@ -8,6 +8,8 @@
 #include "memory.h"
 
 #define IDLE_US 200000U
+/* What tcp_update_skb_after_send() of net/ipv4/tcp_output.c lets go at once, whatever the pace. */
+#define UNPACED_SEGMENTS 10U
 
 /* What the core has decided goes to where the kernel's sender looks. */
 static __always_inline void apply(struct sock *sk, const struct flow *flow)
@@ -21,6 +23,15 @@ static __always_inline void apply(struct sock *sk, const struct flow *flow)
 	tp->snd_cwnd = cc_min(packets, tp->snd_cwnd_clamp);
 	rate = cc_min(out.pacing_rate, sk->sk_max_pacing_rate);
 	sk->sk_pacing_rate = rate;
+}
+
+/* Only what follows the unpaced packets takes time: at the core's pace the first window would be over long before the
+ * first acknowledgement, and what is sent then would come in a lump. */
+static __always_inline void spread_first_window(struct sock *sk, u32 segments)
+{
+	u32 unpaced = cc_min(UNPACED_SEGMENTS, segments / 2);
+
+	sk->sk_pacing_rate -= cc_div((u64)sk->sk_pacing_rate * unpaced, segments);
 }
 
 static __always_inline void start(struct sock *sk, struct flow *flow)
@@ -57,6 +68,8 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 	if (sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	apply(sk, flow);
+	if (!tp->data_segs_out && flow->tcpa.resuming == TCPA_AFRESH)
+		spread_first_window(sk, params.init_cwnd);
 }
 
 /* None only where there is no memory: then the connection goes on with the window it has. */
