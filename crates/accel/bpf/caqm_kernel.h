@@ -24,7 +24,13 @@ struct dst_entry {
 	struct net_device *dev;
 };
 
+/* Of a socket that no program keeps anything of, NULL. */
+struct sock___kept {
+	void *sk_bpf_storage;
+};
+
 struct sk_buff {
+	struct sock___kept *sk;
 	struct net_device *dev;
 	int skb_iif;
 };

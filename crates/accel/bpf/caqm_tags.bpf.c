@@ -92,10 +92,18 @@ int tag(struct __sk_buff *skb)
 	struct tagged frame = {};
 	struct caqm_record *record;
 	struct caqm_totals *count;
-	struct bpf_sock *sk = skb->sk;
+	struct sk_buff *kernel;
+	struct sock___kept *kept;
+	struct bpf_sock *sk;
 	struct vlans vlans = {};
 	u32 segments, info, tags;
 
+	/* Most packets are of connections without a record, and pay for no more than this. */
+	kernel = bpf_cast_to_kern_ctx(skb);
+	kept = kernel->sk;
+	if (!kept || !kept->sk_bpf_storage)
+		return TCX_NEXT;
+	sk = skb->sk;
 	if (!sk)
 		return TCX_NEXT;
 	sk = bpf_sk_fullsock(sk);
