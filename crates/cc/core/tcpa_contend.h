@@ -24,6 +24,7 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 		t->patience = t->quiet_looks > 2 * TCPA_PATIENCE_MOST ? TCPA_PATIENCE :
 			(u8)cc_min(2U * t->patience, TCPA_PATIENCE_MOST);
 		t->echoes = 0;
+		t->unanswered = 0;
 		t->haste = 0;
 		t->quiet_looks = 0;
 		t->peak = window;

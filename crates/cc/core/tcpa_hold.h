@@ -37,6 +37,34 @@ CC_INLINE u32 tcpa_target(const struct tcpa *t)
 	return (u32)(t->depth ? cc_div(own * most, own + most) : own);
 }
 
+/* No packet of this round met a queue such as once stood. */
+CC_INLINE u8 tcpa_below_room(const struct tcpa *t)
+{
+	return cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;
+}
+
+/* Far less comes through than at the last overflow and less waits than once did: what is lost even so is the
+ * path's. Where it goes on there was no overflow. A policer lets the same through however much is sent. */
+CC_INLINE u8 tcpa_doubts(struct tcpa *t)
+{
+	if (t->window < 2 * TCPA_SMALL_SEGMENTS * t->mss || t->average >> 10 >= t->peak_rate / 4 * 3 ||
+	    !tcpa_below_room(t))
+		return 0;
+	tcpa_learn_floor(t, 1);
+	tcpa_learn_pause(t);
+	t->debt = 0;
+	if (!t->round_lost)
+		return 1;
+	t->unanswered++;
+	if (t->unanswered >= TCPA_DOUBTED) {
+		t->unanswered = 0;
+		t->peak_rate = 0;
+		t->depth = t->sound_depth;
+		t->shallow = t->depth && t->depth < tcpa_own_target(t);
+	}
+	return 1;
+}
+
 /* What is given for a loss: a small window does as others do. */
 CC_INLINE u32 tcpa_own_cut(const struct tcpa *t)
 {
@@ -50,8 +78,11 @@ CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 	t->peak_at_us = now_us;
 	t->cut = (u32)cc_max(cc_min(tcpa_round_share(t), 512), tcpa_own_cut(t));
 	t->window -= (u32)cc_scale(t->window, t->cut);
+	t->unanswered = 0;
 	t->depth = (u32)cc_max(cc_less(t->round_rtt_max, t->base_rtt), 1);
 	t->shallow = t->depth < tcpa_own_target(t);
+	if (!tcpa_below_room(t))
+		t->sound_depth = t->depth;
 	t->debt = 0;
 	t->haste = 0;
 	t->echoes = TCPA_ECHO_ROUNDS;
@@ -73,16 +104,23 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	/* What stands now is more than was thought to overflow. */
 	if (t->depth && queue > t->depth) {
 		t->depth = queue;
+		t->sound_depth = (u32)cc_max(t->sound_depth, queue);
 		t->shallow = t->depth < tcpa_own_target(t);
 	}
 	if (t->echoes) {
+		/* What this round told of was sent before the answer, too; and a policer's bucket is empty. */
+		if (t->echoes == TCPA_ECHO_ROUNDS)
+			t->peak_rate = (u32)cc_max(t->peak_rate, cc_min(t->average, t->known) >> 10);
 		t->echoes--;
 		t->debt = 0;
-	} else if (roomy && !tcpa_owes(t, tcpa_most_floor(t), 0, 4)) {
-		tcpa_learn_floor(t, 1);
-	} else if (roomy || tcpa_owes(t, floor, TCPA_TOLERATED, t->shallow ? 0 : 2)) {
-		tcpa_back_off(t, ack->now_us);
-		return;
+	} else if (!tcpa_doubts(t)) {
+		if (roomy ? tcpa_owes(t, tcpa_most_floor(t), 0, 4) :
+			    tcpa_owes(t, floor, TCPA_TOLERATED, t->shallow ? 0 : 2)) {
+			tcpa_back_off(t, ack->now_us);
+			return;
+		}
+		if (roomy)
+			tcpa_learn_floor(t, 1);
 	}
 	/* Where no queue warns, as CUBIC does, at least by a small part of a segment a round: shares become equal. */
 	if (t->shallow) {

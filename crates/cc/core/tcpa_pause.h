@@ -51,6 +51,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->sure = !t->found_shorter;
 	t->found_shorter = 0;
 	t->depth = (u32)cc_min(t->depth + t->depth / 4, 1U << 24);
+	t->sound_depth = (u32)cc_min(t->sound_depth + t->sound_depth / 4, 1U << 24);
 	t->room -= t->room / 32;
 	t->full_rate -= t->full_rate / 64;
 	if (seen > t->min_rtt + slack) {

@@ -96,11 +96,13 @@ struct tcpa {
 	u8 standing; /* the last pause met a queue */
 	u8 looking; /* at a pause's outcome */
 	u8 quiet_looks; /* pauses since it counts as alone */
-	u8 unanswered; /* losses in a row that came although less was sent than at the one before */
+	u8 unanswered; /* losses that came although less was sent than at the last one that was answered */
 	u32 held; /* the window at the last pause without a queue */
 	u32 cut; /* what was given then, of 1024 */
 	u32 peak; /* the window before the last loss that was answered */
+	u32 sound_depth; /* us: `depth` without overflows that may have been none */
 	u64 peak_at_us; /* when that was */
+	u32 peak_rate; /* KiB a second that came through at overflows */
 	u32 rival_rounds; /* since then, among others */
 	u64 acked_us; /* when the last acknowledgement came */
 	u64 pause_until;
@@ -129,6 +131,8 @@ struct tcpa {
 #define TCPA_BRAKE_US 10000U
 /* Whoever comes to a full queue sees neither it nor an end of the losses: a tenth is believed. */
 #define TCPA_MOST_FLOOR 102U
+/* Losses that are too many to be chance. */
+#define TCPA_DOUBTED 3U
 #define TCPA_TOLERATED 16U /* of 1024, beyond the floor */
 #define TCPA_FAIR_US 40000U
 #define TCPA_LEAST_CUT 128U /* of 1024 */

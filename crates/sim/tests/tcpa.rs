@@ -226,6 +226,20 @@ fn random_loss_is_no_congestion() {
     }
 }
 
+/// A pause in which by chance nothing is lost must not make the next losses an overflow, cut after cut.
+#[test]
+fn chance_keeps_no_connection_at_half_of_a_lossy_path() {
+    for (rate, rtt, loss) in [(50, 30, 0.02), (100, 20, 0.01)] {
+        for seed in 0..40 {
+            let (rate, rtt) = (Rate::from_mbit(rate), Span::from_millis(rtt));
+            let (policer, lasts) = (None, Span::from_secs(10));
+            let path = Path { rate, rtt, buffer: 1.0, loss, policer, lasts, seed };
+            let share = path.share(&path.run(1, Demand::Bulk, None));
+            assert!(share >= 0.85, "{share} of what loss leaves, on {path:?}");
+        }
+    }
+}
+
 #[test]
 fn a_policer_is_not_fought() {
     let mut again = Vec::new();
