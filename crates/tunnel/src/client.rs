@@ -17,6 +17,7 @@ use crate::transport::{Connection, Shards, Statistics, Tuning};
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
 use rustls::pki_types::CertificateDer;
+use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -64,6 +65,16 @@ pub enum ListenAt {
     Unix(PathBuf),
 }
 
+impl fmt::Display for ListenAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp:{address}"),
+            Self::Udp(address) => write!(f, "udp:{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct ClientLimits {
     pub tunnels: usize,
@@ -88,7 +99,7 @@ pub enum ClientError {
     Quic(#[from] QuicError),
     #[error("threads cannot be started: {0}")]
     Threads(#[source] io::Error),
-    #[error("{0:?} cannot be listened on: {1}")]
+    #[error("{0} cannot be listened on: {1}")]
     Listen(ListenAt, #[source] io::Error),
     #[error("a client needs a server: name one at least")]
     NoServer,
@@ -96,7 +107,7 @@ pub enum ClientError {
         "a listener at the server and its target must both carry datagrams, or neither: {0} and {1}"
     )]
     MixedReverse(Target, Target),
-    #[error("a listener and its target must both carry datagrams, or neither: {0:?} and {1}")]
+    #[error("a listener and its target must both carry datagrams, or neither: {0} and {1}")]
     Mixed(ListenAt, Target),
 }
 
@@ -112,7 +123,7 @@ pub struct LinkStatus {
 
 #[derive(Debug)]
 struct World {
-    servers: Vec<Remote>,
+    servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
     tuning: Tuning,
     limits: ClientLimits,
@@ -143,11 +154,11 @@ impl Client {
         );
         let mut servers = Vec::new();
         for server in parts.servers {
-            servers.push(Remote {
+            servers.push(Arc::new(Remote {
                 name: server.trust.server_name().to_owned(),
                 quic: QuicClient::new(server.tls, parts.tuning.clone())?,
                 address: server.address,
-            });
+            }));
         }
         let world = Arc::new(World {
             servers,

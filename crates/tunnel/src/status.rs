@@ -10,7 +10,7 @@ pub use directory::{Directory, StatusError, StatusListener, Tell, ask, listen};
 pub use http::{MetricsListener, serve_metrics};
 
 use crate::access::Access;
-use crate::client::{Client, LinkStatus, ListenAt};
+use crate::client::{Client, LinkStatus};
 use crate::congestion::Reading;
 use crate::counters::Counted;
 use crate::identity::Certificate;
@@ -102,7 +102,7 @@ impl Status {
     pub fn of_client(client: &Client, facts: &Facts) -> Self {
         Self {
             role: "client".to_owned(),
-            listens_on: client.bound().iter().map(listening).collect(),
+            listens_on: client.bound().iter().map(ToString::to_string).collect(),
             connections: client.links().iter().map(ConnectionStatus::of_link).collect(),
             ..Self::of(facts, client.counted(), client.memory_granted())
         }
@@ -185,14 +185,6 @@ fn limit(reading: &Reading) -> &'static str {
         _ if inflight * 10 >= cwnd * 9 => "window",
         Some(paced) if inflight * 10 >= paced * 8 => "pacing",
         _ => "application",
-    }
-}
-
-fn listening(at: &ListenAt) -> String {
-    match at {
-        ListenAt::Tcp(address) => format!("tcp:{address}"),
-        ListenAt::Udp(address) => format!("udp:{address}"),
-        ListenAt::Unix(path) => format!("unix:{}", path.display()),
     }
 }
 

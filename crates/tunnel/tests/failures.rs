@@ -5,10 +5,13 @@
 mod ends;
 
 use ends::{Keys, pair, pair_over_wire, target, tcp_of, through, to_tcp};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
+use tunnel::access::{BoxFuture, Resolve};
 use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::server::Server;
 
@@ -150,6 +153,42 @@ async fn the_second_server_serves_where_the_first_is_gone() {
 }
 
 #[tokio::test]
+async fn a_name_whose_first_address_is_dead_is_reached_at_the_next() {
+    let (listener, address) = target().await;
+    let echo = tokio::spawn(echo(listener));
+    let keys = Keys::new();
+    let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
+    let server = Server::start(keys.server_parts(guard)).unwrap();
+    let port = server.local_addr().unwrap().port();
+    // Somebody who never answers, so that nothing is refused either.
+    let dead = UdpSocket::bind(("127.0.0.2", port)).await.unwrap();
+    let mut parts = keys.client_parts(&[], vec![to_tcp(address)]);
+    let mut at = keys.client_parts(&[server.local_addr().unwrap()], Vec::new()).servers.remove(0);
+    at.address = format!("two.example:{port}").parse().unwrap();
+    parts.servers = vec![at];
+    parts.resolver = Arc::new(Two);
+    // Whoever waits for the dead one to answer waits for ever.
+    parts.tuning.handshake = Duration::from_secs(3600);
+    let client = Client::start(parts).await.unwrap();
+    client.connected().await;
+    let mut stream = through(tcp_of(&client.bound()[0])).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+    assert!(dead.try_recv(&mut [0; 2000]).is_ok(), "the first address was not tried");
+    drop((client, server));
+    echo.abort();
+}
+
+#[derive(Debug)]
+struct Two;
+
+impl Resolve for Two {
+    fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
+        Box::pin(async { Ok(vec![[127, 0, 0, 2].into(), [127, 0, 0, 1].into()]) })
+    }
+}
+
+#[tokio::test]
 async fn a_limit_of_tunnels_refuses_the_next_and_lets_it_in_later() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
@@ -218,8 +257,32 @@ async fn unix_sockets_and_listeners_at_the_server_carry_too() {
         assert_eq!(&said, b"over it");
     }
     assert_eq!(server.counted().listeners, 1);
-    drop((client, server));
+    // Where nobody listens any more no socket stays; what somebody else has put there does.
+    client.drain(Duration::ZERO).await;
+    while own.exists() {
+        tokio::task::yield_now().await;
+    }
+    drop(server);
     echo.abort();
+}
+
+#[tokio::test]
+async fn a_socket_that_is_anothers_by_now_stays() {
+    let home = tempfile::tempdir().unwrap();
+    let own = home.path().join("own");
+    let keys = Keys::new();
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:1"], &[]))).unwrap();
+    let forward = Listener {
+        listen: ListenAt::Unix(own.clone()),
+        target: "tcp:127.0.0.1:1".parse().unwrap(),
+    };
+    let parts = keys.client_parts(&[server.local_addr().unwrap()], vec![forward]);
+    let client = Client::start(parts).await.unwrap();
+    std::fs::rename(&own, home.path().join("kept")).unwrap();
+    let _other = std::os::unix::net::UnixListener::bind(&own).unwrap();
+    client.drain(Duration::ZERO).await;
+    drop(server);
+    assert!(own.exists());
 }
 
 async fn echo(listener: TcpListener) {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 type Standing = Arc<Session<QuicConnection>>;
 
@@ -157,7 +158,7 @@ impl Link {
     }
 }
 
-async fn connect(world: &World, remote: &Remote, place: u8) -> Result<Standing, Lost> {
+async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Standing, Lost> {
     let host = remote.address.host();
     let addresses = match host.parse::<IpAddr>() {
         Ok(address) => vec![address],
@@ -167,24 +168,47 @@ async fn connect(world: &World, remote: &Remote, place: u8) -> Result<Standing, 
             found.map_err(|error| Lost::Failed(format!("{host} cannot be looked up: {error}")))?
         }
     };
-    let mut lost = Lost::Failed(format!("{host} has no address"));
-    for address in addresses.into_iter().take(MOST_ADDRESSES) {
-        let address = SocketAddr::new(address, remote.address.port());
-        match remote.quic.connect(address, &remote.name, place).await {
-            Ok(connection) => {
-                let session = Session::new(
-                    connection,
-                    CLIENTS,
-                    &world.budget,
-                    &world.tuning,
-                    &world.counters,
-                );
-                return session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()));
+    if addresses.is_empty() {
+        return Err(Lost::Failed(format!("{host} has no address")));
+    }
+    let port = remote.address.port();
+    let addresses = addresses.into_iter().take(MOST_ADDRESSES);
+    let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
+    let connection = first_to_answer(remote, addresses, place).await?;
+    let session = Session::new(connection, CLIENTS, &world.budget, &world.tuning, &world.counters);
+    session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()))
+}
+
+/// The next address is tried when the one before was refused, or said nothing for a moment (RFC 8305, 5): one
+/// that is dead keeps nobody waiting. Whoever stands first is taken.
+async fn first_to_answer(
+    remote: &Arc<Remote>,
+    addresses: Vec<SocketAddr>,
+    place: u8,
+) -> Result<QuicConnection, Lost> {
+    let mut left = addresses.into_iter();
+    let mut tries = JoinSet::new();
+    let mut next = left.next();
+    loop {
+        if let Some(address) = next.take() {
+            let remote = Arc::clone(remote);
+            tries.spawn(async move { remote.quic.connect(address, &remote.name, place).await });
+        }
+        tokio::select! {
+            Some(tried) = tries.join_next() => {
+                let lost = match tried {
+                    Ok(Ok(connection)) => return Ok(connection),
+                    Ok(Err(lost)) => lost,
+                    Err(error) => Lost::Failed(error.to_string()),
+                };
+                next = left.next();
+                if next.is_none() && tries.is_empty() {
+                    return Err(lost);
+                }
             }
-            Err(error) => lost = error,
+            () = tokio::time::sleep(APART), if left.len() > 0 => next = left.next(),
         }
     }
-    Err(lost)
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -192,3 +216,5 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// After this a server before the one in use is tried again.
 const RETURN: Duration = Duration::from_secs(30);
 const MOST_ADDRESSES: usize = 4;
+/// Most handshakes are done by then; on a longer path another one is begun, and the first to be done is taken.
+const APART: Duration = Duration::from_millis(500);

@@ -14,15 +14,14 @@ use crate::target::Target;
 use rustls::RootCertStore;
 use std::collections::HashSet;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use units::{Bytes, Span};
 
 pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, ConfigError> {
-    let usual = SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT));
-    let listen_on = table.listen_on.as_ref().map_or(usual, |said| said.value);
+    let listen_on = table.listen_on.as_ref().map_or_else(everywhere, |said| said.value);
     let common = Common::from(table);
     let settings = settings(file, &common)?;
     if table.peer.is_empty() {
@@ -50,6 +49,15 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         rights.push((peer.name.clone(), own));
     }
     Ok(ServerConfig { listen_on, identity, peers, access: Access::new(rights), settings })
+}
+
+/// IPv6 and IPv4 by one socket, or IPv4 alone where the kernel has no IPv6.
+fn everywhere() -> SocketAddr {
+    let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    match std::net::UdpSocket::bind(all) {
+        Ok(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, DEFAULT_PORT)),
+        Err(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)),
+    }
 }
 
 pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, ConfigError> {

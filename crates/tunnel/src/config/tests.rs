@@ -165,6 +165,22 @@ fn what_is_wrong_is_named_with_its_line() {
 }
 
 #[test]
+fn a_server_that_is_not_told_where_serves_both_families() {
+    let home = Home::new();
+    let text = format!(
+        "[server]\ncert-file = \"server.crt\"\nkey-file = \"server.key\"\n\
+         [[server.peer]]\nname = \"laptop\"\npin = \"{}\"\nallow = [\"tcp:a:1\"]\n",
+        home.pin
+    );
+    let server = home.parse(&text).unwrap().server_config(ServerTable::default()).unwrap();
+    let all = match std::net::UdpSocket::bind("[::]:0") {
+        Ok(_) => "[::]:7500",
+        Err(_) => "0.0.0.0:7500",
+    };
+    assert_eq!(server.listen_on, all.parse().unwrap());
+}
+
+#[test]
 fn what_is_missing_is_said_with_the_command_that_makes_it() {
     let home = Home::new();
     let file = home.parse("").unwrap();
