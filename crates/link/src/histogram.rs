@@ -91,9 +91,10 @@ impl Sojourns {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Histogram {
-    buckets: Box<[u64]>,
+    /// As far as the largest value so far: most links of a large network never queue anything.
+    buckets: Vec<u64>,
     weight: u64,
     sum: u128,
     max: u64,
@@ -102,10 +103,20 @@ struct Histogram {
 impl Histogram {
     #[inline]
     fn add(&mut self, value: u64, weight: u64) {
-        self.buckets[bucket(value)] += weight;
+        let index = bucket(value);
+        if index >= self.buckets.len() {
+            self.grow(index);
+        }
+        self.buckets[index] += weight;
         self.weight += weight;
         self.sum += u128::from(value) * u128::from(weight);
         self.max = self.max.max(value);
+    }
+
+    /// To the end of the doubling, so that it happens a few times only.
+    #[cold]
+    fn grow(&mut self, index: usize) {
+        self.buckets.resize(((index >> SUB_BITS) + 1) << SUB_BITS, 0);
     }
 
     fn quantile(&self, share: Share) -> u64 {
@@ -144,12 +155,6 @@ impl Histogram {
     }
 }
 
-impl Default for Histogram {
-    fn default() -> Self {
-        Self { buckets: vec![0; BUCKETS].into_boxed_slice(), weight: 0, sum: 0, max: 0 }
-    }
-}
-
 #[inline]
 fn bucket(value: u64) -> usize {
     let octave = (63 - (value | EXACT).leading_zeros() as usize) - SUB_BITS;
@@ -165,7 +170,6 @@ fn middle(index: usize) -> u64 {
 
 const SUB_BITS: usize = 5;
 const EXACT: u64 = 1 << SUB_BITS;
-const BUCKETS: usize = (64 - SUB_BITS + 1) << SUB_BITS;
 
 #[cfg(test)]
 mod tests {
@@ -176,10 +180,21 @@ mod tests {
         #[test]
         fn a_bucket_is_near_its_values(value in any::<u64>()) {
             let index = bucket(value);
-            prop_assert!(index < BUCKETS);
+            prop_assert!(index < 60 << SUB_BITS);
             let error = middle(index).abs_diff(value) as f64;
             prop_assert!(error <= value as f64 / 63.0, "{value} in {index}: {error}");
         }
+    }
+
+    #[test]
+    fn what_never_held_anything_is_small() {
+        let mut sojourns = Sojourns::default();
+        (0..1000).for_each(|_| sojourns.add(Span::ZERO));
+        assert_eq!(sojourns.0.buckets.len(), 32);
+        let before = sojourns.clone();
+        sojourns.add(Span::from_secs(1 << 33));
+        assert!(sojourns.0.buckets.len() <= 60 * 32);
+        assert_eq!(sojourns.since(&before).packets(), 1);
     }
 
     #[test]
