@@ -36,12 +36,14 @@ impl std::str::FromStr for Overhead {
             "ip" => Ok(Self::IP),
             other => other
                 .parse()
+                .ok()
+                .filter(|bytes| KNOWN.contains(bytes))
                 .map(Self)
-                .map_err(|_| LinkError::UnknownForm {
-                    what: "overhead",
+                .ok_or_else(|| LinkError::UnknownForm {
+                    what: "frame's overhead",
                     found: text.to_owned(),
                     hint: hint(other, &["ethernet", "ip"]),
-                    known: "`0`, `ethernet` (+24), `ip` (-14) or a number of bytes such as `-4` or `38`",
+                    known: "`0`, `ethernet` (+24), `ip` (-14) or a number of bytes from -22 to 10000 such as `-4` or `38`",
                 }),
         }
     }
@@ -58,6 +60,9 @@ impl std::fmt::Display for Overhead {
 }
 
 as_text!(Overhead, "an overhead such as \"ethernet\"");
+
+/// Nothing carries less than the IP packet behind two VLAN tags, or a link would be faster than its rate.
+const KNOWN: std::ops::RangeInclusive<i32> = -22..=10_000;
 
 #[cfg(test)]
 mod tests {
@@ -77,6 +82,10 @@ mod tests {
             assert_eq!(text.parse::<Overhead>().unwrap().to_string(), text);
         }
         assert_eq!("+24".parse::<Overhead>().unwrap(), Overhead::ETHERNET);
+        for text in ["-23", "10001", "-1000000"] {
+            let message = text.parse::<Overhead>().unwrap_err().to_string();
+            assert!(message.contains("from -22 to 10000"), "{message}");
+        }
         let message = "ethernt".parse::<Overhead>().unwrap_err().to_string();
         assert!(message.contains("did you mean `ethernet`?"), "{message}");
     }

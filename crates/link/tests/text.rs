@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn rates(bits in 1u64..1_000_000_000_000_000, mut times in prop::collection::vec(0u64..100_000, 1..50), bytes in any::<i32>()) {
+    fn rates(bits in 1u64..1_000_000_000_000_000, mut times in prop::collection::vec(0u64..100_000, 1..50), bytes in -22..=10_000_i32) {
         same::<Capacity>(&format!("{bits}bit"))?;
         times.sort_unstable();
         times.push(100_000);
