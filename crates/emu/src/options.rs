@@ -1,6 +1,7 @@
 use crate::{Endpoint, LinkPlan, Scheduling, Settings, UsageError, control};
 use host::Address;
 use link::LinkConfig;
+use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
 use toml::Spanned;
@@ -78,8 +79,16 @@ impl LinkOptions {
     /// What is said here, and for the rest what `file` says.
     pub fn or_file(self, file: &Path) -> Result<Self, UsageError> {
         let name = file.display().to_string();
-        let text = std::fs::read_to_string(file)
-            .map_err(|source| UsageError::Unreadable { file: name.clone(), source })?;
+        let mut text = String::new();
+        // A device or another's huge file must not fill the memory.
+        let read = std::fs::File::open(file)
+            .and_then(|opened| opened.take(LONGEST + 1).read_to_string(&mut text));
+        let length =
+            read.map_err(|source| UsageError::Unreadable { file: name.clone(), source })?;
+        if length as u64 > LONGEST {
+            let problem = "longer than 1 MiB: this is no file of a link".to_owned();
+            return Err(UsageError::File { file: name, line: 1, problem });
+        }
         Ok(self.or(Self::parse(&name, &text)?))
     }
 
@@ -251,6 +260,8 @@ fn longer_than_nothing(key: &str, text: &str) -> Result<Span, UsageError> {
 }
 
 const USUAL_MTU: u32 = 1500;
+
+const LONGEST: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

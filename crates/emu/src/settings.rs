@@ -1,6 +1,7 @@
 use crate::UsageError;
 use link::{Capacity, Jitter, LinkConfig, Loss, Overhead, QueueConfig, Reorder, Trace};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::str::FromStr;
 use std::sync::Arc;
 use units::{Share, Span};
@@ -156,14 +157,15 @@ where
 
 fn read_trace(path: &str) -> Result<Capacity, UsageError> {
     let unreadable = |source| UsageError::Unreadable { file: path.to_owned(), source };
-    let length = std::fs::metadata(path).map_err(unreadable)?.len();
-    if length > LARGEST_TRACE {
-        let problem = format!(
-            "{path} has {length} bytes; a trace of at most {LARGEST_TRACE} can be replayed"
-        );
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut text = String::new();
+    // A device has no length, and must not fill the memory.
+    let length = file.take(LARGEST_TRACE + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if length as u64 > LARGEST_TRACE {
+        let problem =
+            format!("{path} has more than the {LARGEST_TRACE} bytes that can be replayed");
         return Err(UsageError::value("trace", problem));
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
     let trace = Trace::parse(&text)
         .map_err(|error| UsageError::value("trace", format!("{path}: {error}")))?;
     Ok(Capacity::Trace(Arc::new(trace)))
