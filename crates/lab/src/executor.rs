@@ -26,7 +26,7 @@ impl Executor {
     pub(crate) fn bench<'a>(&'a self, lab: &'a LabFile) -> Result<Box<dyn Bench + 'a>, LabError> {
         let refuse =
             |message: String| Err(LabError::File(lab.source.error(lab.workload.span(), message)));
-        let name = lab.name();
+        let name = lab.asked_for();
         if let (Self::Namespaces { .. }, Some((key, place))) = (self, lab.only_in_virtual_time()) {
             let message = format!("`{key}` exists in virtual time alone: weir sim run {name}");
             return Err(LabError::File(lab.source.error(place, message)));

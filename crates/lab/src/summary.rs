@@ -344,7 +344,11 @@ fn reference(spec: &crate::file::ReferenceSpec) -> Reference {
             .iter()
             .map(|(axis, value)| (axis.get_ref().clone(), value.get_ref().clone()))
             .collect(),
-        metrics: spec.metrics.clone(),
+        metrics: spec
+            .metrics
+            .iter()
+            .map(|(name, value)| (name.get_ref().clone(), *value))
+            .collect(),
         source: spec.source.clone(),
     }
 }

@@ -184,6 +184,9 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         FORWARD,
         "forward = { loss = \"{loss}\", policer = \"50%,burst=1KB\" }",
     ),
+    ("overhead beyond a frame's own", FORWARD, "overhead = \"-1000\""),
+    ("a queue of no number", "1bdp", "NaNbdp"),
+    ("a trace without end", "rate = \"20mbit\"", "trace = \"/dev/zero\""),
     ("lumps without end", FORWARD, "forward = { loss = \"{loss}\", aggregate = \"1h\" }"),
     ("a link without a rate", "rate = \"20mbit\"\n", ""),
     ("arrivals without a size", FLOWS, "to = \"right\"\narrivals = \"50%\""),
@@ -223,6 +226,16 @@ const NONSENSE: &[(&str, &str, &str)] = &[
         "a trace of a stranger",
         "[form.full]",
         "[[trace]]\nat = { loss = [\"none\"] }\nsystems = [\"cubik\"]\n[form.full]",
+    ),
+    (
+        "numbers of others that are none",
+        "[form.full]",
+        "[[reference]]\nsystem = \"other\"\nmetrics = { jain = nan }\n[form.full]",
+    ),
+    (
+        "numbers of others by a strange name",
+        "[form.full]",
+        "[[reference]]\nsystem = \"other\"\nmetrics = { jian = 1.0 }\n[form.full]",
     ),
     (
         "a view of a stranger",
@@ -275,7 +288,7 @@ fn what_only_virtual_time_can_do_is_refused_elsewhere() {
         let said = world.weir(&["lab", "run", "lab.toml"]);
         assert_eq!(said.status.code(), Some(2), "{said:?}");
         let expected = format!(
-            "lab.toml:12: `forward.{key}` exists in virtual time alone: weir sim run worlds"
+            "lab.toml:12: `forward.{key}` exists in virtual time alone: weir sim run lab.toml"
         );
         assert!(said.stderr.contains(&expected), "{said:?}");
         let said = world.weir(&["sim", "run", "lab.toml", "--out", key]);

@@ -241,9 +241,10 @@ impl LabFile {
             return Ok(());
         }
         let hint = nearest(name, candidates.iter().copied());
-        let message = match hint.is_empty() {
-            true => format!("no {what} `{name}`; there are {}", candidates.join(", ")),
-            false => format!("no {what} `{name}`{hint}"),
+        let message = match (candidates, hint.is_empty()) {
+            ([], _) => format!("no {what} `{name}`: the file names none"),
+            (_, true) => format!("no {what} `{name}`; there are {}", candidates.join(", ")),
+            (_, false) => format!("no {what} `{name}`{hint}"),
         };
         self.refuse(place, message)
     }
@@ -577,6 +578,13 @@ impl LabFile {
             for (axis, value) in &reference.axes {
                 self.known("axis", axis, &axes)?;
                 self.known_value(axis.get_ref(), value)?;
+            }
+            for (metric, value) in &reference.metrics {
+                self.known("metric", metric, metrics::NAMES)?;
+                if !value.is_finite() {
+                    let message = format!("`{}` = {value}: not a number", metric.get_ref());
+                    return self.refuse(metric.span(), message);
+                }
             }
         }
         Ok(())

@@ -8,6 +8,7 @@ use link::{Capacity, LinkConfig, Trace};
 use report::Axes;
 use sim::Policer;
 use std::fmt::Display;
+use std::io::Read;
 use std::str::FromStr;
 use std::sync::Arc;
 use toml::Spanned;
@@ -316,7 +317,7 @@ impl Cell<'_> {
             }
             (None, Some(trace)) => {
                 let path = self.filled(trace)?;
-                let text = std::fs::read_to_string(&path)
+                let text = text_of_trace(&path)
                     .map_err(|e| self.error(trace, format!("cannot read trace {path}: {e}")))?;
                 let parsed =
                     Trace::parse(&text).map_err(|e| self.error(trace, format!("{path}: {e}")))?;
@@ -359,6 +360,17 @@ impl Cell<'_> {
     }
 }
 
+/// A device or another's huge file is no trace, and must not fill the memory.
+fn text_of_trace(path: &str) -> std::io::Result<String> {
+    let mut text = String::new();
+    let length = std::fs::File::open(path)?.take(LONGEST_TRACE + 1).read_to_string(&mut text)?;
+    if length as u64 > LONGEST_TRACE {
+        let why = format!("longer than {}", Bytes::new(LONGEST_TRACE));
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
+
 /// Puts numbers where a queue's text says `2bdp` or `max(1bdp,256KiB)`.
 pub(super) fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, String> {
     let Some((before, rest)) = text.split_once("max(") else {
@@ -384,7 +396,9 @@ fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
     let start = stem.rfind([':', '=']).map_or(0, |at| at + 1);
     let factor: f64 = stem[start..]
         .parse()
-        .map_err(|_| format!("`{word}`: write a number before `bdp`, for example 1bdp"))?;
+        .ok()
+        .filter(|factor: &f64| factor.is_finite() && *factor >= 0.0)
+        .ok_or_else(|| format!("`{word}`: write a number before `bdp`, for example 1bdp"))?;
     let product = product.ok_or_else(|| {
         format!("`{word}` needs a fixed rate: the bandwidth-delay product of this link is unknown")
     })?;
@@ -392,6 +406,8 @@ fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
     Ok(format!("{}{bytes}", &stem[..start]))
 }
 
+/// Some hours of a link of a gigabit.
+const LONGEST_TRACE: u64 = 64 << 20;
 const FULL_FRAME: u64 = 1514;
 /// With fewer the link would be late.
 const RAREST_INTERRUPTS: Span = Span::from_millis(1);
@@ -409,7 +425,10 @@ mod tests {
         assert_eq!(sizes("red:limit=2bdp,min=1bdp,ecn"), "red:limit=3MB,min=1.5MB,ecn");
         assert_eq!(sizes("droptail:100p"), "droptail:100p");
         assert!(with_sizes("droptail:1bdp", None).unwrap_err().contains("fixed rate"));
-        assert!(with_sizes("droptail:xbdp", product).unwrap_err().contains("a number before"));
+        for none in ["x", "NaN", "inf", "-1"] {
+            let refused = with_sizes(&format!("droptail:{none}bdp"), product).unwrap_err();
+            assert!(refused.contains("a number before"), "{refused}");
+        }
         assert!(with_sizes("droptail:max(1bdp", product).unwrap_err().contains("never closed"));
     }
 

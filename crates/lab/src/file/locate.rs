@@ -24,6 +24,10 @@ impl Source {
         Self { file: file.into(), text: text.into() }
     }
 
+    pub(super) fn file(&self) -> &str {
+        &self.file
+    }
+
     pub(super) fn text(&self) -> Arc<str> {
         Arc::clone(&self.text)
     }

@@ -2,6 +2,7 @@ use super::check::CASE;
 use super::locate::{FileError, Source};
 use super::tcp::TcpSpec;
 use super::topology::TopologySpec;
+use crate::builtin::BUILTIN;
 use indexmap::IndexMap;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
@@ -341,7 +342,7 @@ pub struct ReferenceSpec {
     pub beside: Vec<Spanned<String>>,
     #[serde(default)]
     pub axes: IndexMap<Spanned<String>, Spanned<String>>,
-    pub metrics: IndexMap<String, f64>,
+    pub metrics: IndexMap<Spanned<String>, f64>,
     #[serde(default)]
     pub source: String,
 }
@@ -369,6 +370,15 @@ impl LabFile {
                 let line = 1 + sound.iter().filter(|byte| **byte == b'\n').count();
                 Err(at(line, "not text in UTF-8: this is no lab file"))
             }
+        }
+    }
+
+    /// What a command line calls it: a built-in lab by its name, any other by its file.
+    pub(crate) fn asked_for(&self) -> String {
+        let file = self.source.file();
+        match BUILTIN.iter().find(|builtin| file == format!("labs/{}.toml", builtin.name)) {
+            Some(builtin) if *self.source.text() == *builtin.text => builtin.name.to_owned(),
+            _ => file.to_owned(),
         }
     }
 
