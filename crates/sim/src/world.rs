@@ -481,6 +481,11 @@ impl World {
             record.measure_from(connection.as_deref());
         }
         self.policed_before = self.lines.iter().map(|line| line.policed().packets).collect();
+        self.counts_before = self.counts();
+    }
+
+    /// What each flow has done so far.
+    pub fn counts(&self) -> Vec<FlowCount> {
         let count = |(record, connection): (&Record, &Option<Box<Connection>>)| {
             let counts = connection.as_ref().map_or(record.counts, |c| c.sender.counts());
             FlowCount {
@@ -491,7 +496,7 @@ impl World {
                 retransmitted: Bytes::new(counts.repeated_bytes),
             }
         };
-        self.counts_before = self.records.iter().zip(&self.connections).map(count).collect();
+        self.records.iter().zip(&self.connections).map(count).collect()
     }
 
     fn opened(&mut self) {

@@ -369,9 +369,31 @@ fn what_cannot_finish_is_said() {
         let failed = cell["failed"].as_str();
         match cell["axes"]["loss"].as_str() {
             Some("none") => assert_eq!(failed, None),
-            _ => assert!(failed.unwrap().contains("1 flows were not done after"), "{cell}"),
+            _ => assert!(failed.unwrap().contains("1 flow was not done after"), "{cell}"),
         }
     }
+}
+
+/// More is asked for than the link carries: what waits when the measured time is over is no goodput, and
+/// where nobody comes in that time the cell says so.
+#[test]
+fn what_comes_later_is_not_carried_and_nobody_is_no_figure() {
+    let Some(world) = World::new() else { return };
+    let lab = |flows: &str| changed(LAB, &[(FLOWS, flows)], "arrivals");
+    world.write("lab.toml", lab("to = \"right\"\narrivals = \"100%\"\nsize = \"1MB\""));
+    let said = world.weir(&["sim", "run", "lab.toml", "--out", "run"]);
+    assert!(said.status.success(), "{said:?}");
+    let results = world.results("run");
+    for cell in results["cells"].as_array().unwrap() {
+        let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
+        assert!((5.0..20.0).contains(&goodput), "{goodput} of 20 Mbit/s: {cell}");
+    }
+    world.write("lab.toml", lab("to = \"right\"\narrivals = \"every 1h\"\nsize = \"1MB\""));
+    let said = world.weir(&["sim", "run", "lab.toml", "--out", "nobody"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let results = world.results("nobody");
+    let failed = results["cells"][0]["failed"].as_str().unwrap();
+    assert!(failed.contains("no flow came in the measured time"), "{failed}");
 }
 
 fn changed(lab: &str, changes: &[(&str, &str)], what: &str) -> String {

@@ -9,11 +9,8 @@ use units::Bytes;
 
 /// Of all flows under test that began in the measured time; by size where sizes differ.
 pub(super) fn record(scene: &Scene, ended: &Ended, result: &mut Measurement) {
-    let measured = scene.measured_from()..=scene.until();
     let done: Vec<(usize, Bytes, f64)> = ended
-        .tested
-        .clone()
-        .filter(|flow| measured.contains(&ended.begun[*flow]))
+        .measured(scene)
         .filter_map(|flow| {
             let taken = ended.outcome.flows[flow].completion?.millis_f64();
             Some((flow, ended.sizes[flow]?, taken))

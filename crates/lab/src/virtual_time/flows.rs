@@ -10,8 +10,8 @@ use crate::file::{Beside, Demand, MOST_ARRIVALS};
 use crate::outcome::Measurement;
 use cc::Algorithm;
 use sim::{
-    End, FlowOutcome, FlowSpec, LinkOutcome, Node, Outcome, Spacing, TcpConfig, Traffic, World,
-    WorldConfig,
+    End, FlowCount, FlowOutcome, FlowSpec, LinkOutcome, Node, Outcome, Spacing, TcpConfig, Traffic,
+    World, WorldConfig,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(super) struct Ended {
     /// Of each flow: when it began, and what it had to carry.
     pub(super) begun: Vec<Time>,
     pub(super) sizes: Vec<Option<Bytes>>,
+    /// What each had done when the measured time was over; some may have gone on after it.
+    pub(super) in_time: Vec<FlowCount>,
     /// Of each flow under test.
     own_ways: Vec<usize>,
     /// Between two points of its curves.
@@ -50,6 +52,21 @@ impl Ended {
         }
     }
 
+    /// What reached the applications under test in the measured time.
+    pub(super) fn received_in_time(&self) -> Bytes {
+        let received = |flow: usize| {
+            let before = self.outcome.before.get(flow).map_or(Bytes::ZERO, |flow| flow.received);
+            self.in_time.get(flow).map_or(Bytes::ZERO, |flow| flow.received) - before
+        };
+        self.tested.clone().map(received).fold(Bytes::ZERO, |sum, flow| sum + flow)
+    }
+
+    /// Flows under test that began in the measured time.
+    pub(super) fn measured(&self, scene: &Scene) -> impl Iterator<Item = usize> {
+        let measured = scene.measured_from()..=scene.until();
+        self.tested.clone().filter(move |flow| measured.contains(&self.begun[*flow]))
+    }
+
     /// The bottleneck with the longest queue.
     pub(super) fn worst_queue(&self) -> Option<&LinkOutcome> {
         let most = Share::from_percent(95.0).unwrap_or_default();
@@ -71,17 +88,22 @@ pub(super) fn measure(
     match outcome.end {
         End::Finished | End::TimeUp => {}
         End::Unfinished { flows } => {
-            let total = scene.patience().since(Time::ZERO);
-            let text = format!("{flows} flows were not done after {total}: give them more time");
+            let total = scene.patience().since(Time::ZERO).secs_f64();
+            let (are, them) = number_of(flows);
+            let text = format!("{are} not done after {total:.1} s: give {them} more time");
             return Err(Failure::Workload(text));
         }
         End::Stalled { flows } => {
-            let text = format!("{flows} flows were not done and nothing would happen any more");
+            let (are, _) = number_of(flows);
+            let text = format!("{are} not done and nothing would happen any more");
             return Err(Failure::Workload(text));
         }
         End::EventBudget => {
             return Err(Failure::Workload("more events than allowed".to_owned()));
         }
+    }
+    if scene.flows.arrivals.is_some() && ended.measured(&scene).next().is_none() {
+        return Err(Failure::Workload(NOBODY_CAME.to_owned()));
     }
     let mut result = metrics::of(&scene, &ended);
     if recalled.is_some() {
@@ -159,12 +181,19 @@ impl Scene {
         let mut world = World::new(&network.topology, flows, config)
             .map_err(|error| Failure::Workload(error.to_string()))?;
         let mut at = Time::ZERO;
+        let mut in_time = Vec::new();
         while at < self.patience() {
             if job.cancel.is_cancelled() {
                 return Err(Failure::Interrupted);
             }
-            at += LOOK_EVERY;
-            let over = world.run_until(at.min(self.patience())).is_some();
+            at = match at < self.until() {
+                true => (at + LOOK_EVERY).min(self.until()),
+                false => (at + LOOK_EVERY).min(self.patience()),
+            };
+            let over = world.run_until(at).is_some();
+            if in_time.is_empty() && (over || at >= self.until()) {
+                in_time = world.counts();
+            }
             if over || at >= self.until() && world.unfinished() == 0 {
                 break;
             }
@@ -172,7 +201,7 @@ impl Scene {
         // Where nothing waits for an end, the time is up exactly when it was to be.
         let waits = self.patience() > self.until();
         let outcome = if waits { world.end_here() } else { world.run() };
-        Ok(Ended { outcome, network, tested, begun, sizes, own_ways, spacing })
+        Ok(Ended { outcome, network, tested, begun, sizes, in_time, own_ways, spacing })
     }
 
     /// Those beside, those under test, cross traffic; and the ways of those under test.
@@ -228,8 +257,7 @@ impl Scene {
             flows.extend(coming);
         }
         if own_ways.is_empty() {
-            let text = "no flow came in all the time: let more of them come, or for longer";
-            return Err(Failure::Workload(text.to_owned()));
+            return Err(Failure::Workload(NOBODY_CAME.to_owned()));
         }
         if let Some(cross) = self.flows.cross {
             let rate = cross.rate.of(self.rate().unwrap_or_default());
@@ -262,6 +290,13 @@ pub(super) fn mean_goodput(flows: &[FlowOutcome]) -> f64 {
     sum / flows.len().max(1) as f64
 }
 
+fn number_of(flows: usize) -> (String, &'static str) {
+    match flows {
+        1 => ("1 flow was".to_owned(), "it"),
+        _ => (format!("{flows} flows were"), "them"),
+    }
+}
+
 fn size_of(flow: &FlowSpec) -> Option<Bytes> {
     match flow.traffic {
         Traffic::Tcp { demand: sim::Demand::Size(size), .. } => Some(size),
@@ -269,6 +304,7 @@ fn size_of(flow: &FlowSpec) -> Option<Bytes> {
     }
 }
 
+const NOBODY_CAME: &str = "no flow came in the measured time: let more of them come, or for longer";
 /// What is simulated between two looks at whether to go on.
 const LOOK_EVERY: Span = Span::from_millis(50);
 /// Points along a cell's time; with their windows a flow's way to its share is seen.

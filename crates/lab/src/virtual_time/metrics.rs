@@ -104,13 +104,14 @@ fn asked(scene: &Scene) -> Option<f64> {
 /// Of flows that have an end: what they carried, over the time from the first one's start to the last
 /// one's end; where they come by chance, over the measured time.
 fn carried(scene: &Scene, ended: &Ended) -> Option<f64> {
-    let received = |flow: usize| ended.outcome.measured(flow).received.count() as f64;
-    let bits = ended.tested.clone().map(received).sum::<f64>() * 8.0;
-    let seconds = match scene.flows.arrivals {
-        Some(_) => scene.duration.secs_f64(),
-        None => makespan(ended)?.secs_f64(),
-    };
-    (seconds > 0.0).then(|| bits / seconds / 1e6)
+    // What comes after the measured time was asked for in it, and not carried.
+    if scene.flows.arrivals.is_some() {
+        return Some(mbit(ended.received_in_time(), scene.duration));
+    }
+    let received = |flow: usize| ended.outcome.measured(flow).received.count();
+    let bytes = Bytes::new(ended.tested.clone().map(received).sum());
+    let span = makespan(ended)?;
+    (span > Span::ZERO).then(|| mbit(bytes, span))
 }
 
 fn makespan(ended: &Ended) -> Option<Span> {
