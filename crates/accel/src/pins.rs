@@ -180,10 +180,16 @@ fn unpin(path: &Path) -> Result<(), AccelError> {
 /// What was not there is as good as removed.
 fn gone(path: &Path, removed: std::io::Result<()>) -> Result<(), AccelError> {
     match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(AccelError::file("removing", path, error))
-        }
+        Err(error) if is_there(path) => Err(AccelError::file("removing", path, error)),
         _ => Ok(()),
+    }
+}
+
+/// Where nothing can be written, what is not there cannot be removed either, and that is no failure.
+pub(crate) fn is_there(path: &Path) -> bool {
+    match fs::symlink_metadata(path) {
+        Err(error) => error.kind() != ErrorKind::NotFound,
+        Ok(_) => true,
     }
 }
 

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// The addresses that share their first bits, as `192.0.2.0/24`, `2001:db8::/32` or a single address.
@@ -61,6 +61,12 @@ impl FromStr for Prefix {
         if cut(octets.into(), mapped_bits) != Ipv6Addr::from(octets) {
             return Err(wrong("bits behind the prefix are set"));
         }
+        // To the kernel's sockets IPv4 is a part of IPv6; to whoever writes ::/0 it hardly is.
+        if mapped_bits < 96 && cut(IPV4.into(), mapped_bits) == cut(octets.into(), mapped_bits) {
+            return Err(wrong(
+                "it takes in all of IPv4, as ::ffff:0:0/96; name none for all, 2000::/3 for IPv6's",
+            ));
+        }
         Ok(prefix)
     }
 }
@@ -87,11 +93,13 @@ fn cut(address: Ipv6Addr, bits: u32) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(address) & mask)
 }
 
+/// Where IPv4 lies in it, with 96 bits (RFC 4291, 2.5.5.2).
+const IPV4: [u8; 16] = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().octets();
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::net::Ipv4Addr;
 
     #[test]
     fn nonsense_is_named() {
@@ -101,6 +109,8 @@ mod tests {
             ("ten/8", "`ten` is no address"),
             ("::/129", "0 to 128"),
             ("", "no address"),
+            ("::/0", "all of IPv4"),
+            ("::/80", "all of IPv4"),
         ] {
             let error = text.parse::<Prefix>().unwrap_err();
             assert!(error.contains(told), "{error}");
@@ -114,7 +124,7 @@ mod tests {
         assert!(!prefix("10.1.0.0/16").covers(prefix("10.0.0.0/8")));
         assert!(prefix("0.0.0.0/0").covers(prefix("192.0.2.1")));
         assert!(!prefix("0.0.0.0/0").covers(prefix("2001:db8::/32")));
-        assert!(prefix("::/0").covers(prefix("0.0.0.0/0")));
+        assert!(prefix("0.0.0.0/0").covers(prefix("::ffff:192.0.2.1")));
     }
 
     proptest! {
@@ -125,6 +135,7 @@ mod tests {
                 let address = Ipv4Addr::from((address as u32) & u32::MAX.checked_shl(32 - bits).unwrap_or(0));
                 Prefix { address: address.into(), bits: bits as u8 }
             } else {
+                let bits = bits.max(1);
                 Prefix { address: cut(Ipv6Addr::from(address | 1 << 127), bits).into(), bits: bits as u8 }
             };
             prop_assert_eq!(prefix.to_string().parse::<Prefix>().unwrap(), prefix);

@@ -3,6 +3,7 @@
 //! What a setting was is on disk before it is changed, so that whoever comes after a killed command can put
 //! it back. /run goes with the machine's uptime, as the settings do.
 
+use crate::pins::is_there;
 use crate::{AccelError, namespaces};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -222,7 +223,7 @@ impl Journal {
         let beside = PathBuf::from(format!("{JOURNAL}.new"));
         if self.settings.is_empty() {
             return [&beside, path].into_iter().try_for_each(|path| match fs::remove_file(path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(failed(error)),
+                Err(error) if is_there(path) => Err(failed(error)),
                 _ => Ok(()),
             });
         }

@@ -256,3 +256,37 @@ fn a_program_in_a_namespace_chooses_it_and_is_seen_from_outside() {
     assert_eq!(end["end"]["sender_tcp_congestion"], "tcpa");
     server.wait().unwrap();
 }
+
+#[test]
+fn where_nothing_can_be_written_nothing_is_left_half_done() {
+    let Some(world) = AccelWorld::new() else { return };
+    let turned = |place: &str, how: &str| {
+        let said = world.run("mount", &["-o", &format!("remount,{how}"), place]);
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+    };
+    for place in ["/sys/fs/bpf", "/run"] {
+        turned(place, "ro");
+        let said = world.weir(&["accel", "enable", "tcpa", "--all"]);
+        assert_eq!(said.code, Some(1), "{place}: {}", said.stderr);
+        assert!(said.stderr.contains("Read-only file system"), "{place}: {}", said.stderr);
+        assert!(!said.stderr.contains("put back"), "{place}: {}", said.stderr);
+        assert_eq!(world.status()["state"], "off", "{place}");
+        let said = world.weir(&["accel", "disable"]);
+        assert_eq!(said.code, Some(0), "{place}: {}", said.stderr);
+        turned(place, "rw");
+    }
+    assert_eq!(world.pinned(), "");
+    assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
+    assert_eq!(world.weir(&["accel", "disable"]).code, Some(0));
+}
+
+#[test]
+fn an_ipv4_connection_through_an_ipv6_socket_is_one_of_ipv4() {
+    let Some(world) = AccelWorld::new() else { return };
+    let said = world.weir(&["accel", "enable", "tcpa", "--to", "::/0"]);
+    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert!(said.stderr.contains("2000::/3"), "{}", said.stderr);
+    assert_eq!(world.weir(&["accel", "enable", "tcpa", "--to", "127.0.0.0/8"]).code, Some(0));
+    // The server listens for both.
+    assert_eq!(world.transfer(5403, &[]), ("tcpa".to_owned(), "tcpa".to_owned()));
+}

@@ -161,10 +161,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
                 return Ok(Ending::Fine);
             }
             let applied = policy.apply(reach.reach())?;
-            let count = policy.tcpa.rules.len();
-            note(format_args!("{} is in force: {count} rules", file.display()));
+            let rules = |count| format!("{count} {}", if count == 1 { "rule" } else { "rules" });
+            let count = rules(policy.tcpa.rules.len());
+            note(format_args!("{} is in force: {count}", file.display()));
             if let Some(caqm) = &policy.caqm {
-                note(format_args!("and for caqm: {} rules", caqm.rules.len()));
+                note(format_args!("and for caqm: {}", rules(caqm.rules.len())));
             }
             if let Some(applied) = applied {
                 tell(reach.reach(), applied.turned);
