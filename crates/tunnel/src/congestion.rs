@@ -10,6 +10,7 @@ mod sampler;
 pub use choice::{Congestion, CongestionError};
 pub use reading::{Reading, Readings};
 
+use crate::transport::carried;
 use cc::{Algorithm, CongestionControl, Path, Reduction};
 use fixed::Fixed;
 use lag::Lag;
@@ -251,6 +252,7 @@ impl State {
 
 impl Controller for Adapter {
     fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
+        carried(bytes.into());
         let mut state = self.current();
         let state = &mut *state;
         if state.sampler.inflight() == 0 {

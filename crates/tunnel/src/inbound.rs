@@ -1,6 +1,6 @@
 use crate::frame::{Answer, FrameError, OPENING_LIMIT, Opening};
 use crate::reassembly::{Reassembly, Windows};
-use crate::transport::{Chunk, Connection, Receiving, StreamError};
+use crate::transport::{Chunk, Connection, Receiving, StreamError, carried};
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -91,6 +91,8 @@ impl<C: Connection> Inbound<C> {
             if self.chunks.capacity() > FEW && received < AT_ONCE / 8 {
                 self.chunks = Vec::new();
             }
+            // Behind a gap, too: what is handed on stands still and then races where packets are lost.
+            carried(received);
             self.windows.on_read(received, before, self.reassembly.held());
         }
         Ok(())

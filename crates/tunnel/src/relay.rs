@@ -5,7 +5,7 @@ use crate::frame::Status;
 use crate::inbound::{HeadError, Inbound};
 use crate::local::Local;
 use crate::reassembly::Windows;
-use crate::transport::{Connection, Sending, StreamError, carried};
+use crate::transport::{Connection, Sending, StreamError};
 use bytes::BytesMut;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -105,7 +105,6 @@ async fn outward<C: Connection>(
             Ok(0) => break,
             Ok(count) => {
                 counters.bytes_out.add(count as u64);
-                carried(count);
                 sending.write(buffer.split().freeze()).await?;
                 windows.on_write();
             }
@@ -139,7 +138,6 @@ async fn inward<C: Connection>(
             match written {
                 Ok(count) => {
                     counters.bytes_in.add(count as u64);
-                    carried(count);
                     inbound.consume(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
