@@ -18,8 +18,16 @@ pub struct Reassembly {
     ready_bytes: usize,
     /// Of the byte behind `ready`.
     next: u64,
-    held: BTreeMap<u64, Bytes>,
+    /// By where they begin. A gap, not a packet, has an entry: thousands of packets wait behind a hundred.
+    held: BTreeMap<u64, Run>,
     held_bytes: usize,
+}
+
+/// Pieces without a gap between them.
+#[derive(Debug, Default)]
+struct Run {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
 }
 
 impl Reassembly {
@@ -33,7 +41,9 @@ impl Reassembly {
             offset = self.next;
         }
         if offset > self.next {
-            self.hold(offset, bytes);
+            if !bytes.is_empty() {
+                self.hold(offset, bytes);
+            }
             return;
         }
         self.push(bytes);
@@ -41,12 +51,15 @@ impl Reassembly {
             if *entry.key() > self.next {
                 break;
             }
-            let (offset, mut bytes) = entry.remove_entry();
-            self.held_bytes -= bytes.len();
-            let known = self.next - offset;
-            if known < bytes.len() as u64 {
-                bytes.advance(known as usize);
-                self.push(bytes);
+            let (mut offset, run) = entry.remove_entry();
+            self.held_bytes -= run.bytes;
+            for mut bytes in run.pieces {
+                let (known, length) = (self.next.saturating_sub(offset), bytes.len() as u64);
+                offset += length;
+                if known < length {
+                    bytes.advance(known as usize);
+                    self.push(bytes);
+                }
             }
         }
     }
@@ -106,12 +119,26 @@ impl Reassembly {
         }
     }
 
-    fn hold(&mut self, offset: u64, bytes: Bytes) {
-        let known = self.held.get(&offset).map_or(0, Bytes::len);
-        if bytes.len() > known {
-            self.held_bytes += bytes.len() - known;
-            self.held.insert(offset, bytes);
+    fn hold(&mut self, mut offset: u64, mut bytes: Bytes) {
+        if let Some((start, run)) = self.held.range_mut(..=offset).next_back() {
+            let end = start + run.bytes as u64;
+            let known = end.saturating_sub(offset);
+            if known >= bytes.len() as u64 {
+                return;
+            }
+            bytes.advance(known as usize);
+            offset += known;
+            if offset == end {
+                run.bytes += bytes.len();
+                self.held_bytes += bytes.len();
+                run.pieces.push_back(bytes);
+                return;
+            }
         }
+        let run = self.held.entry(offset).or_default();
+        run.bytes += bytes.len();
+        self.held_bytes += bytes.len();
+        run.pieces.push_back(bytes);
     }
 }
 
