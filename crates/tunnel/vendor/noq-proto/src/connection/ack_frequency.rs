@@ -79,11 +79,11 @@ impl AckFrequencyState {
     /// Returns the threshold that should be requested of a peer that may be sent so many packets
     /// at a time
     ///
-    /// A sixteenth of them, between what is configured and four times as many; what was requested
+    /// A quarter of them, between what is configured and four times as many; what was requested
     /// stands as long as it is not off by a factor of two.
     pub(super) fn candidate_threshold(&self, window: u64, config: &AckFrequencyConfig) -> u64 {
         let least = config.ack_eliciting_threshold.into_inner();
-        let wanted = (window / 16).clamp(least, least.saturating_mul(4));
+        let wanted = (window / 4).clamp(least, least.saturating_mul(4));
         let current = self.requested_threshold;
         match wanted >= current.saturating_mul(2) || wanted <= current / 2 {
             true => wanted,

@@ -3193,7 +3193,13 @@ impl Connection {
         let two_pto = 2 * self.path_data(path).rtt.pto_base();
 
         let lost_packets = &mut self.spaces[space].for_path(path).lost_packets;
-        lost_packets.retain(|_pn, info| now.saturating_duration_since(info.time_sent) <= two_pto);
+        // They were sent in the order of their numbers: whatever follows one that is recent is, too.
+        let old = |info: &LostPacket| now.saturating_duration_since(info.time_sent) > two_pto;
+        loop {
+            let first = lost_packets.iter().next().filter(|(_, info)| old(info)).map(|(pn, _)| pn);
+            let Some(pn) = first else { break };
+            lost_packets.remove(pn);
+        }
     }
 
     /// Process a new ECN block from an in-order ACK

@@ -53,6 +53,8 @@ struct SendBufferData {
     len: usize,
     /// Buffered data segments
     segments: VecDeque<Bytes>,
+    /// Offset at which each of [`Self::segments`] ends, by which a range is found among many
+    ends: VecDeque<u64>,
     /// Last segment, possibly empty
     last_segment: BytesMut,
 }
@@ -75,9 +77,10 @@ impl SendBufferData {
         if data.len() > MAX_COMBINE {
             // use in place
             if !self.last_segment.is_empty() {
-                self.segments.push_back(self.last_segment.split().freeze());
+                let last = self.last_segment.split().freeze();
+                self.push(last);
             }
-            self.segments.push_back(data.into_bytes());
+            self.push(data.into_bytes());
         } else {
             // copy
             let rest = if self.last_segment.len() + data.len() > MAX_COMBINE
@@ -87,7 +90,8 @@ impl SendBufferData {
                 let capacity = MAX_COMBINE.saturating_sub(self.last_segment.len());
                 let (curr, rest) = data.as_ref().split_at(capacity);
                 self.last_segment.put_slice(curr);
-                self.segments.push_back(self.last_segment.split().freeze());
+                let last = self.last_segment.split().freeze();
+                self.push(last);
                 rest
             } else {
                 data.as_ref()
@@ -95,6 +99,12 @@ impl SendBufferData {
             // copy the rest into the now empty last_segment
             self.last_segment.extend_from_slice(rest);
         }
+    }
+
+    fn push(&mut self, segment: Bytes) {
+        let start = self.ends.back().copied().unwrap_or(self.offset);
+        self.ends.push_back(start + segment.len() as u64);
+        self.segments.push_back(segment);
     }
 
     /// Discard data from the front of the buffer
@@ -113,6 +123,7 @@ impl SendBufferData {
                 // Remove the whole front segment
                 n -= front.len();
                 self.segments.pop_front();
+                self.ends.pop_front();
             } else {
                 // Advance within the front segment
                 front.advance(n);
@@ -124,12 +135,14 @@ impl SendBufferData {
         // shrink segments if we have a lot of unused capacity
         if self.segments.len() * 4 < self.segments.capacity() {
             self.segments.shrink_to_fit();
+            self.ends.shrink_to_fit();
         }
     }
 
     /// Iterator over all segments in order
     ///
     /// Concatenates `segments` and `last_segment` so they can be handled uniformly
+    #[cfg(any(test, feature = "bench"))]
     fn segments_iter(&self) -> impl Iterator<Item = &[u8]> {
         self.segments
             .iter()
@@ -170,13 +183,19 @@ impl SendBufferData {
             offsets.start >= self.range().start && offsets.end <= self.range().end,
             "Requested range is outside of buffered data"
         );
-        // translate to segment-relative offsets and usize
+        let first = self.ends.partition_point(|end| *end <= offsets.start);
+        let before = match first.checked_sub(1) {
+            Some(before) => self.ends[before],
+            None => self.offset,
+        };
+        // Relative to the first segment that is touched
         let offsets = Range {
-            start: (offsets.start - self.offset) as usize,
-            end: (offsets.end - self.offset) as usize,
+            start: (offsets.start - before) as usize,
+            end: (offsets.end - before) as usize,
         };
         let mut segment_offset = 0;
-        for segment in self.segments_iter() {
+        let segments = self.segments.range(first..).map(|x| x.as_ref());
+        for segment in segments.chain(core::iter::once(self.last_segment.as_ref())) {
             // intersect segment range with requested range
             let start = segment_offset.max(offsets.start);
             let end = (segment_offset + segment.len()).min(offsets.end);

@@ -106,13 +106,11 @@ where
     }
 
     pub(crate) fn iter_range(&self, range: Range<T>) -> impl Iterator<Item = Range<T>> + '_ {
-        self.iter().filter_map(move |r| {
-            if r.end > range.start && r.start < range.end {
-                Some(r.start.max(range.start)..r.end.min(range.end))
-            } else {
-                None
-            }
-        })
+        let first = self.0.partition_point(|r| r.end <= range.start);
+        self.0[first..]
+            .iter()
+            .take_while(move |r| r.start < range.end)
+            .map(move |r| r.start.max(range.start)..r.end.min(range.end))
     }
 
     pub(crate) fn insert_one(&mut self, x: T) -> bool {
