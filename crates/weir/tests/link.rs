@@ -55,6 +55,9 @@ fn nonsense_is_refused_and_nothing_is_made() {
 #[test]
 fn an_unknown_namespace_or_link_is_named() {
     let Some(world) = World::new() else { return };
+    let no_capture = world.weir(&["link", "show-tags", "/no/such.pcap"]);
+    assert_eq!(no_capture.status.code(), Some(2), "{}", no_capture.stderr);
+    assert!(no_capture.stderr.contains("no capture `/no/such.pcap`"), "{}", no_capture.stderr);
     let said = world.weir(&["link", "up", "--a", "no-such-namespace:eth0", "--b", "east"]);
     assert!(!said.status.success());
     assert!(said.stderr.contains("no-such-namespace"), "{}", said.stderr);

@@ -111,7 +111,8 @@ struct Both {
     /// Share of packets of which one bit is flipped
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<String>,
-    /// What waits and what is dropped: droptail:256KiB, headdrop, red, codel, fq_codel or pie
+    /// What waits and what is dropped: droptail:256KiB, headdrop, red, codel, fq_codel,
+    /// pie or caqm:143KB
     #[arg(long)]
     queue: Option<String>,
     /// Bytes each frame takes beyond its own: ethernet (+24), ip (-14) or a number

@@ -60,6 +60,12 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         seen.sum_up();
         return Ok(Ending::Fine);
     }
+    // No interface has such a name, and a capture was meant.
+    if arguments.what.contains('/') && !arguments.what.contains(':') {
+        let text =
+            format!("there is no capture `{}`: name a file, or an interface", arguments.what);
+        return Err(EmuError::Refused(text).into());
+    }
     let end: Endpoint = arguments.what.parse().map_err(EmuError::from)?;
     let mut look = Look::open(&end)?;
     let cancel = cancel_on_signals()?;
