@@ -59,6 +59,14 @@ CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
 		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
 }
 
+/* Double in half a second, but no slower than in sixteen rounds, nor faster than in eight. */
+CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
+{
+	u64 step = (u64)t->window * cc_min(t->rtt, 1U << 20) / 640000U;
+
+	return cc_min(cc_max(step, t->window / 16), t->window / 8);
+}
+
 /* Beside others who fill the queue: as they do, but for loss that is the path's, for loss that comes again and
  * again however little is sent, and where they leave too little. */
 CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
@@ -66,7 +74,8 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 	u32 floor = tcpa_floor(t);
 	/* Whoever has far less than half of what there once was need not give as others do. */
 	u8 poor = t->average < t->full_rate / 3;
-	u8 deaf = (t->unanswered >= 3 || poor) && !tcpa_small(t);
+	u8 ignored = t->unanswered >= 3 && t->average < t->full_rate / 2;
+	u8 deaf = (ignored || poor) && !tcpa_small(t);
 	u32 tolerated = deaf ? TCPA_DEAF_TOLERATED : 2;
 	u32 cut = deaf ? TCPA_DEAF_CUT : TCPA_RIVAL_CUT;
 	u64 least;
@@ -95,7 +104,10 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 	/* As Reno would have it on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. And a sixteenth each second,
 	 * as CUBIC's cube does not know how large a window is. */
 	least = cc_min(t->mss / 2, t->window / 8);
-	least += deaf ? t->window / 16 : (u64)t->window * cc_min(t->rtt, 1U << 20) >> 24;
+	if (deaf)
+		least += tcpa_catch_up(t);
+	else
+		least += (u64)t->window * cc_min(t->rtt, 1U << 20) >> 24;
 	tcpa_grow(t, ack, (u32)least);
 }
 

@@ -25,6 +25,17 @@ CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 		t->full_rate = cc_max(rate, t->full_rate / 8 * 7);
 }
 
+/* Of a queue that all fill, everyone's part is his share of the rate. Where what was given hardly shows, ours is
+ * less than a quarter, whatever the rate may be. */
+CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
+{
+	u64 fell = cc_less(t->rtt, seen);
+	u64 given = cc_less(t->window, t->round_acked);
+
+	if (given >= t->window / 4 && 4 * fell * t->window < given * t->rtt)
+		t->full_rate = cc_max(t->full_rate, 4 * tcpa_per_rtt(t, t->window));
+}
+
 /* What came of a pause, by what was sent in it. */
 CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 {
@@ -62,6 +73,8 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 		/* Twice in a row, or once where there was one before. */
 		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
+		if (t->rival)
+			tcpa_learn_share(t, seen);
 		t->standing = 1;
 		return;
 	}
