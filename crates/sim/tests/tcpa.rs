@@ -57,6 +57,17 @@ impl Path {
     }
 
     fn run_with(&self, flows: usize, demand: Demand, hosts: TcpConfig) -> Ended {
+        self.run_beside(None, flows, demand, hosts)
+    }
+
+    /// The first of them is `other`'s.
+    fn run_beside(
+        &self,
+        other: Option<Algorithm>,
+        flows: usize,
+        demand: Demand,
+        hosts: TcpConfig,
+    ) -> Ended {
         let delay = self.rtt / 2;
         let queue = format!("droptail:{}", ((self.product() * self.buffer) as u64).max(4 * 1514));
         let bottleneck = LinkConfig {
@@ -74,7 +85,8 @@ impl Path {
         let hosts = Arc::new(hosts);
         let specs = (0..flows).map(|number| {
             let (from, to) = (shape.senders[number], shape.receivers[number]);
-            FlowSpec::tcp(from, to, Algorithm::Tcpa, demand, Arc::clone(&hosts))
+            let algorithm = other.filter(|_| number == 0).unwrap_or(Algorithm::Tcpa);
+            FlowSpec::tcp(from, to, algorithm, demand, Arc::clone(&hosts))
                 .starting(Time::ZERO + Span::from_millis(130) * number as u64)
         });
         let config = WorldConfig {
@@ -271,4 +283,17 @@ fn its_own_kind_shares_alike() {
         jains.push(jain(&rates));
     }
     assert!(jains.iter().sum::<f64>() / jains.len() as f64 >= 0.96, "{jains:?}");
+}
+
+/// Who comes while CUBIC fills a deep queue ends start-up at next to nothing.
+#[test]
+fn a_late_comer_comes_to_a_share_beside_cubic() {
+    for path in paths("late beside cubic", 12) {
+        let rate = path.rate.max(Rate::from_mbit(10));
+        let (rtt, lasts) = (path.rtt.min(Span::from_millis(40)), Span::from_secs(30));
+        let path = Path { rate, rtt, buffer: 4.0, lasts, ..path };
+        let ended = path.run_beside(Some(Algorithm::Cubic), 2, Demand::Bulk, hosts());
+        let share = 2.0 * ended.flows[1].goodput.mbit_per_second() / rate.mbit_per_second();
+        assert!((0.6..1.5).contains(&share), "{share} of the fair share on {path:?}");
+    }
 }
