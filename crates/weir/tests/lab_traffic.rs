@@ -155,6 +155,20 @@ fn without_iperf3_its_system_is_left_out_and_that_is_said() {
 }
 
 #[test]
+fn a_slice_in_which_nothing_is_seen_is_refused() {
+    let Some(world) = World::new() else { return };
+    world.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
+    let systems = ["--base", "perf-bare", "--change", "sockets"];
+    for slice in ["0s", "1us", "9ms", "2h"] {
+        let line = ["lab", "ab", "traffic.toml", "--slice", slice];
+        let said = world.weir(&[&line[..], &systems].concat());
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(said.stderr.contains("--slice is from 10ms to 3600s"), "{said:?}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
 fn ends_that_cannot_be_apart_say_so() {
     let Some(world) = World::quiet() else { return };
     if !is_installed("taskset") {

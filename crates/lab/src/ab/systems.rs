@@ -57,6 +57,10 @@ impl<'a> Prepared<'a> {
     pub(super) fn new(contest: &'a Systems) -> Result<Self, LabError> {
         let lab = &contest.lab;
         let (base, change) = (tcp_system(lab, &contest.base)?, tcp_system(lab, &contest.change)?);
+        if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&contest.slice) {
+            let text = format!("--slice is from {SHORTEST_SLICE} to {LONGEST_SLICE}");
+            return Err(LabError::Usage(text));
+        }
         let whole = contest.slice.nanos().is_multiple_of(1_000_000_000);
         if !whole && [base, change].iter().any(|system| system.traffic() == Traffic::Iperf3) {
             let text = "iperf3 counts in whole seconds: add --slice 1s".to_owned();
@@ -184,3 +188,6 @@ fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
 /// What is compared where nothing else is named.
 pub const GOODPUT: &str = "goodput_mbit_s";
 const RETRIES: usize = 2;
+/// In less nothing but the opening of a connection is seen.
+const SHORTEST_SLICE: Span = Span::from_millis(10);
+const LONGEST_SLICE: Span = Span::from_secs(3600);
