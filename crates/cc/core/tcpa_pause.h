@@ -108,6 +108,12 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (before >> shift == ack->now_us >> shift)
 		return;
+	/* The first is let pass: what start-up has found is young yet, and small files are over before the second. Not
+	 * where it left a queue: only a pause tells whose that is. */
+	if (before && !t->pause_until && !t->standing) {
+		t->pause_until = ack->now_us;
+		return;
+	}
 	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped)
 		return;
 	/* Who heard nothing for so long missed it. */

@@ -105,7 +105,7 @@ struct tcpa {
 	u32 peak_rate; /* KiB a second that came through at overflows */
 	u32 rival_rounds; /* since then, among others */
 	u64 acked_us; /* when the last acknowledgement came */
-	u64 pause_until;
+	u64 pause_until; /* 0: no instant of pauses has passed yet */
 
 	/* a sudden slump; in start-up what came since a queue stands */
 	u64 slump_since_us;
