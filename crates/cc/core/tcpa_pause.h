@@ -109,8 +109,8 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	if (before >> shift == ack->now_us >> shift)
 		return;
 	/* The first is let pass: what start-up has found is young yet, and small files are over before the second. Not
-	 * where it left a queue: only a pause tells whose that is. */
-	if (before && !t->pause_until && !t->standing) {
+	 * where a queue stands: only a pause tells whose that is. */
+	if (before && !t->pause_until && t->rtt <= t->min_rtt + cc_max(t->min_rtt / 8, TCPA_SLACK_US)) {
 		t->pause_until = ack->now_us;
 		return;
 	}
