@@ -136,9 +136,24 @@ fn path(told: &Value) -> PathFacts {
 
 fn micros(told: &Value, key: &str) -> Option<Span> {
     let micros = told.get(key)?.as_f64().filter(|micros| (0.0..1e12).contains(micros))?;
-    Some(Span::from_nanos((micros * 1e3) as u64))
+    // Rounded: the text of a number is not always the number's, and what is below by next to nothing is meant.
+    Some(Span::from_nanos((micros * 1e3).round() as u64))
 }
 
 const SERIES: &str = "series";
 /// Of anything: more streams or cores nobody has.
 const MOST: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn times_arrive_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
+            let told = json!({"us": Span::from_nanos(nanos).micros_f64()});
+            prop_assert_eq!(micros(&told, "us"), Some(Span::from_nanos(nanos)));
+        }
+    }
+}
