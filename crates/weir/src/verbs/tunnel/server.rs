@@ -10,7 +10,7 @@ use tunnel::identity::{PeerName, Pin};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Server {
-    /// The UDP address to serve [default: [::]:7500, IPv4 included]
+    /// The UDP address to serve [default: port 7500, over IPv6 and IPv4]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_on: Option<SocketAddr>,
     /// Who may connect, as `weir tunnel keys client` prints it there; may be repeated
