@@ -175,8 +175,8 @@ fn receive_buffer(wanted: Bytes) -> io::Result<Bytes> {
 
 fn segments() -> bool {
     let state = UdpSocket::bind("127.0.0.1:0")
-        .and_then(|socket| noq_udp::UdpSocketState::new((&socket).into()));
-    state.is_ok_and(|state| state.max_gso_segments().get() > 1)
+        .and_then(|socket| quinn_udp::UdpSocketState::new((&socket).into()));
+    state.is_ok_and(|state| state.max_gso_segments() > 1)
 }
 
 impl Display for Finding {

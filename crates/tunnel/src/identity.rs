@@ -15,7 +15,7 @@ mod handshakes;
 
 pub use certificate::Certificate;
 pub use error::IdentityError;
-pub use keys::Identity;
+pub use keys::{Identity, Secret};
 pub use pin::Pin;
 pub use tls::{
     ALPN, ClientCredentials, Credentials, ServerCredentials, client_config, server_config,

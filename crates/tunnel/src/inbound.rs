@@ -1,6 +1,8 @@
 use crate::frame::{Answer, FrameError, OPENING_LIMIT, Opening};
-use crate::reassembly::{Reassembly, Windows};
-use crate::transport::{Chunk, Connection, Receiving, StreamError, carried};
+use crate::transport::{Connection, Receiving, StreamError, carried};
+use crate::windows::Windows;
+use bytes::Bytes;
+use quic::Reassembly;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -8,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Inbound<C: Connection> {
     receiving: C::Receiving,
-    chunks: Vec<<C::Receiving as Receiving>::Chunk>,
+    chunks: Vec<(u64, Bytes)>,
     reassembly: Reassembly,
     windows: Arc<Windows<C>>,
     ended: bool,
@@ -40,6 +42,7 @@ impl<C: Connection> Inbound<C> {
 
     pub(crate) fn consume(&mut self, count: usize) {
         self.reassembly.consume(count);
+        self.receiving.consumed(count);
     }
 
     /// Waits until something is ready or all has come, and takes whatever else is there without waiting.
@@ -66,7 +69,7 @@ impl<C: Connection> Inbound<C> {
         loop {
             let known = self.reassembly.ready();
             if let Some((head, length)) = decode(&self.reassembly.peek(OPENING_LIMIT))? {
-                self.reassembly.consume(length);
+                self.consume(length);
                 return Ok(head);
             }
             if self.ended {
@@ -82,8 +85,7 @@ impl<C: Connection> Inbound<C> {
             self.ended = !self.receiving.read(AT_ONCE, &mut self.chunks).await?;
             let before = self.reassembly.held();
             let mut received = 0;
-            for chunk in self.chunks.drain(..) {
-                let (offset, bytes) = chunk.take();
+            for (offset, bytes) in self.chunks.drain(..) {
                 received += bytes.len();
                 self.reassembly.insert(offset, bytes);
             }

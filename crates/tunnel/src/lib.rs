@@ -6,9 +6,8 @@
 //! | [`identity`] | keys, pins, certificates: who is at the other end |
 //! | [`access`] | which identity may reach which target, checked on the resolved address |
 //! | [`frame`] | what stands at the head of a stream |
-//! | [`transport`] | connections, streams, datagrams: noq behind a small trait |
-//! | [`congestion`] | the house's congestion controls on them |
-//! | [`reassembly`] | bytes that came in any order, and how many may wait |
+//! | [`transport`] | connections, streams, datagrams: endpoints of `quic` on sockets |
+//! | `windows` | how much each connection may hold |
 //! | [`server`], [`client`] | the two ends |
 //! | [`check`] | what would keep a tunnel from working, before it starts |
 //! | [`run`] | either end as a process |
@@ -18,7 +17,6 @@ pub mod access;
 pub mod check;
 pub mod client;
 pub mod config;
-pub mod congestion;
 mod counters;
 mod datagrams;
 mod dial;
@@ -26,7 +24,6 @@ pub mod frame;
 pub mod identity;
 mod inbound;
 mod local;
-pub mod reassembly;
 mod relay;
 pub mod run;
 pub mod server;
@@ -34,6 +31,12 @@ mod session;
 pub mod status;
 mod target;
 pub mod transport;
+mod windows;
 
 pub use counters::{Counted, Counters};
 pub use target::{HostPort, Target, TargetError};
+
+/// Congestion controls of a tunnel.
+pub mod congestion {
+    pub use quic::{Congestion, CongestionError, Reading};
+}

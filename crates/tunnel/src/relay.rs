@@ -4,8 +4,8 @@ use crate::counters::Counters;
 use crate::frame::Status;
 use crate::inbound::{HeadError, Inbound};
 use crate::local::Local;
-use crate::reassembly::Windows;
 use crate::transport::{Connection, Sending, StreamError};
+use crate::windows::Windows;
 use bytes::BytesMut;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -141,7 +141,7 @@ async fn inward<C: Connection>(
                     inbound.consume(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    writable(local, inbound.ready(), windows, counters).await?;
+                    writable(local, windows, counters).await?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -151,14 +151,13 @@ async fn inward<C: Connection>(
 
 async fn writable<C: Connection>(
     local: &Local,
-    ready: usize,
     windows: &Windows<C>,
     counters: &Counters,
 ) -> io::Result<()> {
     if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
         return writable;
     }
-    let _stuck = Stuck::of(windows, ready);
+    let _stuck = Stuck::of(windows);
     loop {
         if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
             return writable;
@@ -176,19 +175,18 @@ async fn writable<C: Connection>(
 /// As long as it is kept.
 struct Stuck<'a, C: Connection> {
     windows: &'a Windows<C>,
-    bytes: usize,
 }
 
 impl<'a, C: Connection> Stuck<'a, C> {
-    fn of(windows: &'a Windows<C>, bytes: usize) -> Self {
-        windows.on_stuck(bytes);
-        Self { windows, bytes }
+    fn of(windows: &'a Windows<C>) -> Self {
+        windows.on_stuck();
+        Self { windows }
     }
 }
 
 impl<C: Connection> Drop for Stuck<'_, C> {
     fn drop(&mut self) {
-        self.windows.on_unstuck(self.bytes);
+        self.windows.on_unstuck();
     }
 }
 

@@ -2,8 +2,8 @@ use crate::counters::Counters;
 use crate::datagrams::Flows;
 use crate::frame::Opening;
 use crate::inbound::Inbound;
-use crate::reassembly::{Budget, Windows};
-use crate::transport::{Connection, Lost, Sending, StreamError, Tuning};
+use crate::transport::{Connection, Lost, Sending, StreamError};
+use crate::windows::{Budget, Windows};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,10 +29,9 @@ impl<C: Connection> Session<C> {
         connection: C,
         first_flow: u32,
         budget: &Budget,
-        tuning: &Tuning,
         counters: &Arc<Counters>,
     ) -> Option<Arc<Self>> {
-        let windows = Arc::new(Windows::new(connection.clone(), budget, tuning)?);
+        let windows = Arc::new(Windows::new(connection.clone(), budget)?);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
         Some(Arc::new(Self { connection, windows, counters, flows, tunnels: AtomicUsize::new(0) }))

@@ -1,16 +1,20 @@
-//! What the tunnel needs of what carries it: connections with streams and datagrams. [`quic`] has it from noq.
+//! The tunnel's carrier: connections with streams and datagrams. [`quic`] is the one there is.
 
+mod driver;
 pub mod quic;
 mod shards;
 mod socket;
 mod steering;
+mod timer;
 mod tuning;
 
 pub use shards::Shards;
 pub(crate) use shards::{carried, carried_over};
 pub use tuning::Tuning;
 
-use crate::congestion::Reading;
+pub use ::quic::{DatagramRefused, Lost, StreamError};
+
+use ::quic::Reading;
 use bytes::Bytes;
 use rustls::pki_types::CertificateDer;
 use std::fmt::Debug;
@@ -74,7 +78,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn rtt(&self) -> Duration;
 
-    /// How much the peer may send that was not read.
+    /// How much the peer may send that was not consumed.
     fn set_receive_window(&self, window: Size);
 
     /// Likewise on each stream, from its next read on.
@@ -99,54 +103,18 @@ pub trait Sending: Debug + Send + 'static {
 }
 
 pub trait Receiving: Debug + Send + 'static {
-    type Chunk: Chunk;
-
-    /// What is there, in whatever order the transport has it, until about `most` bytes; waits for some. `false`
-    /// once all were read.
+    /// Takes chunks that arrived, each with its offset, until about `most` bytes; waits for some. `false` once all
+    /// were read.
     fn read(
         &mut self,
         most: usize,
-        out: &mut Vec<Self::Chunk>,
+        out: &mut Vec<(u64, Bytes)>,
     ) -> impl Future<Output = Result<bool, StreamError>> + Send;
 
+    /// The application took so many bytes: the peer may send as many more.
+    fn consumed(&mut self, bytes: usize);
+
     fn stop(&mut self, code: u32);
-}
-
-/// Some bytes of a stream.
-pub trait Chunk: Debug + Send + 'static {
-    /// Where in the stream they belong, and they.
-    fn take(self) -> (u64, Bytes);
-}
-
-/// A connection that is no more, or came to nothing.
-#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub enum Lost {
-    #[error("nothing was heard from the other end")]
-    Silent,
-    #[error("the other end closed it: {0}")]
-    ByPeer(String),
-    #[error("it was closed here")]
-    Here,
-    #[error("{0}")]
-    Failed(String),
-}
-
-#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
-pub enum StreamError {
-    #[error("the other end gave the stream up (code {0})")]
-    GivenUp(u32),
-    #[error("the connection is lost: {0}")]
-    Lost(#[from] Lost),
-}
-
-#[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
-pub enum DatagramRefused {
-    #[error("the datagram is larger than the path takes")]
-    TooLarge,
-    #[error("the other end takes no datagrams")]
-    Unsupported,
-    #[error("the connection is lost")]
-    Lost,
 }
 
 /// Why a connection is as fast as it is.
@@ -159,5 +127,7 @@ pub struct Statistics {
     pub packets_sent: u64,
     pub packets_received: u64,
     pub packets_lost: u64,
+    /// Packets that arrived behind later ones.
+    pub packets_late: u64,
     pub reading: Reading,
 }

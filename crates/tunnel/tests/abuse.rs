@@ -5,10 +5,9 @@
 mod ends;
 
 use ends::{Keys, pair_over_wire, target, tcp_of, through, to_tcp, tuning};
-use noq_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::crypto::rustls::QuicClientConfig;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -285,14 +284,14 @@ fn hellos(keys: &Keys, server: SocketAddr, count: usize) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
     let crypto = Arc::new(QuicClientConfig::try_from(tls).unwrap());
-    let config = noq_proto::ClientConfig::new(crypto);
+    let config = quinn_proto::ClientConfig::new(crypto);
     let now = Instant::now();
     let one = |_| {
-        let mut endpoint = noq_proto::Endpoint::new(Arc::default(), None, true);
+        let mut endpoint = quinn_proto::Endpoint::new(Arc::default(), None, true, None);
         let connecting = endpoint.connect(now, config.clone(), server, trust.server_name());
         let (_, mut connection) = connecting.unwrap();
         let mut packet = Vec::new();
-        let _whole = connection.poll_transmit(now, NonZeroUsize::MIN, &mut packet).unwrap();
+        let _whole = connection.poll_transmit(now, 1, &mut packet).unwrap();
         packet
     };
     (0..count).map(one).collect()

@@ -175,7 +175,7 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
     let addresses = addresses.into_iter().take(MOST_ADDRESSES);
     let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
     let connection = first_to_answer(remote, addresses, place).await?;
-    let session = Session::new(connection, CLIENTS, &world.budget, &world.tuning, &world.counters);
+    let session = Session::new(connection, CLIENTS, &world.budget, &world.counters);
     session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()))
 }
 

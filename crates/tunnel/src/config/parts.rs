@@ -30,7 +30,10 @@ impl ServerConfig {
             tls: credentials.tls()?,
             guard: self.guard(),
             resolver,
-            tuning: self.settings.tuning(),
+            tuning: Tuning {
+                secret: Some(self.identity.secret().clone()),
+                ..self.settings.tuning()
+            },
             limits: Limits { dial: self.settings.dial_timeout.as_duration(), ..Limits::default() },
             shards: Some(self.settings.endpoints),
         })

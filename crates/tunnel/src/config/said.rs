@@ -1,7 +1,6 @@
 use super::MetricsAddress;
 use super::locate::Place;
 use crate::access::Rule;
-use crate::congestion::Congestion;
 use crate::identity::{PeerName, Pin};
 use crate::target::{HostPort, Target};
 use serde::de::{Error, SeqAccess, Visitor};
@@ -73,7 +72,7 @@ macro_rules! as_text {
         }
     )*};
 }
-as_text!(Congestion, HostPort, MetricsAddress, PeerName, Pin, Rule, Target);
+as_text!(HostPort, MetricsAddress, PeerName, Pin, Rule, Target);
 
 struct Text<T>(PhantomData<T>);
 

@@ -1,4 +1,5 @@
 use super::{Certificate, IdentityError, Pin};
+use aws_lc_rs::hmac;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use rcgen::{KeyUsagePurpose, PKCS_ECDSA_P256_SHA256};
 use rustls::pki_types::pem::PemObject;
@@ -16,6 +17,35 @@ use std::time::Duration;
 pub struct Identity {
     certified: Arc<CertifiedKey>,
     certificate: Certificate,
+    secret: Secret,
+}
+
+/// A secret that follows from the private key, so that it survives a restart. It proves to peers that an end
+/// has lost their connections (RFC 9000, section 10.3.2).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    fn of(private: &PrivateKeyDer<'_>) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, private.secret_der());
+        let mut secret = [0; 32];
+        secret.copy_from_slice(hmac::sign(&key, b"weir-tunnel secret of an end").as_ref());
+        Self(secret)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 impl Identity {
@@ -72,6 +102,10 @@ impl Identity {
         &self.certificate
     }
 
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
     pub(super) fn certified(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.certified)
     }
@@ -82,19 +116,21 @@ impl Identity {
         let facts = Certificate::parse(&certificate).unwrap();
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let key = PrivateKeyDer::Pkcs8(key.into());
+        let secret = Secret::of(&key);
         let certified = CertifiedKey::from_der(vec![certificate], key, &provider).unwrap();
-        Self { certified: Arc::new(certified), certificate: facts }
+        Self { certified: Arc::new(certified), certificate: facts, secret }
     }
 
     fn of(
         chain: Vec<CertificateDer<'static>>,
-        secret: PrivateKeyDer<'static>,
+        private: PrivateKeyDer<'static>,
     ) -> Result<Self, IdentityError> {
+        let secret = Secret::of(&private);
         let certificate = Certificate::parse(chain.first().ok_or(IdentityError::Nothing)?)?;
         certificate.check_time(UnixTime::now())?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let certified = Arc::new(CertifiedKey::from_der(chain, secret, &provider)?);
-        Ok(Self { certified, certificate })
+        let certified = Arc::new(CertifiedKey::from_der(chain, private, &provider)?);
+        Ok(Self { certified, certificate, secret })
     }
 }
 

@@ -18,7 +18,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// What the two ends agree to speak; another version of the frames has another name.
-pub const ALPN: &[u8] = b"weir-tunnel/1";
+pub const ALPN: &[u8] = b"weir-tunnel/2";
 
 /// What an end shows and whom it believes. Both may be replaced while it runs, for the handshakes to come.
 #[derive(Debug)]
@@ -198,7 +198,7 @@ impl<T: Debug + Send + Sync> ResolvesClientCert for Credentials<T> {
     }
 }
 
-/// rustls and noq print causes for programmers; this one is for people there, too.
+/// rustls and quinn-proto print causes for programmers; this one is for people there, too.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 struct Reason(IdentityError);

@@ -91,8 +91,7 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
         connection.close("this identity has as many connections as it may have");
         return;
     };
-    let session =
-        Session::new(connection.clone(), SERVERS, &world.budget, &world.tuning, &world.counters);
+    let session = Session::new(connection.clone(), SERVERS, &world.budget, &world.counters);
     let Some(session) = session else {
         tracing::warn!(%peer, "no memory is left for another connection");
         connection.close("the server has no memory left for another connection");

@@ -1,24 +1,23 @@
-//! noq as the carrier.
+//! QUIC as the carrier: endpoints of [`quic`] on sockets of this machine.
 
+use super::driver::{Driven, Handle, Until};
 use super::steering::{Marked, drawn, steer};
 use super::{
-    Chunk, Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
+    Connection, DatagramRefused, Lost, Receiving, Sending, Shards, Statistics, StreamError,
     Transport, Tuning, socket,
 };
-use crate::congestion::{Factory, Reading, Readings, UNKNOWN_RTT};
+use crate::identity::Secret;
+use aws_lc_rs::{hkdf, hmac};
 use bytes::Bytes;
-use noq::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
-use noq::{
-    AckFrequencyConfig, ConnectionError, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, PathId,
-    ReadError, SendDatagramError, TokioRuntime, TransportConfig, VarInt, WriteError,
-};
+use quic::{EndpointConfig, Incoming, Readable, Reading, Readings, Settings, StreamId};
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use units::{Bytes as Size, Span};
 
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +28,10 @@ pub enum QuicError {
     Suite(#[from] NoInitialCipherSuite),
 }
 
-/// A connection over noq.
+/// A QUIC connection. It closes when the last clone and the last of its streams are dropped.
 #[derive(Debug, Clone)]
 pub struct QuicConnection {
-    inner: noq::Connection,
+    handle: Arc<Handle>,
     readings: Readings,
 }
 
@@ -44,16 +43,29 @@ pub struct QuicClient {
 
 /// Accepts connections at one address, on as many sockets as there are shards.
 pub struct QuicServer {
-    endpoints: Vec<noq::Endpoint>,
+    sockets: Vec<(Driven, SocketAddr)>,
     crypto: Arc<QuicServerConfig>,
     tuning: Tuning,
 }
 
-/// Someone who wants a connection and has shown nothing yet.
+/// A peer that wants a connection and has shown nothing yet.
 pub struct Knock {
-    incoming: noq::Incoming,
+    driven: Driven,
+    incoming: Incoming,
     crypto: Arc<QuicServerConfig>,
-    tuning: Tuning,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+pub struct SendingHalf {
+    handle: Arc<Handle>,
+    stream: StreamId,
+}
+
+#[derive(Debug)]
+pub struct ReceivingHalf {
+    handle: Arc<Handle>,
+    stream: StreamId,
 }
 
 impl QuicClient {
@@ -72,25 +84,21 @@ impl Transport for QuicClient {
         name: &str,
         place: u8,
     ) -> Result<QuicConnection, Lost> {
-        let readings = Readings::default();
-        let failed = |error: &dyn fmt::Display| Lost::Failed(error.to_string());
+        let failed = |error: io::Error| Lost::Failed(error.to_string());
         let local = match server {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
         };
-        let socket = socket::bind(local, false, self.tuning.socket_buffer)
-            .map_err(|error| failed(&error))?;
-        let endpoint =
-            noq::Endpoint::new(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime))
-                .map_err(|error| failed(&error))?;
-        let mut config = noq::ClientConfig::new(Arc::clone(&self.crypto) as _);
-        config.transport_config(Arc::new(transport(&self.tuning, &readings)));
-        config.initial_dst_cid_provider(Arc::new(move || drawn(place)));
-        let connecting =
-            endpoint.connect_with(config, server, name).map_err(|error| failed(&error))?;
-        let made = tokio::time::timeout(self.tuning.handshake, connecting).await;
-        let inner = made.map_err(|_| Lost::Silent)??;
-        Ok(QuicConnection { inner, readings })
+        let socket = socket::bind(local, false, self.tuning.socket_buffer).map_err(failed)?;
+        let config = EndpointConfig::new(Arc::new(reset_key(&Secret::random())));
+        let endpoint = quic::Endpoint::new(config, None, settings(&self.tuning), true, None);
+        let driven = Driven::start(socket, endpoint).map_err(failed)?;
+        let crypto = Arc::clone(&self.crypto) as _;
+        let begun =
+            driven.begin(|endpoint, now| endpoint.connect(now, crypto, drawn(place), server, name));
+        driven.close(None);
+        let handle = begun.map_err(|error| Lost::Failed(error.to_string()))?;
+        connected(handle, self.tuning.handshake).await
     }
 }
 
@@ -102,55 +110,66 @@ impl QuicServer {
         shards: &Shards,
     ) -> Result<Self, QuicError> {
         let crypto = Arc::new(QuicServerConfig::try_from(tls)?);
-        let mut endpoints = Vec::new();
+        let secret = tuning.secret.clone().unwrap_or_else(Secret::random);
+        let mut all = Vec::new();
         let mut bound = address;
         for index in 0..shards.count() {
             let _shard = shards.handle(index).enter();
-            let endpoint = socket::bind(bound, shards.count() > 1, tuning.socket_buffer)
+            let (driven, at) = socket::bind(bound, shards.count() > 1, tuning.socket_buffer)
                 .and_then(|socket| {
-                    let mut own = EndpointConfig::default();
+                    let mut own = EndpointConfig::new(Arc::new(reset_key(&secret)));
+                    own.min_reset_interval(RESETS_APART);
                     // At most sixteen, by `Shards`.
                     let (socket_index, sockets) = (index as u8, shards.count() as u8);
-                    if sockets > 1 {
-                        let marked = Marked { socket: socket_index, sockets };
-                        own.cid_generator(Arc::new(move || Box::new(marked)));
-                        if index == 0 {
-                            steer(&socket, sockets)?;
-                        }
+                    let marked = Marked { socket: socket_index, sockets };
+                    own.cid_generator(move || Box::new(marked));
+                    if sockets > 1 && index == 0 {
+                        steer(&socket, sockets)?;
                     }
-                    let mut config = noq::ServerConfig::with_crypto(Arc::clone(&crypto) as _);
-                    config.transport_config(Arc::new(transport(&tuning, &Readings::default())));
+                    let at = socket.local_addr()?;
+                    let mut config =
+                        quic::ServerConfig::new(Arc::clone(&crypto) as _, token_key(&secret));
                     config.max_incoming(WAITING).incoming_buffer_size_total(1 << 20);
-                    noq::Endpoint::new(own, Some(config), socket, Arc::new(TokioRuntime))
+                    let endpoint =
+                        quic::Endpoint::new(own, Some(config), settings(&tuning), true, None);
+                    Ok((Driven::start(socket, endpoint)?, at))
                 })
                 .map_err(|error| QuicError::Bind(bound, error))?;
-            bound = endpoint.local_addr().map_err(|error| QuicError::Bind(bound, error))?;
-            endpoints.push(endpoint);
+            bound = at;
+            all.push((driven, at));
         }
-        Ok(Self { endpoints, crypto, tuning })
+        Ok(Self { sockets: all, crypto, tuning })
     }
 
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.endpoints.first()?.local_addr().ok()
+        self.sockets.first().map(|(_, at)| *at)
     }
 
     /// The next that comes to this shard's socket; `None` once it is closed.
     pub async fn knock(&self, shard: usize) -> Option<Knock> {
-        let incoming = self.endpoints.get(shard)?.accept().await?;
-        Some(Knock { incoming, crypto: Arc::clone(&self.crypto), tuning: self.tuning.clone() })
+        let (driven, _) = self.sockets.get(shard)?;
+        let incoming = driven.incoming().await?;
+        let (crypto, patience) = (Arc::clone(&self.crypto), self.tuning.handshake);
+        Some(Knock { driven: driven.clone(), incoming, crypto, patience })
     }
 
     pub fn close(&self, why: &str) {
-        for endpoint in &self.endpoints {
-            endpoint.close(CLOSED, why.as_bytes());
+        for (driven, _) in &self.sockets {
+            driven.close(Some(why));
         }
     }
 
     /// Until the other ends know that their connections are closed, or cannot be told.
     pub async fn told(&self) {
-        for endpoint in &self.endpoints {
-            endpoint.wait_idle().await;
+        for (driven, _) in &self.sockets {
+            driven.idle().await;
         }
+    }
+}
+
+impl Drop for QuicServer {
+    fn drop(&mut self) {
+        self.close("the server has ended");
     }
 }
 
@@ -166,96 +185,126 @@ impl Knock {
 
     /// Let it come again with a proof of its address (RFC 9000, 8.1.2).
     pub fn ask_for_proof(self) {
-        if let Err(error) = self.incoming.retry() {
-            error.into_incoming().refuse();
-        }
+        self.driven.with(|endpoint| endpoint.retry(self.incoming));
     }
 
     pub fn ignore(self) {
-        self.incoming.ignore();
+        self.driven.with(|endpoint| endpoint.ignore(self.incoming));
     }
 
     pub async fn accept(self) -> Result<QuicConnection, Lost> {
-        let readings = Readings::default();
-        let mut config = noq::ServerConfig::with_crypto(self.crypto as _);
-        config.transport_config(Arc::new(transport(&self.tuning, &readings)));
-        let connecting = self.incoming.accept_with(Arc::new(config))?;
-        let inner = tokio::time::timeout(self.tuning.handshake, connecting)
-            .await
-            .map_err(|_| Lost::Silent)??;
-        Ok(QuicConnection { inner, readings })
+        let Self { driven, incoming, crypto, patience } = self;
+        let begun = driven.begin(|endpoint, now| endpoint.accept(now, incoming, crypto));
+        let handle = begun.map_err(|error| match error {
+            quic::RefusedError::Accept(lost) => lost,
+            other => Lost::Failed(other.to_string()),
+        })?;
+        connected(handle, patience).await
+    }
+}
+
+/// Once both ends have shown who they are.
+async fn connected(handle: Handle, patience: Duration) -> Result<QuicConnection, Lost> {
+    let ready = handle.wait(Until::Changed, |connection| match connection.lost() {
+        Some(lost) => Some(Err(lost.clone())),
+        None => connection.is_connected().then(|| Ok(connection.readings().clone())),
+    });
+    let readings = tokio::time::timeout(patience, ready).await.map_err(|_| Lost::Silent)???;
+    Ok(QuicConnection { handle: Arc::new(handle), readings })
+}
+
+impl QuicConnection {
+    fn halves(&self, stream: StreamId) -> (SendingHalf, ReceivingHalf) {
+        let handle = Arc::clone(&self.handle);
+        let receiving = ReceivingHalf { handle: Arc::clone(&handle), stream };
+        (SendingHalf { handle, stream }, receiving)
     }
 }
 
 impl Connection for QuicConnection {
-    type Sending = noq::SendStream;
-    type Receiving = noq::UnorderedRecvStream;
+    type Sending = SendingHalf;
+    type Receiving = ReceivingHalf;
 
-    async fn open(&self) -> Result<(Self::Sending, Self::Receiving), Lost> {
-        let (sending, receiving) = self.inner.open_bi().await?;
-        Ok((sending, receiving.into_unordered()))
+    async fn open(&self) -> Result<(SendingHalf, ReceivingHalf), Lost> {
+        let opened = self.handle.wait(Until::Changed, |connection| connection.open().transpose());
+        Ok(self.halves(opened.await??))
     }
 
-    async fn accept(&self) -> Result<(Self::Sending, Self::Receiving), Lost> {
-        let (sending, receiving) = self.inner.accept_bi().await?;
-        Ok((sending, receiving.into_unordered()))
+    async fn accept(&self) -> Result<(SendingHalf, ReceivingHalf), Lost> {
+        let accepted =
+            self.handle.wait(Until::Changed, |connection| connection.accept().transpose());
+        Ok(self.halves(accepted.await??))
     }
 
     fn send_datagram(&self, datagram: Bytes) -> Result<(), DatagramRefused> {
-        self.inner.send_datagram(datagram).map_err(|error| match error {
-            SendDatagramError::TooLarge => DatagramRefused::TooLarge,
-            SendDatagramError::ConnectionLost(_) => DatagramRefused::Lost,
-            SendDatagramError::UnsupportedByPeer | SendDatagramError::Disabled => {
-                DatagramRefused::Unsupported
-            }
-        })
+        let sent = self.handle.change(|connection| connection.send_datagram(datagram));
+        sent.map_err(|_| DatagramRefused::Lost)?
     }
 
     async fn receive_datagrams(&self, out: &mut [Bytes]) -> Result<usize, Lost> {
-        Ok(self.inner.read_many_datagrams(out).await?)
+        let receive = |connection: &mut quic::Connection| {
+            let mut count = 0;
+            for place in &mut *out {
+                let Some(datagram) = connection.receive_datagram() else { break };
+                *place = datagram;
+                count += 1;
+            }
+            match (count, connection.lost()) {
+                (0, Some(lost)) => Some(Err(lost.clone())),
+                (0, None) => None,
+                _ => Some(Ok(count)),
+            }
+        };
+        self.handle.wait(Until::Changed, receive).await?
     }
 
     fn datagram_limit(&self) -> Option<usize> {
-        self.inner.max_datagram_size()
+        self.handle.with(quic::Connection::datagram_limit).ok().flatten()
     }
 
     fn closed(&self) -> impl Future<Output = Lost> + Send {
-        let inner = self.inner.clone();
-        async move { inner.closed().await.into() }
+        let handle = Arc::clone(&self.handle);
+        async move {
+            let lost = handle.wait(Until::Changed, |connection| connection.lost().cloned()).await;
+            lost.unwrap_or_else(|lost| lost)
+        }
     }
 
     fn is_closed(&self) -> bool {
-        self.inner.close_reason().is_some()
+        self.handle.lost().is_some()
     }
 
     fn close(&self, why: &str) {
-        self.inner.close(CLOSED, why.as_bytes());
+        // A connection that is forgotten is closed.
+        let _ = self.handle.change(|connection| connection.close(Instant::now(), why));
     }
 
     fn remote(&self) -> SocketAddr {
-        let path = self.inner.path(PathId::ZERO);
         let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        path.and_then(|path| path.remote_address().ok()).unwrap_or(unknown)
+        self.handle.with(|connection| connection.remote()).unwrap_or(unknown)
     }
 
     fn certificates(&self) -> Vec<CertificateDer<'static>> {
-        let identity = self.inner.peer_identity();
-        let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        let identity = self.handle.with(|connection| connection.session().peer_identity());
+        let chain = identity.ok().flatten();
+        let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
         chain.map(|chain| *chain).unwrap_or_default()
     }
 
     fn statistics(&self) -> Statistics {
-        let all = self.inner.stats();
-        let path = self.inner.path_stats(PathId::ZERO).unwrap_or_default();
+        let Ok(all) = self.handle.with(|connection| connection.statistics()) else {
+            return Statistics { reading: self.readings.now(), ..Statistics::default() };
+        };
         Statistics {
-            rtt: Span::from(path.rtt),
-            mtu: Size::new(path.current_mtu.into()),
-            sent: Size::new(all.udp_tx.bytes),
-            received: Size::new(all.udp_rx.bytes),
-            packets_sent: all.udp_tx.datagrams,
-            packets_received: all.udp_rx.datagrams,
-            packets_lost: all.lost_packets,
-            reading: self.readings.now(),
+            rtt: Span::from(all.rtt),
+            mtu: Size::new(all.mtu.into()),
+            sent: Size::new(all.sent_bytes),
+            received: Size::new(all.received_bytes),
+            packets_sent: all.packets_sent,
+            packets_received: all.packets_received,
+            packets_lost: all.packets_lost,
+            packets_late: all.packets_late,
+            reading: all.reading,
         }
     }
 
@@ -264,94 +313,93 @@ impl Connection for QuicConnection {
     }
 
     fn rtt(&self) -> Duration {
-        self.inner.rtt(PathId::ZERO).unwrap_or_default()
+        self.handle.with(|connection| connection.rtt()).unwrap_or_default()
     }
 
     fn set_receive_window(&self, window: Size) {
-        self.inner.set_receive_window(number(window.count()));
+        let _ = self.handle.change(|connection| connection.set_receive_window(window.count()));
     }
 
     fn set_stream_window(&self, window: Size) {
-        self.inner.set_stream_receive_window(number(window.count()));
+        let _ = self.handle.with(|connection| connection.set_stream_window(window.count()));
     }
 
     fn set_send_window(&self, window: Size) {
-        self.inner.set_send_window(window.count());
+        let _ = self.handle.change(|connection| connection.set_send_window(window.count()));
     }
 }
 
-impl Sending for noq::SendStream {
-    async fn write(&mut self, bytes: Bytes) -> Result<(), StreamError> {
-        Ok(self.write_chunk(bytes).await?)
+impl Sending for SendingHalf {
+    async fn write(&mut self, mut bytes: Bytes) -> Result<(), StreamError> {
+        let stream = self.stream;
+        let written = self.handle.wait(Until::Writable(stream), |connection| {
+            match connection.write(stream, &mut bytes) {
+                Ok(()) => bytes.is_empty().then_some(Ok(())),
+                Err(error) => Some(Err(error)),
+            }
+        });
+        written.await?
     }
 
     fn finish(&mut self) {
-        // It was finished or given up before.
-        let _ = noq::SendStream::finish(self);
+        let _ = self.handle.change(|connection| connection.finish(self.stream));
     }
 
     fn reset(&mut self, code: u32) {
-        let _ = noq::SendStream::reset(self, code.into());
+        let _ = self.handle.change(|connection| connection.reset(self.stream, code));
     }
 
     async fn delivered(&mut self) -> Result<(), StreamError> {
-        match self.stopped().await {
-            Ok(None) => Ok(()),
-            Ok(Some(code)) => Err(StreamError::GivenUp(short(code))),
-            Err(noq::StoppedError::ConnectionLost(error)) => Err(Lost::from(error).into()),
-            Err(noq::StoppedError::ZeroRttRejected) => Err(Lost::Here.into()),
-        }
+        let stream = self.stream;
+        let delivered = self.handle.wait(Until::Delivered(stream), |connection| {
+            match connection.delivered(stream) {
+                Ok(all) => all.then_some(Ok(())),
+                Err(error) => Some(Err(error)),
+            }
+        });
+        delivered.await?
     }
 }
 
-impl Receiving for noq::UnorderedRecvStream {
-    type Chunk = noq::Chunk;
+impl Drop for SendingHalf {
+    fn drop(&mut self) {
+        let _ = self.handle.change(|connection| connection.drop_sending(self.stream));
+    }
+}
 
-    async fn read(&mut self, most: usize, out: &mut Vec<noq::Chunk>) -> Result<bool, StreamError> {
-        Ok(self.read_chunks(most, out).await?)
+impl Receiving for ReceivingHalf {
+    async fn read(
+        &mut self,
+        most: usize,
+        out: &mut Vec<(u64, Bytes)>,
+    ) -> Result<bool, StreamError> {
+        let stream = self.stream;
+        let read = self.handle.wait(Until::Readable(stream), |connection| {
+            match connection.read(stream, most, out) {
+                Ok(Readable::Later) => None,
+                Ok(Readable::Some) => Some(Ok(true)),
+                Ok(Readable::Ended) => Some(Ok(false)),
+                Err(error) => Some(Err(error)),
+            }
+        });
+        read.await?
+    }
+
+    fn consumed(&mut self, bytes: usize) {
+        let told = self.handle.with(|connection| connection.consume(self.stream, bytes as u64));
+        if told == Ok(true) {
+            let _ = self.handle.change(|_| {});
+        }
     }
 
     fn stop(&mut self, code: u32) {
-        let _ = noq::UnorderedRecvStream::stop(self, code.into());
+        let _ = self.handle.change(|connection| connection.stop(self.stream, code));
     }
 }
 
-impl Chunk for noq::Chunk {
-    fn take(self) -> (u64, Bytes) {
-        (self.offset, self.bytes)
-    }
-}
-
-impl From<ConnectionError> for Lost {
-    fn from(error: ConnectionError) -> Self {
-        match error {
-            ConnectionError::TimedOut => Self::Silent,
-            ConnectionError::LocallyClosed => Self::Here,
-            ConnectionError::ApplicationClosed(close) => {
-                Self::ByPeer(String::from_utf8_lossy(&close.reason).into_owned())
-            }
-            other => Self::Failed(other.to_string()),
-        }
-    }
-}
-
-impl From<WriteError> for StreamError {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::Stopped(code) => Self::GivenUp(short(code)),
-            WriteError::ConnectionLost(error) => Self::Lost(error.into()),
-            WriteError::ClosedStream | WriteError::ZeroRttRejected => Self::GivenUp(0),
-        }
-    }
-}
-
-impl From<ReadError> for StreamError {
-    fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::Reset(code) => Self::GivenUp(short(code)),
-            ReadError::ConnectionLost(error) => Self::Lost(error.into()),
-            ReadError::ClosedStream | ReadError::ZeroRttRejected => Self::GivenUp(0),
-        }
+impl Drop for ReceivingHalf {
+    fn drop(&mut self) {
+        self.stop(0);
     }
 }
 
@@ -373,46 +421,29 @@ impl fmt::Debug for Knock {
     }
 }
 
-fn transport(tuning: &Tuning, readings: &Readings) -> TransportConfig {
-    let mut config = TransportConfig::default();
-    let mut mtu = MtuDiscoveryConfig::default();
-    mtu.upper_bound(tuning.largest_packet);
-    let mut acknowledge = AckFrequencyConfig::default();
-    acknowledge
-        .ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGE_EVERY))
-        .max_ack_delay(Some(ACKNOWLEDGE_WITHIN));
-    // The session ends a silent connection a little sooner, with a word to the peer; this timer, without one. It
-    // starts with the first packet that was not answered (RFC 9000, 10.1).
-    let silence =
-        IdleTimeout::try_from(tuning.keepalive * 3).unwrap_or(VarInt::from_u32(60_000).into());
-    config
-        .max_idle_timeout(Some(silence))
-        .keep_alive_interval(Some(tuning.keepalive))
-        .max_concurrent_bidi_streams(VarInt::from_u32(tuning.streams))
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .stream_receive_window(number(tuning.first_window.count()))
-        .receive_window(number(tuning.first_window.count()))
-        .send_window(tuning.first_window.count())
-        .datagram_receive_buffer_size(Some(1 << 20))
-        .datagram_send_buffer_size(1 << 20)
-        .mtu_discovery_config(Some(mtu))
-        .ack_frequency_config(Some(acknowledge))
-        .initial_rtt(UNKNOWN_RTT)
-        .congestion_controller_factory(Arc::new(Factory::new(tuning.congestion, readings.clone())));
-    config
+fn settings(tuning: &Tuning) -> Settings {
+    Settings {
+        congestion: tuning.congestion,
+        keepalive: tuning.keepalive,
+        // The session ends a silent connection a little sooner, with a word to the peer; this timer, without one. It
+        // starts with the first packet that was not answered (RFC 9000, 10.1).
+        idle: tuning.keepalive * 3,
+        largest_packet: tuning.largest_packet,
+        streams: tuning.streams,
+        seed: rand::random(),
+    }
 }
 
-fn number(count: u64) -> VarInt {
-    VarInt::from_u64(count).unwrap_or(VarInt::MAX)
+fn reset_key(secret: &Secret) -> hmac::Key {
+    hmac::Key::new(hmac::HMAC_SHA256, secret.bytes())
 }
 
-fn short(code: VarInt) -> u32 {
-    u32::try_from(code.into_inner()).unwrap_or(u32::MAX)
+/// For proofs of an address that a client brings back.
+fn token_key(secret: &Secret) -> Arc<dyn quic::crypto::HandshakeTokenKey> {
+    Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir-tunnel token").extract(secret.bytes()))
 }
 
-const CLOSED: VarInt = VarInt::from_u32(0);
 /// Handshakes of one socket that wait for their turn.
 const WAITING: usize = 1024;
-/// One acknowledgement for so many packets, where none is missing: each costs both ends as much as a packet.
-const ACKNOWLEDGE_EVERY: u32 = 8;
-const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
+/// A server that was restarted tells its clients, a thousand a second on each socket.
+const RESETS_APART: Duration = Duration::from_millis(1);

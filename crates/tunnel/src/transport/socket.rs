@@ -1,4 +1,3 @@
-use nix::sys::socket::{setsockopt, sockopt::ReceiveTimestampns};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -15,8 +14,6 @@ pub(super) fn bind(address: SocketAddr, shared: bool, buffer: Bytes) -> io::Resu
         socket.set_reuse_port(true)?;
     }
     enlarge(&socket, buffer);
-    // Where the kernel does not stamp, packets came when they were read.
-    let _ = setsockopt(&socket, ReceiveTimestampns, &true);
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket.into())

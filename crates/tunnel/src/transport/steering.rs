@@ -3,7 +3,7 @@
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
-use noq_proto::{ConnectionId, ConnectionIdGenerator};
+use quic::{ConnectionId, ConnectionIdGenerator};
 use rand::Rng;
 use std::io;
 use std::net::UdpSocket;

@@ -1,4 +1,5 @@
-use crate::congestion::Congestion;
+use crate::identity::Secret;
+use quic::Congestion;
 use std::time::Duration;
 use units::Bytes;
 
@@ -16,14 +17,13 @@ pub struct Tuning {
     pub socket_buffer: Bytes,
     /// What all connections of this end may hold of what came out of order or was not taken yet.
     pub memory: Bytes,
-    /// What one connection may hold, and one stream bring that was not read, before anything is known of the
-    /// path.
-    pub first_window: Bytes,
     /// How long a thread that is woken again and again waits before it looks what else has come: packets are
     /// then taken by the dozen, at a fraction of the price.
     pub gather: Duration,
     /// Streams that a peer may have open at once.
     pub streams: u32,
+    /// A server that has one is recognised after a restart by clients that it has forgotten.
+    pub secret: Option<Secret>,
 }
 
 impl Default for Tuning {
@@ -35,9 +35,9 @@ impl Default for Tuning {
             largest_packet: 1472,
             socket_buffer: Bytes::kib(7680),
             memory: Bytes::kib(256 * 1024),
-            first_window: Bytes::kib(512),
             gather: Duration::from_micros(200),
             streams: 16_384,
+            secret: None,
         }
     }
 }

@@ -1,0 +1,104 @@
+use cc::Algorithm;
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use std::fmt;
+use std::str::FromStr;
+use units::Rate;
+
+/// Who decides how fast a connection may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Congestion {
+    Algorithm(Algorithm),
+    /// Always this rate, whatever is lost: for whoever knows that it is theirs.
+    Fixed(Rate),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CongestionError {
+    #[error(
+        "congestion control 'fixed' needs a rate, as in 'fixed 100mbit': without one it would push others off the path"
+    )]
+    NoRate,
+    #[error("'{0}' is no rate for congestion control 'fixed': write it as in 'fixed 100mbit'")]
+    Rate(String),
+    #[error(
+        "no congestion control of the tunnel is called '{0}': there are tcpa, bbr, cubic and 'fixed RATE'"
+    )]
+    Unknown(String),
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self::Algorithm(Algorithm::Tcpa)
+    }
+}
+
+impl FromStr for Congestion {
+    type Err = CongestionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, rate) = match text.trim().split_once(char::is_whitespace) {
+            Some((name, rate)) => (name, Some(rate.trim())),
+            None => (text.trim(), None),
+        };
+        match (name, rate) {
+            ("fixed", None) => Err(CongestionError::NoRate),
+            ("fixed", Some(text)) => match text.parse::<Rate>() {
+                Ok(rate) if rate.bits_per_second() > 0 => Ok(Self::Fixed(rate)),
+                _ => Err(CongestionError::Rate(text.to_owned())),
+            },
+            ("tcpa", None) => Ok(Self::Algorithm(Algorithm::Tcpa)),
+            ("bbr", None) => Ok(Self::Algorithm(Algorithm::Bbr)),
+            ("cubic", None) => Ok(Self::Algorithm(Algorithm::Cubic)),
+            _ => Err(CongestionError::Unknown(text.to_owned())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Congestion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(Text)
+    }
+}
+
+struct Text;
+
+impl Visitor<'_> for Text {
+    type Value = Congestion;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text in quotes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Congestion, E> {
+        text.parse().map_err(E::custom)
+    }
+}
+
+impl fmt::Display for Congestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Algorithm(algorithm) => write!(f, "{algorithm}"),
+            Self::Fixed(rate) => write!(f, "fixed {rate}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_rate_has_to_be_said() {
+        assert_eq!("fixed".parse::<Congestion>(), Err(CongestionError::NoRate));
+        for text in ["fixed 0mbit", "fixed fast", "fixed -1"] {
+            assert!(matches!(text.parse::<Congestion>(), Err(CongestionError::Rate(_))), "{text}");
+        }
+        let fixed = "fixed 100mbit".parse::<Congestion>().unwrap();
+        assert_eq!(fixed, Congestion::Fixed(Rate::from_mbit(100)));
+        for text in ["tcpa", "bbr", "cubic", "fixed 100mbit"] {
+            assert_eq!(text.parse::<Congestion>().unwrap().to_string(), text);
+        }
+        assert!("tcpa 5mbit".parse::<Congestion>().is_err());
+        assert!("vegas".parse::<Congestion>().is_err());
+    }
+}

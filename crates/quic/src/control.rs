@@ -1,0 +1,644 @@
+//! Congestion control, pacing and loss detection of one connection.
+//!
+//! The engine answers for retransmissions, this for everything that decides when a packet leaves. It learns of
+//! each packet and each acknowledgement from the packet keys ([`crate::session`]), before the engine does.
+
+use crate::ack::AckFrame;
+use crate::choice::Congestion;
+use crate::fixed::Fixed;
+use crate::flight::{Acked, Flight};
+use crate::lag::Lag;
+use crate::pacer::Pacer;
+use crate::ranges::Ranges;
+use crate::reading::{Reading, Readings};
+use crate::reordering::Reordering;
+use cc::{Algorithm, CongestionControl, Path, Reduction};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use units::{Bytes, Span, Time};
+
+/// A connection's state, shared by its keys, its controllers and whoever drives it.
+#[derive(Clone)]
+pub(crate) struct Shared(Arc<Mutex<Control>>);
+
+pub(crate) struct Control {
+    congestion: Congestion,
+    seed: u64,
+    epoch: Instant,
+    /// Of the event that is being handled: when its packet arrived, and when it was looked at.
+    arrived: Instant,
+    now: Instant,
+    path: PathControl,
+    /// The path before a change of address, until the new one has proved itself.
+    former: Option<(u64, PathControl)>,
+    /// The controller that the engine asks, by the number of its path.
+    generation: u64,
+    /// The next controller continues the present path.
+    keep_path: bool,
+    /// The newest packet, one that nobody has to acknowledge included.
+    newest_number: Option<u64>,
+    gate: Gate,
+    readings: Readings,
+}
+
+/// One path's part. A change of address begins a new one.
+struct PathControl {
+    /// From the first round trip measured; only the handshake was sent before it.
+    algorithm: Option<Box<dyn CongestionControl>>,
+    flight: Flight,
+    lag: Lag,
+    pacer: Pacer,
+    reordering: Reordering,
+    srtt: Option<Duration>,
+    min_rtt: Option<Duration>,
+    /// Measured by the acknowledgement that is being gathered, without the peer's delay.
+    rtt: Option<Duration>,
+    mtu: u16,
+    recovery_until: Option<u64>,
+    newest_sent: u64,
+    window_limited: bool,
+    app_limited: bool,
+    /// Acknowledgements and losses of one moment. A process that did not run for a while finds many at once:
+    /// told one by one they would look like a path that stood still and then raced.
+    pending: Option<Pending>,
+    /// Lost and not told to the algorithm.
+    lost: u64,
+    /// Lost in the present recovery, as far as it did not arrive late.
+    lost_in_recovery: u64,
+    last_sent: Option<Instant>,
+    largest_acked: Option<u64>,
+    /// Some acknowledgements are kept from the engine.
+    keeps_back: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    now: Instant,
+    largest: Option<u64>,
+    loss: Option<PendingLoss>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PendingLoss {
+    bytes: u64,
+    largest: u64,
+    persistent: bool,
+}
+
+/// Whether the engine may send, as its controller answers.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gate {
+    open: bool,
+    transmitting: bool,
+    /// The engine asked while the gate was closed: it has something to send.
+    asked: bool,
+    /// Congestion-controlled bytes that passed.
+    sent: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(congestion: Congestion, now: Instant, seed: u64, readings: Readings) -> Self {
+        let control = Control {
+            congestion,
+            seed,
+            epoch: now,
+            arrived: now,
+            now,
+            path: PathControl::new(0),
+            former: None,
+            generation: 0,
+            keep_path: false,
+            newest_number: None,
+            gate: Gate { open: true, ..Gate::default() },
+            readings,
+        };
+        Self(Arc::new(Mutex::new(control)))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Control> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    /// The packets looked at from here on arrived at `arrived`.
+    pub(crate) fn at(&mut self, now: Instant, arrived: Instant) {
+        self.now = now;
+        self.arrived = arrived;
+    }
+
+    /// A packet is encrypted: it leaves now.
+    pub(crate) fn on_sent(&mut self, number: u64, bytes: u64, is_ack_eliciting: bool) {
+        let now = self.now;
+        self.newest_number = Some(number);
+        // The engine sends probes of a larger packet size beside the window, and says nothing when they are lost.
+        if !is_ack_eliciting || bytes > self.path.mtu.into() {
+            return;
+        }
+        self.tell();
+        let epoch = self.epoch;
+        let path = &mut self.path;
+        if path.flight.inflight() == 0
+            && let (Some(last), Some(algorithm)) = (path.last_sent, path.algorithm.as_mut())
+        {
+            let idle = now.saturating_duration_since(last);
+            if idle >= IDLE {
+                algorithm.on_idle(time(epoch, now), Span::from(idle));
+            }
+        }
+        self.gate.sent += bytes;
+        path.last_sent = Some(now);
+        path.newest_sent = path.newest_sent.max(number);
+        path.flight.on_sent(now, bytes, number);
+    }
+
+    /// An ACK frame arrived. Returns the ranges that the engine is to see in its place, where they differ.
+    pub(crate) fn on_ack(&mut self, frame: &AckFrame) -> Option<Ranges> {
+        let (now, looked_at) = (self.arrived, self.now);
+        if Some(frame.largest) > self.newest_number {
+            // Never sent: the engine closes the connection for it.
+            return None;
+        }
+        if self.path.pending.is_some_and(|pending| pending.now != now) {
+            self.tell();
+        }
+        let path = &mut self.path;
+        let acked = path.flight.on_acked(now, &frame.ranges);
+        path.on_acked(now, looked_at, frame, acked);
+        let (loss, known) =
+            path.pending.map_or((None, None), |pending| (pending.loss, pending.largest));
+        path.pending = Some(Pending { now, largest: known.max(Some(frame.largest)), loss });
+        if acked.not_lost > 0 {
+            self.undo(acked.not_lost);
+        }
+        let path = &mut self.path;
+        let shown = path.keep_back(now, frame);
+        let keep = path.srtt.unwrap_or(UNKNOWN_RTT) * 4 + KEPT;
+        if let Some(bound) = now.checked_sub(keep) {
+            path.flight.forget_before(bound, frame.largest);
+        }
+        shown
+    }
+
+    /// The engine counts so many of the oldest outstanding bytes as lost.
+    pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
+        let now = self.arrived;
+        if self.path.pending.is_some_and(|pending| pending.now != now) {
+            self.tell();
+        }
+        let path = &mut self.path;
+        let Some(largest) = path.flight.on_lost(bytes) else { return };
+        path.lost += bytes;
+        path.lost_in_recovery += bytes;
+        let pending = path.pending.get_or_insert(Pending { now, largest: None, loss: None });
+        let loss = pending.loss.get_or_insert(PendingLoss { bytes: 0, largest, persistent: false });
+        loss.bytes += bytes;
+        loss.largest = loss.largest.max(largest);
+        loss.persistent |= persistent;
+    }
+
+    /// The engine has so much in flight: this end's own count cannot be higher, whatever the peer's packets hold.
+    fn on_engine_in_flight(&mut self, in_flight: u64) {
+        if !self.path.keeps_back {
+            self.path.flight.bound_inflight(in_flight);
+        }
+    }
+
+    /// A packet came with a congestion mark: the algorithm reacts as to a loss (RFC 9002, section 7.1).
+    fn on_marked(&mut self) {
+        let path = &mut self.path;
+        let Some(largest) = path.largest_acked else { return };
+        let pending =
+            path.pending.get_or_insert(Pending { now: self.arrived, largest: None, loss: None });
+        pending.loss.get_or_insert(PendingLoss { bytes: 0, largest, persistent: false });
+    }
+
+    /// The algorithm learns all that happened.
+    pub(crate) fn tell(&mut self) {
+        let epoch = self.epoch;
+        let Some(pending) = self.path.pending.take() else { return };
+        if let Some(loss) = pending.loss {
+            self.path.tell_loss(epoch, pending.now, loss);
+        }
+        let Some(sample) = self.path.flight.take_sample(pending.now, self.path.app_limited) else {
+            return;
+        };
+        if self.path.algorithm.is_none() {
+            let Some(rtt) = self.path.rtt else { return };
+            self.path.algorithm = Some(self.start(pending.now, rtt));
+        }
+        let measures_queues = self.measures_queues();
+        let path = &mut self.path;
+        let time = time(epoch, pending.now);
+        let inflight = path.flight.inflight();
+        let ack = cc::Ack {
+            now: time,
+            rtt: path.rtt.take().map(Span::from),
+            min_rtt: path.min_rtt.map(Span::from),
+            acked: Bytes::new(sample.acked),
+            lost: Bytes::new(std::mem::take(&mut path.lost)),
+            marked: Bytes::ZERO,
+            inflight: Bytes::new(match measures_queues {
+                true => path.lag.without(inflight),
+                false => inflight,
+            }),
+            delivered: Bytes::new(path.flight.delivered()),
+            prior_delivered: Bytes::new(sample.prior_delivered),
+            sent_inflight: Bytes::new(sample.sent_inflight),
+            lost_since: Bytes::new(path.flight.lost_total().saturating_sub(sample.prior_lost)),
+            interval: Span::from(sample.interval),
+            app_limited: sample.app_limited,
+            window_limited: std::mem::take(&mut path.window_limited),
+            in_recovery: path.recovery_until.is_some(),
+        };
+        let recovered = path
+            .recovery_until
+            .zip(pending.largest)
+            .is_some_and(|(until, largest)| largest > until);
+        let Some(algorithm) = path.algorithm.as_mut() else { return };
+        if recovered {
+            algorithm.on_recovered(time);
+            path.recovery_until = None;
+            path.lost_in_recovery = 0;
+        }
+        algorithm.on_ack(&ack);
+        self.readings.update(|reading| read(reading, &ack, &**algorithm));
+        let rate = self.pacing_rate();
+        self.path.pacer.set_rate(rate);
+    }
+
+    /// Packets counted as lost arrived late. Where all of an event's did, the algorithm takes its reaction back.
+    fn undo(&mut self, not_lost: u64) {
+        self.tell();
+        let at = time(self.epoch, self.now);
+        let path = &mut self.path;
+        path.lost_in_recovery = path.lost_in_recovery.saturating_sub(not_lost);
+        if path.lost_in_recovery > 0 || path.recovery_until.is_none() {
+            return;
+        }
+        if let Some(algorithm) = path.algorithm.as_mut() {
+            algorithm.on_undo(at);
+            path.recovery_until = None;
+        }
+    }
+
+    fn start(&self, now: Instant, rtt: Duration) -> Box<dyn CongestionControl> {
+        let path = Path {
+            mss: Bytes::new(self.path.mtu.into()),
+            initial_window: Bytes::new(INITIAL_SEGMENTS * u64::from(self.path.mtu)),
+            handshake_rtt: Some(Span::from(rtt)),
+            now: time(self.epoch, now),
+            seed: self.seed,
+            memory: None,
+        };
+        match self.congestion {
+            Congestion::Algorithm(algorithm) => algorithm.start(&path),
+            Congestion::Fixed(rate) => Box::new(Fixed::new(rate, Span::from(rtt))),
+        }
+    }
+
+    /// The algorithm takes what is in flight for what is on the path.
+    fn measures_queues(&self) -> bool {
+        self.congestion == Congestion::Algorithm(Algorithm::Tcpa)
+    }
+
+    fn window(&self) -> u64 {
+        let path = &self.path;
+        let Some(algorithm) = &path.algorithm else {
+            return INITIAL_SEGMENTS * u64::from(path.mtu);
+        };
+        let mut window = algorithm.cwnd().count();
+        if self.measures_queues() {
+            window = path.lag.with(window);
+        }
+        // RFC 9002, section 7.3.2: a sender may reduce at once where TCP spreads the reduction (RFC 6937).
+        if path.recovery_until.is_some() && algorithm.reduction() == Reduction::Proportional {
+            window = window.min(algorithm.ssthresh().count());
+        }
+        window.max(LEAST_SEGMENTS * u64::from(path.mtu))
+    }
+
+    fn pacing_rate(&self) -> Option<u64> {
+        let rate = self.path.algorithm.as_ref()?.pacing_rate()?;
+        Some((rate.bits_per_second() / 8).max(u64::from(self.path.mtu)))
+    }
+
+    /// How many full packets may leave now; opens or closes the gate for the engine's next packets.
+    pub(crate) fn open_gate(&mut self, now: Instant) -> usize {
+        self.at(now, now);
+        self.tell();
+        let packet = u64::from(self.path.mtu);
+        let room = self.window().saturating_sub(self.path.flight.inflight());
+        let allowed = room.min(self.path.pacer.allowance(now, packet));
+        // The last packet may pass the window, as long as there is a window at all.
+        let packets = allowed.div_ceil(packet);
+        self.gate = Gate { open: packets > 0, transmitting: true, ..Gate::default() };
+        usize::try_from(packets).unwrap_or(usize::MAX)
+    }
+
+    /// The engine has sent packets or, if not `any`, had none that may leave.
+    pub(crate) fn close_gate(&mut self, now: Instant, any: bool) -> Blocked {
+        let Gate { asked, sent, .. } = std::mem::take(&mut self.gate);
+        if sent > 0 {
+            self.path.pacer.on_sent(now, sent);
+        }
+        if any {
+            self.path.app_limited = false;
+            return Blocked::No;
+        }
+        self.path.app_limited = !asked;
+        if !asked {
+            return Blocked::No;
+        }
+        if self.path.flight.inflight() >= self.window() {
+            self.path.window_limited = true;
+            return Blocked::No;
+        }
+        self.path.pacer.due().map_or(Blocked::No, Blocked::Until)
+    }
+
+    /// What the engine's controller answers: packets pass an open gate whatever is in flight, and acknowledgements
+    /// and probes pass a closed one. Above `u32::MAX` the engine's own pacer is off.
+    fn engine_window(&mut self) -> u64 {
+        if self.gate.open || !self.gate.transmitting {
+            return u64::MAX;
+        }
+        self.gate.asked = true;
+        1
+    }
+
+    /// The smoothed round trip without the peer's delay, once it was measured.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.path.srtt
+    }
+
+    /// Bytes lost on the present path, and packets that arrived behind later ones.
+    pub(crate) fn lost_and_late(&self) -> (u64, u64) {
+        (self.path.flight.lost_total(), self.path.reordering.late())
+    }
+
+    /// The engine is about to make a new controller for the path that it has.
+    pub(crate) fn keep_path(&mut self) {
+        self.keep_path = true;
+    }
+
+    fn switch(&mut self, generation: u64) {
+        if generation == self.generation {
+            return;
+        }
+        let returned = match self.former.take() {
+            Some((former, path)) if former == generation => Some(path),
+            _ => None,
+        };
+        if std::mem::take(&mut self.keep_path) {
+            self.generation = generation;
+            return;
+        }
+        let path = returned.unwrap_or_else(|| PathControl::new(self.path.mtu));
+        let before = std::mem::replace(&mut self.path, path);
+        self.former = Some((self.generation, before));
+        self.generation = generation;
+    }
+}
+
+/// Whether a connection with something to send waits for its pacer. One that waits for its window waits for an
+/// acknowledgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Blocked {
+    No,
+    Until(Instant),
+}
+
+impl PathControl {
+    fn new(mtu: u16) -> Self {
+        Self {
+            algorithm: None,
+            flight: Flight::default(),
+            lag: Lag::default(),
+            pacer: Pacer::default(),
+            reordering: Reordering::default(),
+            srtt: None,
+            min_rtt: None,
+            rtt: None,
+            mtu,
+            recovery_until: None,
+            newest_sent: 0,
+            window_limited: false,
+            app_limited: false,
+            pending: None,
+            lost: 0,
+            lost_in_recovery: 0,
+            last_sent: None,
+            largest_acked: None,
+            keeps_back: false,
+        }
+    }
+
+    fn on_acked(&mut self, now: Instant, looked_at: Instant, frame: &AckFrame, acked: Acked) {
+        if let Some(sent) = acked.largest_sent
+            && self.largest_acked.is_none_or(|known| frame.largest > known)
+        {
+            let whole = now.saturating_duration_since(sent);
+            // The peer is believed as far as it leaves the path a round trip.
+            let bare = whole.saturating_sub(frame.delay()).max(whole / 16);
+            let held = whole - bare + looked_at.saturating_duration_since(now);
+            self.lag.on_rtt(bare, held);
+            // Of several in one moment the shortest says most of the path.
+            self.rtt = Some(self.rtt.map_or(bare, |other| other.min(bare)));
+            self.min_rtt = Some(self.min_rtt.map_or(bare, |least| least.min(bare)));
+            self.srtt = Some(self.srtt.map_or(bare, |srtt| (srtt * 7 + bare) / 8));
+        }
+        self.largest_acked = self.largest_acked.max(Some(frame.largest));
+        if let Some(smallest) = acked.smallest {
+            let srtt = self.srtt.unwrap_or(UNKNOWN_RTT);
+            self.reordering.on_acked(now, smallest, frame.largest, srtt);
+        }
+    }
+
+    /// The ranges that the engine is shown instead of a frame's while a gap may be a late packet.
+    fn keep_back(&mut self, now: Instant, frame: &AckFrame) -> Option<Ranges> {
+        let window = self.reordering.window();
+        if window.is_zero() && !self.keeps_back {
+            return None;
+        }
+        let mut gap = self.flight.first_gap(0);
+        while let Some(number) = gap {
+            let open_since = self.reordering.open_since(number);
+            let age = open_since.map_or(Duration::MAX, |at| now.saturating_duration_since(at));
+            if age < window {
+                break;
+            }
+            gap = self.flight.first_gap(number + 1);
+        }
+        let kept_back_before = std::mem::replace(&mut self.keeps_back, gap.is_some());
+        if gap.is_none() && !kept_back_before {
+            return None;
+        }
+        let bound = gap.unwrap_or(u64::MAX);
+        let mut shown = self.flight.acked().below(bound);
+        for range in frame.ranges.below(bound).iter() {
+            shown.insert(range, |_| {});
+        }
+        Some(shown)
+    }
+
+    fn tell_loss(&mut self, epoch: Instant, now: Instant, loss: PendingLoss) {
+        let time = time(epoch, now);
+        let inflight = Bytes::new(self.flight.inflight() + loss.bytes);
+        let Some(algorithm) = self.algorithm.as_mut() else { return };
+        let within = self.recovery_until.is_some_and(|until| loss.largest <= until);
+        let told = cc::Loss {
+            now: time,
+            lost: Bytes::new(loss.bytes),
+            inflight,
+            repeated: loss.persistent && self.recovery_until.is_some(),
+        };
+        if loss.persistent {
+            algorithm.on_timeout(&told);
+            self.recovery_until = None;
+        } else if !within {
+            if self.recovery_until.is_some() {
+                algorithm.on_recovered(time);
+                self.lost_in_recovery = loss.bytes;
+            }
+            algorithm.on_loss(&told);
+            self.recovery_until = Some(self.newest_sent);
+        }
+    }
+}
+
+fn read(reading: &mut Reading, ack: &cc::Ack, algorithm: &dyn CongestionControl) {
+    reading.rtt = ack.rtt.unwrap_or(reading.rtt);
+    reading.min_rtt = ack.min_rtt.unwrap_or_default();
+    reading.cwnd = algorithm.cwnd();
+    reading.pacing_rate = algorithm.pacing_rate();
+    if let Some(rate) = ack.delivery_rate().filter(|_| !ack.app_limited) {
+        reading.delivery_rate = rate;
+    }
+    reading.inflight = ack.inflight;
+    reading.path_loss = algorithm.path_loss();
+}
+
+fn time(epoch: Instant, now: Instant) -> Time {
+    let nanos = now.saturating_duration_since(epoch).as_nanos();
+    Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+mod controller {
+    //! The engine's view: a controller that asks the gate.
+
+    use super::Shared;
+    use quinn_proto::congestion::{Controller, ControllerFactory};
+    use std::any::Any;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
+
+    /// Makes the controllers of one connection, one for each path.
+    #[derive(Debug)]
+    pub(crate) struct Factory {
+        shared: Shared,
+        built: AtomicU64,
+    }
+
+    #[derive(Debug)]
+    struct Handle {
+        shared: Shared,
+        generation: u64,
+    }
+
+    impl Factory {
+        pub(crate) fn new(shared: Shared) -> Self {
+            Self { shared, built: AtomicU64::new(0) }
+        }
+    }
+
+    impl ControllerFactory for Factory {
+        fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+            let generation = self.built.fetch_add(1, Ordering::Relaxed);
+            let shared = self.shared.clone();
+            shared.lock().path_mtu(current_mtu);
+            Box::new(Handle { shared, generation })
+        }
+    }
+
+    impl Controller for Handle {
+        fn on_end_acks(
+            &mut self,
+            _now: Instant,
+            in_flight: u64,
+            _app_limited: bool,
+            _largest: Option<u64>,
+        ) {
+            let mut control = self.shared.lock();
+            control.switch(self.generation);
+            control.on_engine_in_flight(in_flight);
+        }
+
+        fn on_congestion_event(
+            &mut self,
+            _now: Instant,
+            _sent: Instant,
+            is_persistent_congestion: bool,
+            lost_bytes: u64,
+        ) {
+            let mut control = self.shared.lock();
+            control.switch(self.generation);
+            match lost_bytes {
+                0 => control.on_marked(),
+                _ => control.on_lost(lost_bytes, is_persistent_congestion),
+            }
+        }
+
+        fn on_mtu_update(&mut self, new_mtu: u16) {
+            let mut control = self.shared.lock();
+            control.switch(self.generation);
+            control.path_mtu(new_mtu);
+        }
+
+        fn window(&self) -> u64 {
+            let mut control = self.shared.lock();
+            control.switch(self.generation);
+            control.engine_window()
+        }
+
+        fn clone_box(&self) -> Box<dyn Controller> {
+            Box::new(Self { shared: self.shared.clone(), generation: self.generation })
+        }
+
+        fn initial_window(&self) -> u64 {
+            u64::MAX
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn Any> {
+            self
+        }
+    }
+
+    impl super::Control {
+        fn path_mtu(&mut self, mtu: u16) {
+            self.path.mtu = mtu;
+        }
+    }
+}
+
+pub(crate) use controller::Factory;
+
+/// More than the peer waits for before it acknowledges: with less in flight every round trip would take as long
+/// as the peer holds an acknowledgement back.
+const LEAST_SEGMENTS: u64 = 10;
+/// RFC 9002, section 7.2.
+const INITIAL_SEGMENTS: u64 = 10;
+/// Taken for a round trip before one was measured.
+pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
+/// A pause for which TCP would have to restart (RFC 5681, section 4.1: one retransmission timeout).
+const IDLE: Duration = Duration::from_millis(200);
+/// Records of lost packets are kept for so long and four round trips: their late arrival proves the loss wrong.
+const KEPT: Duration = Duration::from_millis(100);

@@ -1,0 +1,227 @@
+//! How much a peer may send, and the control stream that tells it.
+//!
+//! quinn-proto's own flow control grants what was read. An endpoint reads every stream at once, so it grants
+//! credit itself: for each stream and for all streams of the connection, by what the application consumed.
+//! Each end opens one unidirectional stream and writes records of 16 bytes to it. Limits never shrink.
+
+use quinn_proto::{Dir, Side, StreamId, VarInt};
+use std::collections::BTreeMap;
+
+/// Credit of a new stream, and of a new connection for all its streams together.
+pub const FIRST_CREDIT: u64 = 512 * 1024;
+
+/// One record of a control stream: a kind in the two highest bits, a stream, and a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Record {
+    /// The peer may send up to this offset of a stream.
+    Stream(StreamId, u64),
+    /// The peer may send so many bytes on all streams together.
+    Connection(u64),
+    /// The sender of a stream sends no byte behind this offset.
+    Final(StreamId, u64),
+}
+
+impl Record {
+    pub(crate) const LENGTH: usize = 16;
+
+    pub(crate) fn encode(self) -> [u8; Self::LENGTH] {
+        let (key, value) = match self {
+            Self::Stream(stream, limit) => (STREAM | number(stream), limit),
+            Self::Connection(limit) => (CONNECTION, limit),
+            Self::Final(stream, size) => (FINAL | number(stream), size),
+        };
+        let mut out = [0; Self::LENGTH];
+        out[..8].copy_from_slice(&key.to_be_bytes());
+        out[8..].copy_from_slice(&value.to_be_bytes());
+        out
+    }
+
+    /// `None`: malformed.
+    pub(crate) fn decode(bytes: [u8; Self::LENGTH]) -> Option<Self> {
+        let whole = u128::from_be_bytes(bytes);
+        let (key, value) = ((whole >> 64) as u64, whole as u64);
+        let (kind, stream) = (key & KINDS, key & !KINDS);
+        if value > VarInt::MAX.into_inner() {
+            return None;
+        }
+        match kind {
+            STREAM => Some(Self::Stream(bidirectional(stream)?, value)),
+            CONNECTION if stream == 0 => Some(Self::Connection(value)),
+            FINAL => Some(Self::Final(bidirectional(stream)?, value)),
+            _ => None,
+        }
+    }
+}
+
+fn number(stream: StreamId) -> u64 {
+    VarInt::from(stream).into_inner()
+}
+
+/// RFC 9000, section 2.1: the lowest bit tells the initiator, the next the direction.
+fn bidirectional(number: u64) -> Option<StreamId> {
+    let side = if number & 1 == 0 { Side::Client } else { Side::Server };
+    (number & 2 == 0).then(|| StreamId::new(side, Dir::Bi, number >> 2))
+}
+
+/// A peer learns of a sixteenth of the window.
+const STEPS: u64 = 16;
+const KINDS: u64 = 3 << 62;
+const STREAM: u64 = 0;
+const CONNECTION: u64 = 1 << 62;
+const FINAL: u64 = 2 << 62;
+
+/// Credit given to the peer, for one stream or for all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Granted {
+    limit: u64,
+    received: u64,
+    consumed: u64,
+}
+
+impl Granted {
+    pub(crate) fn new() -> Self {
+        Self { limit: FIRST_CREDIT, received: 0, consumed: 0 }
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
+
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// `false`: the peer sent more than it may.
+    pub(crate) fn receive(&mut self, bytes: u64) -> bool {
+        self.received = self.received.saturating_add(bytes);
+        self.received <= self.limit
+    }
+
+    pub(crate) fn consume(&mut self, bytes: u64) {
+        self.consumed = (self.consumed + bytes).min(self.received);
+    }
+
+    /// A new limit, where it is so much higher that the peer should know.
+    pub(crate) fn raise(&mut self, window: u64) -> Option<u64> {
+        let limit = (self.consumed + window).min(VarInt::MAX.into_inner());
+        let due = limit >= self.limit + window / STEPS;
+        due.then(|| {
+            self.limit = limit;
+            limit
+        })
+    }
+}
+
+/// Credit that the peer gave, for one stream or for all.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowed {
+    limit: u64,
+    used: u64,
+}
+
+impl Allowed {
+    pub(crate) fn new() -> Self {
+        Self { limit: FIRST_CREDIT, used: 0 }
+    }
+
+    pub(crate) fn room(&self) -> u64 {
+        self.limit - self.used
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn take(&mut self, bytes: u64) {
+        self.used = (self.used + bytes).min(self.limit);
+    }
+
+    pub(crate) fn raise(&mut self, limit: u64) {
+        self.limit = self.limit.max(limit);
+    }
+}
+
+/// Final sizes of streams that the peer has not begun here: the control stream goes before others.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyFinals {
+    /// Streams that have begun. They do so in the order of their numbers.
+    begun: u64,
+    early: BTreeMap<u64, u64>,
+}
+
+impl EarlyFinals {
+    /// A stream of the peer's begins; tells its final size, if that came before.
+    pub(crate) fn begin(&mut self, id: StreamId) -> Option<u64> {
+        self.begun = self.begun.max(id.index() + 1);
+        self.early.remove(&id.index())
+    }
+
+    /// A stream that has begun and is not known any more is over.
+    pub(crate) fn keep(&mut self, id: StreamId, size: u64, most: u32) -> Result<(), &'static str> {
+        if id.index() >= self.begun + u64::from(most) {
+            return Err("the peer ended a stream that it may not have opened");
+        }
+        if id.index() >= self.begun {
+            self.early.insert(id.index(), size);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn records_are_read_as_they_were_written(
+            index in 0u64..(1 << 59), client in any::<bool>(), value in 0u64..(1 << 62), kind in 0..3,
+        ) {
+            let side = if client { Side::Client } else { Side::Server };
+            let stream = StreamId::new(side, Dir::Bi, index);
+            let record = match kind {
+                0 => Record::Stream(stream, value),
+                1 => Record::Connection(value),
+                _ => Record::Final(stream, value),
+            };
+            prop_assert_eq!(Record::decode(record.encode()), Some(record));
+        }
+
+        #[test]
+        fn arbitrary_records_are_read_or_refused(bytes in any::<[u8; 16]>()) {
+            if let Some(record) = Record::decode(bytes) {
+                prop_assert_eq!(record.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_final_size_that_comes_before_its_stream_is_kept_for_it() {
+        let stream = |index| StreamId::new(Side::Client, Dir::Bi, index);
+        let mut finals = EarlyFinals::default();
+        finals.keep(stream(3), 30, 4).unwrap();
+        assert!(finals.keep(stream(4), 40, 4).is_err());
+        assert_eq!((finals.begin(stream(0)), finals.begin(stream(1))), (None, None));
+        finals.keep(stream(4), 40, 4).unwrap();
+        // Over and forgotten.
+        finals.keep(stream(0), 10, 4).unwrap();
+        assert_eq!((finals.begin(stream(2)), finals.begin(stream(3))), (None, Some(30)));
+        assert_eq!((finals.begin(stream(4)), finals.early.len()), (Some(40), 0));
+    }
+
+    #[test]
+    fn a_peer_is_told_of_credit_in_steps_of_the_window() {
+        let mut granted = Granted::new();
+        assert!(granted.receive(FIRST_CREDIT));
+        assert_eq!(granted.raise(FIRST_CREDIT), None);
+        granted.consume(FIRST_CREDIT / 32);
+        assert_eq!(granted.raise(FIRST_CREDIT), None);
+        granted.consume(FIRST_CREDIT / 32);
+        assert_eq!(granted.raise(FIRST_CREDIT), Some(FIRST_CREDIT * 17 / 16));
+        // A smaller window takes nothing back, and a larger one counts at once.
+        assert_eq!(granted.raise(1), None);
+        assert_eq!(granted.raise(4 * FIRST_CREDIT), Some(FIRST_CREDIT * 65 / 16));
+        assert!(!granted.receive(4 * FIRST_CREDIT));
+    }
+}

@@ -1,0 +1,444 @@
+//! All connections of one socket. Nothing here reads a clock or a socket: whoever drives an endpoint hands it
+//! datagrams and the time, and sends what it returns.
+
+use crate::choice::Congestion;
+use crate::connection::{Connection, Event, FIRST_STREAMS};
+use crate::control::{Factory, Shared, UNKNOWN_RTT};
+use crate::lost::Lost;
+use crate::reading::Readings;
+use crate::session::Observing;
+use bytes::BytesMut;
+use quinn_proto::crypto::{ClientConfig, ServerConfig};
+use quinn_proto::{
+    AckFrequencyConfig, ConnectionEvent, ConnectionHandle, ConnectionId, DatagramEvent,
+    EcnCodepoint, EndpointConfig, IdleTimeout, Incoming, MtuDiscoveryConfig, Transmit,
+    TransportConfig, VarInt,
+};
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How connections are carried. Both ends have their own; they negotiate what they must agree on.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub congestion: Congestion,
+    /// A silent peer is asked this often.
+    pub keepalive: Duration,
+    /// The connection ends after this much silence.
+    pub idle: Duration,
+    /// The largest UDP payload that is tried.
+    pub largest_packet: u16,
+    /// Streams that a peer may have open at once.
+    pub streams: u32,
+    /// For what algorithms draw by chance.
+    pub seed: u64,
+}
+
+/// One of an endpoint's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    slot: usize,
+    serial: u64,
+}
+
+pub struct Endpoint {
+    inner: quinn_proto::Endpoint,
+    settings: Settings,
+    server: Option<Arc<quinn_proto::ServerConfig>>,
+    /// By handle.
+    connections: Vec<Option<(u64, Connection)>>,
+    serial: u64,
+    /// Connections that may have packets to send.
+    ready: VecDeque<Key>,
+    /// Connections that received packets since they were pumped.
+    received: VecDeque<Key>,
+    timers: BTreeSet<(Instant, Key)>,
+    deadlines: Vec<Option<Instant>>,
+    events: VecDeque<(Key, Event)>,
+    responses: VecDeque<(Transmit, Vec<u8>)>,
+    incoming: VecDeque<Incoming>,
+}
+
+/// Why a handshake did not begin.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum RefusedError {
+    #[error("{0}")]
+    Connect(String),
+    #[error("{0}")]
+    Accept(Lost),
+}
+
+impl Endpoint {
+    /// `seed` draws connection IDs and packet numbers; without one the operating system does.
+    pub fn new(
+        config: EndpointConfig,
+        server: Option<quinn_proto::ServerConfig>,
+        settings: Settings,
+        may_discover_mtu: bool,
+        seed: Option<[u8; 32]>,
+    ) -> Self {
+        let server = server.map(Arc::new);
+        let inner =
+            quinn_proto::Endpoint::new(Arc::new(config), server.clone(), may_discover_mtu, seed);
+        Self {
+            inner,
+            settings,
+            server,
+            connections: Vec::new(),
+            serial: 0,
+            ready: VecDeque::new(),
+            received: VecDeque::new(),
+            timers: BTreeSet::new(),
+            deadlines: Vec::new(),
+            events: VecDeque::new(),
+            responses: VecDeque::new(),
+            incoming: VecDeque::new(),
+        }
+    }
+
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        crypto: Arc<dyn ClientConfig>,
+        initial_id: ConnectionId,
+        server: SocketAddr,
+        name: &str,
+    ) -> Result<Key, RefusedError> {
+        let (control, readings) = self.control(now);
+        let observing = Observing { inner: crypto, control: control.clone() };
+        let mut config = quinn_proto::ClientConfig::new(Arc::new(observing));
+        config.initial_dst_cid_provider(Arc::new(move || initial_id));
+        config.transport_config(Arc::new(transport(&self.settings, control.clone())));
+        let (handle, inner) = self
+            .inner
+            .connect(now, config, server, name)
+            .map_err(|error| RefusedError::Connect(error.to_string()))?;
+        Ok(self.add(now, handle, inner, control, readings))
+    }
+
+    /// The next peer that wants a connection.
+    pub fn incoming(&mut self) -> Option<Incoming> {
+        self.incoming.pop_front()
+    }
+
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        crypto: Arc<dyn ServerConfig>,
+    ) -> Result<Key, RefusedError> {
+        let (control, readings) = self.control(now);
+        let Some(server) = &self.server else {
+            self.inner.ignore(incoming);
+            return Err(RefusedError::Accept(Lost::Here));
+        };
+        let mut config = quinn_proto::ServerConfig::clone(server);
+        config.crypto = Arc::new(Observing { inner: crypto, control: control.clone() });
+        config.transport_config(Arc::new(transport(&self.settings, control.clone())));
+        let mut buffer = Vec::new();
+        match self.inner.accept(incoming, now, &mut buffer, Some(Arc::new(config))) {
+            Ok((handle, inner)) => Ok(self.add(now, handle, inner, control, readings)),
+            Err(error) => {
+                self.responses.extend(error.response.map(|transmit| (transmit, buffer)));
+                Err(RefusedError::Accept(error.cause.into()))
+            }
+        }
+    }
+
+    /// The peer has to come again with a proof of its address (RFC 9000, section 8.1.2).
+    pub fn retry(&mut self, incoming: Incoming) {
+        let mut buffer = Vec::new();
+        match self.inner.retry(incoming, &mut buffer) {
+            Ok(transmit) => self.responses.push_back((transmit, buffer)),
+            Err(error) => self.inner.ignore(error.into_incoming()),
+        }
+    }
+
+    pub fn ignore(&mut self, incoming: Incoming) {
+        self.inner.ignore(incoming);
+    }
+
+    /// No new connections from here on.
+    pub fn refuse_all(&mut self) {
+        self.server = None;
+        self.inner.set_server_config(None);
+        for incoming in std::mem::take(&mut self.incoming) {
+            self.inner.ignore(incoming);
+        }
+    }
+
+    /// A datagram that arrived at `arrived` and is looked at `now`.
+    pub fn handle(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        ecn: Option<EcnCodepoint>,
+        datagram: BytesMut,
+    ) {
+        let mut buffer = Vec::new();
+        match self.inner.handle(arrived, remote, local, ecn, datagram, &mut buffer) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                self.handle_event(now, arrived, handle, event);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.incoming.push_back(incoming),
+            Some(DatagramEvent::Response(transmit)) => {
+                self.responses.push_back((transmit, buffer));
+            }
+            None => {}
+        }
+    }
+
+    fn handle_event(
+        &mut self,
+        now: Instant,
+        arrived: Instant,
+        handle: ConnectionHandle,
+        event: ConnectionEvent,
+    ) {
+        let Some(Some((serial, connection))) = self.connections.get_mut(handle.0) else { return };
+        let key = Key { slot: handle.0, serial: *serial };
+        connection.arrived(now, arrived);
+        connection.handle_event(event);
+        connection.since_pumped += 1;
+        match connection.since_pumped {
+            1 => self.received.push_back(key),
+            // An acknowledgement names 64 ranges of packets; older ones are forgotten.
+            PUMP_AFTER => {
+                connection.pump(now);
+                self.after(now, key);
+                self.acknowledge(now, key);
+                self.received.push_back(key);
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a batch of datagrams.
+    pub fn handled(&mut self, now: Instant) {
+        while let Some(key) = self.received.pop_front() {
+            if let Some(connection) = self.get(key) {
+                connection.pump(now);
+                self.after(now, key);
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeouts`] has something to do.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    pub fn handle_timeouts(&mut self, now: Instant) {
+        while let Some((at, key)) = self.timers.first().copied()
+            && at <= now
+        {
+            self.timers.pop_first();
+            self.deadlines[key.slot] = None;
+            if let Some(connection) = self.get(key) {
+                connection.handle_timeout(now);
+                connection.pump(now);
+                self.after(now, key);
+            }
+        }
+    }
+
+    /// The next packets to send, of `segments` datagrams at most, in `out`, which has to be empty. `None`: nothing may
+    /// leave before another event or the next timeout.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        segments: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        if let Some((transmit, response)) = self.responses.pop_front() {
+            *out = response;
+            return Some(transmit);
+        }
+        while let Some(key) = self.ready.front().copied() {
+            self.ready.pop_front();
+            let Some(connection) = self.get(key) else { continue };
+            connection.is_ready = false;
+            let transmit = connection.transmit(now, segments, out);
+            if transmit.is_some() {
+                // Connections take turns.
+                self.make_ready(key);
+                return transmit;
+            }
+            self.after_transmit(key);
+        }
+        None
+    }
+
+    pub fn next_event(&mut self) -> Option<(Key, Event)> {
+        self.events.pop_front()
+    }
+
+    /// Whoever changes a connection calls [`Self::touch`] afterwards.
+    pub fn get(&mut self, key: Key) -> Option<&mut Connection> {
+        match self.connections.get_mut(key.slot)? {
+            Some((serial, connection)) if *serial == key.serial => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// The application did something with a connection: it may have packets to send, and events.
+    pub fn touch(&mut self, now: Instant, key: Key) {
+        if self.get(key).is_some() {
+            self.after(now, key);
+        }
+    }
+
+    /// Connections that are not forgotten. Closed ones stay for three probe timeouts (RFC 9000, section 10.2).
+    pub fn open_connections(&self) -> usize {
+        self.inner.open_connections()
+    }
+
+    pub fn keys(&self) -> Vec<Key> {
+        let connections = self.connections.iter().enumerate();
+        let key = |(slot, connection): (usize, &Option<(u64, Connection)>)| {
+            connection.as_ref().map(|(serial, _)| Key { slot, serial: *serial })
+        };
+        connections.filter_map(key).collect()
+    }
+
+    /// Acknowledges at once what has arrived so far.
+    fn acknowledge(&mut self, now: Instant, key: Key) {
+        let mut buffer = Vec::new();
+        let Some(connection) = self.get(key) else { return };
+        if let Some(transmit) = connection.transmit(now, 1, &mut buffer) {
+            self.responses.push_back((transmit, buffer));
+        }
+    }
+
+    /// Settles a connection after anything happened to it.
+    fn after(&mut self, now: Instant, key: Key) {
+        let Some(Some((_, connection))) = self.connections.get_mut(key.slot) else { return };
+        while let Some(event) = connection.endpoint_event() {
+            let handle = connection.handle;
+            if let Some(answer) = self.inner.handle_event(handle, event) {
+                connection.handle_event(answer);
+            }
+        }
+        // Events of the engine that only just came up are taken with the next packet or timeout.
+        let drained = connection.is_drained();
+        if drained {
+            connection.pump(now);
+        }
+        while let Some(event) = connection.next_event() {
+            self.events.push_back((key, event));
+        }
+        if drained {
+            self.connections[key.slot] = None;
+            self.set_deadline(key, None);
+        } else {
+            self.make_ready(key);
+        }
+    }
+
+    fn after_transmit(&mut self, key: Key) {
+        let Some(connection) = self.get(key) else { return };
+        let deadline = connection.deadline();
+        let mut told = VecDeque::new();
+        while let Some(event) = connection.next_event() {
+            told.push_back((key, event));
+        }
+        self.events.append(&mut told);
+        self.set_deadline(key, deadline);
+    }
+
+    fn make_ready(&mut self, key: Key) {
+        if let Some(connection) = self.get(key)
+            && !std::mem::replace(&mut connection.is_ready, true)
+        {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn set_deadline(&mut self, key: Key, deadline: Option<Instant>) {
+        let before = std::mem::replace(&mut self.deadlines[key.slot], deadline);
+        if before == deadline {
+            return;
+        }
+        if let Some(before) = before {
+            self.timers.remove(&(before, key));
+        }
+        if let Some(deadline) = deadline {
+            self.timers.insert((deadline, key));
+        }
+    }
+
+    fn control(&mut self, now: Instant) -> (Shared, Readings) {
+        let readings = Readings::default();
+        self.serial += 1;
+        // Connections of one seed draw differently.
+        let seed = self.settings.seed.wrapping_add(self.serial.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (Shared::new(self.settings.congestion, now, seed, readings.clone()), readings)
+    }
+
+    fn add(
+        &mut self,
+        now: Instant,
+        handle: ConnectionHandle,
+        inner: quinn_proto::Connection,
+        control: Shared,
+        readings: Readings,
+    ) -> Key {
+        let key = Key { slot: handle.0, serial: self.serial };
+        if self.connections.len() <= key.slot {
+            self.connections.resize_with(key.slot + 1, || None);
+            self.deadlines.resize(key.slot + 1, None);
+        }
+        let connection = Connection::new(handle, inner, control, readings, self.settings.streams);
+        self.connections[key.slot] = Some((key.serial, connection));
+        if let Some(connection) = self.get(key) {
+            connection.pump(now);
+        }
+        self.after(now, key);
+        key
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+fn transport(settings: &Settings, control: Shared) -> TransportConfig {
+    let mut mtu = MtuDiscoveryConfig::default();
+    mtu.upper_bound(settings.largest_packet).black_hole_cooldown(BLACK_HOLE_COOLDOWN);
+    let mut acknowledge = AckFrequencyConfig::default();
+    acknowledge
+        .ack_eliciting_threshold(VarInt::from_u32(ACKNOWLEDGE_EVERY))
+        .max_ack_delay(Some(ACKNOWLEDGE_WITHIN));
+    let idle = IdleTimeout::try_from(settings.idle).unwrap_or(VarInt::from_u32(60_000).into());
+    let mut config = TransportConfig::default();
+    config
+        .max_idle_timeout(Some(idle))
+        .keep_alive_interval(Some(settings.keepalive))
+        .max_concurrent_bidi_streams(FIRST_STREAMS.min(settings.streams).into())
+        // The control stream.
+        .max_concurrent_uni_streams(VarInt::from_u32(1))
+        // Credit bounds what arrives ([`crate::credit`]).
+        .stream_receive_window(VarInt::MAX)
+        .receive_window(VarInt::MAX)
+        .send_window(crate::FIRST_CREDIT)
+        .datagram_receive_buffer_size(Some(1 << 20))
+        .datagram_send_buffer_size(1 << 20)
+        .mtu_discovery_config(Some(mtu))
+        .ack_frequency_config(Some(acknowledge))
+        .initial_rtt(UNKNOWN_RTT)
+        .congestion_controller_factory(Arc::new(Factory::new(control)));
+    config
+}
+
+/// Packets of one connection in one batch after which it acknowledges.
+const PUMP_AFTER: u32 = 64;
+/// One acknowledgement for so many packets, where none is missing: each costs both ends as much as a packet.
+const ACKNOWLEDGE_EVERY: u32 = 8;
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
+/// Bursts of losses can look like a smaller packet size; it is tried again after this.
+const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);

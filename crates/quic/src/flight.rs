@@ -1,0 +1,343 @@
+//! The packets of the application's packet number space that were sent, and the samples of the delivery
+//! rate that their acknowledgements give (draft-ietf-ccwg-bbr, section on delivery rate estimation).
+
+use crate::ranges::Ranges;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Packets sent and not yet forgotten, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    sent: VecDeque<Option<Sent>>,
+    /// The number of the first entry in `sent`.
+    first: u64,
+    /// Every packet below was acknowledged, counted as lost or is not congestion-controlled.
+    judged: u64,
+    acked: Ranges,
+    delivered: u64,
+    delivered_at: Option<Instant>,
+    first_sent_at: Option<Instant>,
+    inflight: u64,
+    lost_total: u64,
+    /// Samples are application-limited until this much is delivered.
+    app_limited_until: u64,
+    batch: Option<Batch>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: Instant,
+    bytes: u64,
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent_at: Instant,
+    inflight: u64,
+    lost: u64,
+    app_limited: bool,
+    counted_lost: bool,
+}
+
+/// Acknowledgements gathered for one sample.
+#[derive(Debug, Clone, Copy, Default)]
+struct Batch {
+    acked: u64,
+    newest: Option<Sent>,
+}
+
+/// One acknowledgement's part in the flight.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Acked {
+    /// When the largest packet of the frame was sent, if this frame was the first to acknowledge it.
+    pub(crate) largest_sent: Option<Instant>,
+    /// The smallest packet newly acknowledged.
+    pub(crate) smallest: Option<u64>,
+    /// Bytes that had been counted as lost.
+    pub(crate) not_lost: u64,
+}
+
+/// One sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) acked: u64,
+    pub(crate) prior_delivered: u64,
+    pub(crate) sent_inflight: u64,
+    pub(crate) prior_lost: u64,
+    pub(crate) interval: Duration,
+    pub(crate) app_limited: bool,
+}
+
+impl Flight {
+    /// Numbers rise. Numbers left out are packets that nobody has to acknowledge.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, number: u64) {
+        if self.inflight == 0 {
+            self.first_sent_at = Some(now);
+            self.delivered_at = Some(now);
+        }
+        self.inflight += bytes;
+        let record = Sent {
+            at: now,
+            bytes,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at.unwrap_or(now),
+            first_sent_at: self.first_sent_at.unwrap_or(now),
+            inflight: self.inflight,
+            lost: self.lost_total,
+            app_limited: self.app_limited_until > self.delivered,
+            counted_lost: false,
+        };
+        if self.sent.is_empty() {
+            self.first = number;
+            self.judged = self.judged.max(number);
+        }
+        let Some(skipped) = number.checked_sub(self.end()) else { return };
+        // An endpoint that only receives sends nothing but acknowledgements for a while.
+        if skipped > MOST_GAP {
+            self.sent.clear();
+            self.inflight = bytes;
+            self.first = number;
+            self.judged = number;
+        } else {
+            self.sent.extend((0..skipped).map(|_| None));
+        }
+        self.sent.push_back(Some(record));
+    }
+
+    pub(crate) fn on_acked(&mut self, now: Instant, ranges: &Ranges) -> Acked {
+        let mut outcome = Acked::default();
+        let (first, end) = (self.first, self.end());
+        let mut fresh = Vec::new();
+        for range in ranges.iter() {
+            let known = range.start.max(first)..range.end.min(end);
+            self.acked.insert(known, |part| fresh.push(part));
+        }
+        let largest = ranges.largest();
+        for number in fresh.into_iter().flatten() {
+            let Some(record) = self.take(number) else { continue };
+            outcome.smallest = Some(outcome.smallest.unwrap_or(number).min(number));
+            if Some(number) == largest {
+                outcome.largest_sent = Some(record.at);
+            }
+            if record.counted_lost {
+                outcome.not_lost += record.bytes;
+                self.lost_total = self.lost_total.saturating_sub(record.bytes);
+            } else {
+                self.inflight = self.inflight.saturating_sub(record.bytes);
+            }
+            self.delivered += record.bytes;
+            self.delivered_at = Some(now);
+            let batch = self.batch.get_or_insert_default();
+            batch.acked += record.bytes;
+            let newer =
+                |newest: Sent| (record.delivered, record.at) >= (newest.delivered, newest.at);
+            if batch.newest.is_none_or(newer) {
+                batch.newest = Some(record);
+            }
+        }
+        outcome
+    }
+
+    /// The engine counts the oldest outstanding packets as lost, `bytes` in all. Tells the largest.
+    pub(crate) fn on_lost(&mut self, bytes: u64) -> Option<u64> {
+        let (mut left, mut largest) = (bytes, None);
+        while left > 0 && self.judged < self.end() {
+            let number = self.judged;
+            let index = (number - self.first) as usize;
+            if let Some(record) = self.sent[index].as_mut().filter(|record| !record.counted_lost) {
+                if record.bytes > left {
+                    break;
+                }
+                record.counted_lost = true;
+                left -= record.bytes;
+                self.inflight = self.inflight.saturating_sub(record.bytes);
+                self.lost_total += record.bytes;
+                largest = Some(number);
+            }
+            self.judged = self.acked.first_gap(number + 1);
+        }
+        largest
+    }
+
+    /// Forgets packets sent before `bound` that are acknowledged or counted as lost, and those that the
+    /// engine gave up without a word (probes of a larger packet size).
+    pub(crate) fn forget_before(&mut self, bound: Instant, largest_acked: u64) {
+        while let Some(front) = self.sent.front() {
+            match front {
+                Some(record) if record.at >= bound => break,
+                Some(record) if !record.counted_lost => {
+                    if self.first >= largest_acked {
+                        break;
+                    }
+                    self.inflight = self.inflight.saturating_sub(record.bytes);
+                }
+                _ => {}
+            }
+            self.sent.pop_front();
+            self.first += 1;
+        }
+        self.judged = self.judged.max(self.first);
+        self.acked.forget_below(self.first);
+    }
+
+    /// Ends one acknowledgement.
+    pub(crate) fn take_sample(&mut self, now: Instant, app_limited: bool) -> Option<Sample> {
+        let batch = self.batch.take()?;
+        if app_limited {
+            self.app_limited_until = self.delivered + self.inflight.max(1);
+        }
+        let Some(newest) = batch.newest else {
+            return Some(Sample {
+                acked: batch.acked,
+                prior_delivered: 0,
+                sent_inflight: 0,
+                prior_lost: 0,
+                interval: Duration::ZERO,
+                app_limited,
+            });
+        };
+        self.first_sent_at = Some(newest.at);
+        let sending = newest.at.saturating_duration_since(newest.first_sent_at);
+        let acking = now.saturating_duration_since(newest.delivered_at);
+        Some(Sample {
+            acked: batch.acked,
+            prior_delivered: newest.delivered,
+            sent_inflight: newest.inflight,
+            prior_lost: newest.lost,
+            interval: sending.max(acking),
+            app_limited: newest.app_limited,
+        })
+    }
+
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    pub(crate) fn inflight(&self) -> u64 {
+        self.inflight
+    }
+
+    pub(crate) fn bound_inflight(&mut self, most: u64) {
+        self.inflight = self.inflight.min(most);
+    }
+
+    pub(crate) fn lost_total(&self) -> u64 {
+        self.lost_total
+    }
+
+    /// The numbers that were acknowledged and are not forgotten.
+    pub(crate) fn acked(&self) -> &Ranges {
+        &self.acked
+    }
+
+    /// The first packet from `from` on that is outstanding, if any packet after it was acknowledged.
+    pub(crate) fn first_gap(&self, from: u64) -> Option<u64> {
+        let mut number = from.max(self.judged);
+        let largest = self.acked.largest()?;
+        loop {
+            number = self.acked.first_gap(number);
+            if number > largest {
+                return None;
+            }
+            let index = number.checked_sub(self.first)?;
+            match self.sent.get(index as usize)? {
+                Some(record) if !record.counted_lost => return Some(number),
+                _ => number += 1,
+            }
+        }
+    }
+
+    /// One past the newest packet.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + self.sent.len() as u64
+    }
+
+    fn take(&mut self, number: u64) -> Option<Sent> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.sent.get_mut(index)?.take()
+    }
+}
+
+/// Packets without a record in a row.
+const MOST_GAP: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(number: u64) -> Ranges {
+        let mut ranges = Ranges::default();
+        ranges.insert(number..number + 1, |_| {});
+        ranges
+    }
+
+    #[test]
+    fn a_steady_flow_is_sampled_at_its_rate() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut flight = Flight::default();
+        // A packet of 1000 bytes a millisecond, acknowledged 20 ms later.
+        let mut last = None;
+        for ms in 0..100 {
+            if ms >= 20 {
+                let acked = flight.on_acked(at(ms), &one(ms - 20));
+                assert_eq!(acked.largest_sent, Some(at(ms - 20)));
+                last = flight.take_sample(at(ms), false);
+            }
+            flight.on_sent(at(ms), 1000, ms);
+            flight.forget_before(at(ms.saturating_sub(50)), ms.saturating_sub(20));
+        }
+        let sample = last.unwrap();
+        assert_eq!(sample.sent_inflight, 20_000);
+        assert_eq!(flight.delivered() - sample.prior_delivered, 20_000);
+        assert_eq!(sample.interval, Duration::from_millis(20));
+        assert!(!sample.app_limited);
+        assert!(flight.sent.len() <= 52);
+    }
+
+    #[test]
+    fn packets_sent_while_the_application_was_idle_are_marked_until_they_are_delivered() {
+        let start = Instant::now();
+        let mut flight = Flight::default();
+        flight.on_sent(start, 100, 0);
+        flight.on_sent(start, 100, 1);
+        let later = start + Duration::from_millis(5);
+        flight.on_acked(later, &one(0));
+        assert!(!flight.take_sample(later, true).unwrap().app_limited);
+        flight.on_sent(later, 100, 2);
+        flight.on_acked(later + Duration::from_millis(5), &one(2));
+        let sample = flight.take_sample(later + Duration::from_millis(5), false);
+        assert!(sample.unwrap().app_limited);
+    }
+
+    #[test]
+    fn a_packet_counted_as_lost_and_acknowledged_later_was_not_lost() {
+        let now = Instant::now();
+        let mut flight = Flight::default();
+        for number in [0, 1, 2, 4, 5] {
+            flight.on_sent(now, 100, number);
+        }
+        flight.on_acked(now, &one(5));
+        flight.on_acked(now, &one(1));
+        assert_eq!(flight.first_gap(0), Some(0));
+        assert_eq!(flight.on_lost(200), Some(2));
+        assert_eq!((flight.inflight(), flight.lost_total()), (100, 200));
+        assert_eq!(flight.first_gap(0), Some(4));
+        let late = flight.on_acked(now, &one(2));
+        assert_eq!((late.not_lost, late.smallest), (100, Some(2)));
+        assert_eq!((flight.inflight(), flight.lost_total()), (100, 100));
+        assert_eq!(flight.on_lost(100), Some(4));
+        assert_eq!((flight.inflight(), flight.delivered()), (0, 300));
+    }
+
+    #[test]
+    fn numbers_far_apart_take_no_memory() {
+        let now = Instant::now();
+        let mut flight = Flight::default();
+        for number in [3, 5, 1 << 40, (1 << 61) + 7, (1 << 62) - 1] {
+            flight.on_sent(now, 100, number);
+            flight.on_acked(now, &one(number));
+            flight.on_lost(100);
+        }
+        assert!(flight.sent.len() as u64 <= MOST_GAP + 2);
+        assert_eq!(flight.first_gap(0), None);
+    }
+}

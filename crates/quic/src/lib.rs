@@ -1,0 +1,46 @@
+//! QUIC endpoints without I/O: quinn-proto's state machine under the project's congestion control.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `endpoint` | all connections of one socket |
+//! | `connection`, `stream` | one connection, one stream |
+//! | `credit` | how much a peer may send |
+//! | `control` | congestion control, pacing, loss detection |
+//! | `session`, `ack` | what packet keys and ACK frames tell |
+//! | `flight`, `reordering`, `pacer` | packets in flight, late packets, departures |
+//! | `reassembly` | chunks that arrived in any order |
+//! | `plain` | endpoints without encryption, for simulations |
+//!
+//! Whoever drives an endpoint gives it datagrams and the time: the tunnel real ones, the simulator its own.
+
+mod ack;
+mod choice;
+mod connection;
+mod control;
+mod credit;
+mod endpoint;
+mod fixed;
+mod flight;
+mod lag;
+mod lost;
+mod pacer;
+pub mod plain;
+mod ranges;
+mod reading;
+mod reassembly;
+mod reordering;
+mod session;
+mod stream;
+
+pub use choice::{Congestion, CongestionError};
+pub use connection::{Connection, DatagramRefused, Event, Statistics};
+pub use credit::FIRST_CREDIT;
+pub use endpoint::{Endpoint, Key, RefusedError, Settings};
+pub use lost::Lost;
+pub use quinn_proto::{
+    ConnectionId, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, Incoming, ServerConfig,
+    StreamId, Transmit, crypto,
+};
+pub use reading::{Reading, Readings};
+pub use reassembly::Reassembly;
+pub use stream::{Readable, StreamError};

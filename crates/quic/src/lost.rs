@@ -1,0 +1,31 @@
+use quinn_proto::ConnectionError;
+
+/// A connection that ended or came to nothing.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum Lost {
+    #[error("the peer does not answer")]
+    Silent,
+    #[error("the peer closed the connection: {0}")]
+    ByPeer(String),
+    #[error("this end closed the connection")]
+    Here,
+    /// A stateless reset (RFC 9000, section 10.3).
+    #[error("the peer has no such connection: it was restarted")]
+    Restarted,
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<ConnectionError> for Lost {
+    fn from(error: ConnectionError) -> Self {
+        match error {
+            ConnectionError::TimedOut => Self::Silent,
+            ConnectionError::LocallyClosed => Self::Here,
+            ConnectionError::Reset => Self::Restarted,
+            ConnectionError::ApplicationClosed(close) => {
+                Self::ByPeer(String::from_utf8_lossy(&close.reason).into_owned())
+            }
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}

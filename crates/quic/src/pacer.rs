@@ -1,0 +1,112 @@
+use std::time::{Duration, Instant};
+
+/// When the next packets may leave. They leave in trains, as one call hands them to the kernel; a train takes
+/// at most a millisecond at the pacing rate, or two packets on a slow path, so that it fits into a short queue.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    /// Bytes a second; none: packets leave as the window allows.
+    rate: Option<u64>,
+    /// When the next packet is due.
+    next: Option<Instant>,
+    /// No train leaves before, even one that is overdue.
+    not_before: Option<Instant>,
+    /// The rest of the present train.
+    left: u64,
+    train_ends: Option<Instant>,
+}
+
+impl Pacer {
+    pub(crate) fn set_rate(&mut self, rate: Option<u64>) {
+        self.rate = rate.map(|rate| rate.max(1));
+    }
+
+    /// How many bytes may leave now. A sender that wakes up late catches up, by twice the rate.
+    pub(crate) fn allowance(&mut self, now: Instant, packet: u64) -> u64 {
+        let Some(rate) = self.rate else { return u64::MAX };
+        let next = self.next.unwrap_or(now);
+        if self.left > 0 && now < self.train_ends.unwrap_or(now) {
+            return self.left;
+        }
+        if next > now || self.not_before.is_some_and(|bound| now < bound) {
+            return 0;
+        }
+        let train = train(rate, packet);
+        let overdue = now.saturating_duration_since(next).min(MOST_OVERDUE);
+        self.next = Some(now - overdue);
+        self.left = train + bytes(rate, overdue).min(train);
+        self.train_ends = Some(now + time(rate, self.left) / 2);
+        self.not_before = self.train_ends;
+        self.left
+    }
+
+    pub(crate) fn on_sent(&mut self, now: Instant, sent: u64) {
+        let Some(rate) = self.rate else { return };
+        self.next = Some(self.next.unwrap_or(now) + time(rate, sent));
+        self.left = self.left.saturating_sub(sent);
+    }
+
+    /// When packets may leave again.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.rate?;
+        self.next.max(self.not_before)
+    }
+}
+
+fn train(rate: u64, packet: u64) -> u64 {
+    bytes(rate, TRAIN).max(2 * packet)
+}
+
+fn bytes(rate: u64, time: Duration) -> u64 {
+    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
+}
+
+fn time(rate: u64, bytes: u64) -> Duration {
+    Duration::from_nanos((u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64)
+}
+
+const TRAIN: Duration = Duration::from_millis(1);
+/// A host that stood still for longer does not catch up for it.
+const MOST_OVERDUE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that leave in `ms` milliseconds when the sender looks every `step`.
+    fn carried(rate: u64, ms: u64, step: Duration) -> (u64, u64) {
+        let start = Instant::now();
+        let mut pacer = Pacer::default();
+        pacer.set_rate(Some(rate));
+        let (mut now, mut sent, mut largest) = (start, 0, 0);
+        while now < start + Duration::from_millis(ms) {
+            let allowed = pacer.allowance(now, 1200);
+            let packets = allowed / 1200;
+            if packets > 0 {
+                pacer.on_sent(now, packets * 1200);
+                sent += packets * 1200;
+                largest = largest.max(packets);
+            }
+            now += step;
+        }
+        (sent, largest)
+    }
+
+    #[test]
+    fn the_rate_is_kept_in_trains_of_a_millisecond() {
+        // 50 Mbit/s: five packets a millisecond.
+        let (sent, largest) = carried(6_250_000, 1000, Duration::from_micros(50));
+        assert!((6_150_000..=6_260_000).contains(&sent), "{sent}");
+        assert_eq!(largest, 5);
+        // 1 Mbit/s: two packets at once.
+        let (sent, largest) = carried(125_000, 1000, Duration::from_micros(50));
+        assert!((122_000..=130_000).contains(&sent), "{sent}");
+        assert_eq!(largest, 2);
+    }
+
+    #[test]
+    fn a_sender_that_is_late_catches_up_without_a_long_train() {
+        let (sent, largest) = carried(6_250_000, 1000, Duration::from_micros(1900));
+        assert!((6_150_000..=6_260_000).contains(&sent), "{sent}");
+        assert!(largest <= 10, "{largest}");
+    }
+}

@@ -1,0 +1,188 @@
+//! Bytes that came in any order, put in order. Pure.
+//!
+//! Streams are read as their packets arrive, not in order: quinn-proto closes a connection when a thousand chunks
+//! of a stream wait for a gap, which is a megabyte and a half.
+
+use bytes::{Buf, Bytes};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::IoSlice;
+
+#[derive(Debug, Default)]
+pub struct Reassembly {
+    ready: VecDeque<Bytes>,
+    ready_bytes: usize,
+    /// Of the byte behind `ready`.
+    next: u64,
+    /// By where they begin. A gap, not a packet, has an entry: thousands of packets wait behind a hundred.
+    held: BTreeMap<u64, Run>,
+    held_bytes: usize,
+}
+
+/// Pieces without a gap between them.
+#[derive(Debug, Default)]
+struct Run {
+    pieces: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Reassembly {
+    pub fn insert(&mut self, mut offset: u64, mut bytes: Bytes) {
+        if offset < self.next {
+            let known = self.next - offset;
+            if known >= bytes.len() as u64 {
+                return;
+            }
+            bytes.advance(known as usize);
+            offset = self.next;
+        }
+        if offset > self.next {
+            if !bytes.is_empty() {
+                self.hold(offset, bytes);
+            }
+            return;
+        }
+        self.push(bytes);
+        while let Some(entry) = self.held.first_entry() {
+            if *entry.key() > self.next {
+                break;
+            }
+            let (mut offset, run) = entry.remove_entry();
+            self.held_bytes -= run.bytes;
+            for mut bytes in run.pieces {
+                let (known, length) = (self.next.saturating_sub(offset), bytes.len() as u64);
+                offset += length;
+                if known < length {
+                    bytes.advance(known as usize);
+                    self.push(bytes);
+                }
+            }
+        }
+    }
+
+    /// In order, and not consumed.
+    pub fn ready(&self) -> usize {
+        self.ready_bytes
+    }
+
+    /// Behind a gap.
+    pub fn held(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The first bytes that are ready, as many slices as `out` has room for; tells how many.
+    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        let mut count = 0;
+        for (place, bytes) in out.iter_mut().zip(&self.ready) {
+            *place = IoSlice::new(bytes);
+            count += 1;
+        }
+        count
+    }
+
+    /// Up to `most` of the first bytes, copied.
+    pub fn peek(&self, most: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        for bytes in &self.ready {
+            let take = bytes.len().min(most - out.len());
+            out.extend_from_slice(&bytes[..take]);
+            if out.len() == most {
+                break;
+            }
+        }
+        out
+    }
+
+    /// At most what is ready.
+    pub fn consume(&mut self, count: usize) {
+        let mut left = count.min(self.ready_bytes);
+        self.ready_bytes -= left;
+        while let Some(front) = self.ready.front_mut() {
+            if front.len() > left {
+                front.advance(left);
+                return;
+            }
+            left -= front.len();
+            self.ready.pop_front();
+        }
+    }
+
+    fn push(&mut self, bytes: Bytes) {
+        self.next += bytes.len() as u64;
+        self.ready_bytes += bytes.len();
+        if !bytes.is_empty() {
+            self.ready.push_back(bytes);
+        }
+    }
+
+    fn hold(&mut self, mut offset: u64, mut bytes: Bytes) {
+        if let Some((start, run)) = self.held.range_mut(..=offset).next_back() {
+            let end = start + run.bytes as u64;
+            let known = end.saturating_sub(offset);
+            if known >= bytes.len() as u64 {
+                return;
+            }
+            bytes.advance(known as usize);
+            offset += known;
+            if offset == end {
+                run.bytes += bytes.len();
+                self.held_bytes += bytes.len();
+                run.pieces.push_back(bytes);
+                return;
+            }
+        }
+        let run = self.held.entry(offset).or_default();
+        run.bytes += bytes.len();
+        self.held_bytes += bytes.len();
+        run.pieces.push_back(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn whatever_the_order_and_the_overlaps_the_bytes_are_those_sent(
+            whole in proptest::collection::vec(any::<u8>(), 1..2000),
+            cuts in proptest::collection::vec((any::<prop::sample::Index>(), 1usize..300), 0..40),
+            order in any::<u64>(),
+        ) {
+            let whole = Bytes::from(whole);
+            let mut pieces: Vec<(u64, Bytes)> = cuts
+                .iter()
+                .map(|(at, length)| {
+                    let from = at.index(whole.len());
+                    (from as u64, whole.slice(from..(from + length).min(whole.len())))
+                })
+                .collect();
+            // Whatever was cut twice or not at all: all of it comes.
+            for from in (0..whole.len()).step_by(97) {
+                pieces.push((from as u64, whole.slice(from..(from + 97).min(whole.len()))));
+            }
+            let count = pieces.len();
+            for place in 0..count {
+                let other = (order.wrapping_mul(place as u64 * 2 + 1) >> 7) as usize % count;
+                pieces.swap(place, other);
+            }
+            let mut reassembly = Reassembly::default();
+            let mut out = Vec::new();
+            for (offset, bytes) in pieces {
+                reassembly.insert(offset, bytes);
+                let take = reassembly.ready() / 2 + reassembly.ready() % 2;
+                let mut slices = [IoSlice::new(&[]); 64];
+                let filled = reassembly.slices(&mut slices);
+                let some: Vec<u8> =
+                    slices[..filled].iter().flat_map(|slice| slice.to_vec()).take(take).collect();
+                let took = some.len();
+                prop_assert_eq!(&reassembly.peek(took), &some);
+                out.extend(some);
+                reassembly.consume(took);
+            }
+            out.extend(reassembly.peek(usize::MAX));
+            prop_assert_eq!(reassembly.held(), 0);
+            prop_assert_eq!(out, whole.to_vec());
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Packets that arrive late, and how long the sender waits for them before it counts them as lost.
+//!
+//! quinn-proto counts a packet as lost when three later ones were acknowledged, or after 9/8 of a round trip,
+//! for a connection's whole life. On a path that reorders by jitter it would send a part of all packets twice.
+//! RACK (RFC 8985) widens its window where it sees reordering; so does this. As long as the window is open,
+//! acknowledgements of packets behind a gap are kept from the engine until the gap is filled or is older than
+//! the window. A path without reordering keeps the engine's own rules.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+#[derive(Debug, Default)]
+pub(crate) struct Reordering {
+    window: Duration,
+    /// Largest numbers acknowledged, and since when.
+    history: VecDeque<(u64, Instant)>,
+    /// The latest arrival of this stretch and of the one before, behind the first later packet.
+    latest: [Duration; 2],
+    stretch_began: Option<Instant>,
+    late: u64,
+}
+
+impl Reordering {
+    /// How long a gap stays open.
+    pub(crate) fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Packets that arrived behind later ones.
+    pub(crate) fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// An acknowledgement of packets up to `largest` arrived; `smallest` is the smallest that is new.
+    pub(crate) fn on_acked(&mut self, now: Instant, smallest: u64, largest: u64, srtt: Duration) {
+        if let Some(open_since) = self.open_since(smallest) {
+            self.late += 1;
+            let late = now.saturating_duration_since(open_since);
+            self.latest[0] = self.latest[0].max(late);
+            self.widen(srtt);
+        }
+        if self.history.back().is_none_or(|(known, _)| *known < largest) {
+            self.history.push_back((largest, now));
+        }
+        let began = *self.stretch_began.get_or_insert(now);
+        if now.saturating_duration_since(began) > srtt * STRETCH {
+            self.stretch_began = Some(now);
+            self.window = Duration::ZERO;
+            self.latest[1] = std::mem::take(&mut self.latest[0]);
+            self.widen(srtt);
+        }
+        while self.history.len() > MOST_HISTORY
+            || self
+                .history
+                .front()
+                .is_some_and(|(_, at)| now.saturating_duration_since(*at) > srtt * 2 + self.window)
+                && self.history.len() > 1
+        {
+            self.history.pop_front();
+        }
+    }
+
+    /// Since when a packet behind `number` is known to have arrived.
+    pub(crate) fn open_since(&self, number: u64) -> Option<Instant> {
+        let index = self.history.partition_point(|(largest, _)| *largest <= number);
+        self.history.get(index).map(|(_, at)| *at)
+    }
+
+    fn widen(&mut self, srtt: Duration) {
+        let latest = self.latest[0].max(self.latest[1]);
+        // RFC 8985, section 6.2: at most a round trip, or a loss would be repaired too late.
+        self.window = self.window.max((latest * 5 / 4).min(srtt));
+    }
+}
+
+/// Round trips for which a late arrival counts, at least; RFC 8985 keeps its window for 16 recoveries.
+const STRETCH: u32 = 16;
+const MOST_HISTORY: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn the_window_follows_the_latest_arrival_and_closes_again() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut reordering = Reordering::default();
+        reordering.on_acked(at(0), 0, 3, RTT);
+        assert_eq!(reordering.window(), Duration::ZERO);
+        reordering.on_acked(at(1), 5, 9, RTT);
+        assert_eq!(reordering.open_since(4), Some(at(1)));
+        assert_eq!(reordering.open_since(9), None);
+        // Packet 4 arrives 8 ms behind packet 9.
+        reordering.on_acked(at(9), 4, 9, RTT);
+        assert_eq!(reordering.window(), Duration::from_millis(10));
+        // No path makes it wait longer than a round trip.
+        reordering.on_acked(at(10), 11, 12, RTT);
+        reordering.on_acked(at(60), 10, 13, RTT);
+        assert_eq!(reordering.window(), RTT);
+        let mut number = 14;
+        for ms in 61..1000 {
+            reordering.on_acked(at(ms), number, number, RTT);
+            number += 1;
+        }
+        assert_eq!(reordering.window(), Duration::ZERO);
+        assert!(reordering.history.len() <= 64);
+    }
+}

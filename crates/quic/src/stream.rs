@@ -1,0 +1,124 @@
+//! One bidirectional stream as its connection knows it.
+
+use crate::credit::{Allowed, Granted};
+use crate::lost::Lost;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum StreamError {
+    #[error("the peer reset the stream (code {0})")]
+    GivenUp(u32),
+    #[error("the connection is lost: {0}")]
+    Lost(#[from] Lost),
+}
+
+/// What a read found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readable {
+    Some,
+    /// Nothing has arrived; an event follows.
+    Later,
+    /// Everything was read.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) granted: Granted,
+    pub(crate) allowed: Allowed,
+    /// Arrived and not read by the application.
+    chunks: VecDeque<(u64, Bytes)>,
+    end: Option<Result<(), u32>>,
+    /// The application reads no more.
+    discarded: bool,
+    /// How long the peer's half is, once it said so.
+    pub(crate) final_size: Option<u64>,
+    /// The peer reads no more of this end's half.
+    pub(crate) stopped: Option<u32>,
+    pub(crate) delivered: bool,
+    pub(crate) said_final: bool,
+    pub(crate) sender_gone: bool,
+    pub(crate) queued: bool,
+}
+
+impl Stream {
+    pub(crate) fn new() -> Self {
+        Self {
+            granted: Granted::new(),
+            allowed: Allowed::new(),
+            chunks: VecDeque::new(),
+            end: None,
+            discarded: false,
+            final_size: None,
+            stopped: None,
+            delivered: false,
+            said_final: false,
+            sender_gone: false,
+            queued: false,
+        }
+    }
+
+    pub(crate) fn push(&mut self, offset: u64, bytes: Bytes) {
+        if !self.discarded && !bytes.is_empty() {
+            self.chunks.push_back((offset, bytes));
+        }
+    }
+
+    pub(crate) fn end(&mut self, end: Result<(), u32>) {
+        self.end = Some(end);
+    }
+
+    /// More credit is of use.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.end.is_none() && self.final_size.is_none() && !self.discarded
+    }
+
+    pub(crate) fn is_discarded(&self) -> bool {
+        self.discarded || matches!(self.end, Some(Err(_)))
+    }
+
+    pub(crate) fn discard(&mut self) {
+        self.discarded = true;
+        self.chunks = VecDeque::new();
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.discarded && self.final_size.is_some() && self.sender_gone
+    }
+
+    /// Chunks so small and many that they cost far more memory than their credit.
+    pub(crate) fn is_scattered(&self) -> bool {
+        let held = self.granted.received() - self.granted.consumed();
+        self.chunks.len() as u64 > MOST_CHUNKS + held / 256
+    }
+
+    /// `None`: nothing has arrived.
+    pub(crate) fn read(
+        &mut self,
+        most: usize,
+        out: &mut Vec<(u64, Bytes)>,
+    ) -> Option<Result<Readable, StreamError>> {
+        if let Some(Err(code)) = self.end {
+            return Some(Err(StreamError::GivenUp(code)));
+        }
+        let mut read = 0;
+        while read < most
+            && let Some(chunk) = self.chunks.pop_front()
+        {
+            read += chunk.1.len();
+            out.push(chunk);
+        }
+        if self.chunks.is_empty() && self.chunks.capacity() > FEW {
+            self.chunks = VecDeque::new();
+        }
+        if read > 0 {
+            return Some(Ok(Readable::Some));
+        }
+        (self.end == Some(Ok(()))).then_some(Ok(Readable::Ended))
+    }
+}
+
+const MOST_CHUNKS: u64 = 4096;
+/// Room for so many chunks is kept.
+const FEW: usize = 16;
