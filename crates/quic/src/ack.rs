@@ -36,17 +36,14 @@ impl AckFrame {
         let raw_delay = number(payload, &mut at)?;
         let more = number(payload, &mut at)?;
         let mut low = largest.checked_sub(number(payload, &mut at)?)?;
-        let mut all = vec![low..largest + 1];
+        let mut ranges = Ranges::default();
+        ranges.insert(low..largest + 1, |_| {});
         for _ in 0..more {
             let gap = number(payload, &mut at)?;
             let length = number(payload, &mut at)?;
             let high = low.checked_sub(gap)?.checked_sub(2)?;
             low = high.checked_sub(length)?;
-            all.push(low..high + 1);
-        }
-        let mut ranges = Ranges::default();
-        for range in all.into_iter().rev() {
-            ranges.insert(range, |_| {});
+            ranges.insert(low..high + 1, |_| {});
         }
         let counters = at;
         if with_ecn {
@@ -165,6 +162,15 @@ enum Body {
     Rest,
 }
 
+/// Whether a payload is one that tries a packet size (RFC 8899): a PING, maybe IMMEDIATE_ACK, and padding.
+pub(crate) fn is_size_probe(payload: &[u8]) -> bool {
+    let rest = match payload {
+        [PING_BYTE, IMMEDIATE_ACK_BYTE, rest @ ..] | [PING_BYTE, rest @ ..] => rest,
+        _ => return false,
+    };
+    rest.iter().all(|byte| u64::from(*byte) == PADDING)
+}
+
 /// A variable-length integer (RFC 9000, section 16).
 fn number(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let first = *bytes.get(*at)?;
@@ -214,6 +220,8 @@ const DATAGRAM_LENGTH: u64 = 0x31;
 /// draft-ietf-quic-ack-frequency-04, sections 4 and 5.
 const ACK_FREQUENCY: u64 = 0xaf;
 const IMMEDIATE_ACK: u64 = 0x1f;
+const PING_BYTE: u8 = PING as u8;
+const IMMEDIATE_ACK_BYTE: u8 = IMMEDIATE_ACK as u8;
 const ACK_DELAY_EXPONENT: u32 = 3;
 /// A minute; no peer holds an acknowledgement back for longer.
 const MOST_DELAY: u64 = 60_000_000 >> ACK_DELAY_EXPONENT;
@@ -282,6 +290,16 @@ mod tests {
         }
         let frame = AckFrame::find(&payload).unwrap();
         assert_eq!(frame.replaced(&payload, &Ranges::default()), vec![PADDING as u8]);
+    }
+
+    #[test]
+    fn a_ping_and_padding_try_a_size() {
+        assert!(is_size_probe(&[1, 0, 0, 0]));
+        assert!(is_size_probe(&[1, 0x1f, 0, 0]));
+        assert!(!is_size_probe(&[0x1f, 0, 0]));
+        assert!(!is_size_probe(&[1, 0x1f, 0, 0x0a]));
+        assert!(!is_size_probe(&payload()));
+        assert!(!is_size_probe(&[]));
     }
 
     #[test]

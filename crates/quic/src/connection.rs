@@ -180,7 +180,7 @@ impl Connection {
 
     /// The path's round trip, without the peer's delay.
     pub fn rtt(&self) -> Duration {
-        self.control.lock().rtt().unwrap_or_else(|| self.inner.rtt())
+        self.control.lock().smoothed_rtt().unwrap_or_else(|| self.inner.rtt())
     }
 
     pub fn close(&mut self, now: Instant, why: &str) {
@@ -729,7 +729,7 @@ impl Connection {
         if !self.rtt_is_of_handshake || !self.connected || self.inner.is_handshaking() {
             return;
         }
-        let measured = self.control.lock().rtt();
+        let measured = self.control.lock().smoothed_rtt();
         if let Some(measured) = measured {
             self.rtt_is_of_handshake = false;
             if self.inner.rtt() > measured * 2 + SLACK {

@@ -14,7 +14,7 @@ use crate::reading::{Reading, Readings};
 use crate::reordering::Reordering;
 use cc::{Algorithm, CongestionControl, Path, Reduction};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span, Time};
 
@@ -30,10 +30,11 @@ pub(crate) struct Control {
     arrived: Instant,
     now: Instant,
     path: PathControl,
-    /// The path before a change of address, until the new one has proved itself.
-    former: Option<(u64, PathControl)>,
-    /// The controller that the engine asks, by the number of its path.
-    generation: u64,
+    /// Paths that the engine may return to, as long as it has their controllers: those before a change of address,
+    /// until the new one has proved itself.
+    former: Vec<(Weak<()>, PathControl)>,
+    /// What the present path's controllers share.
+    present: Option<Weak<()>>,
     /// The next controller continues the present path.
     keep_path: bool,
     /// The newest packet, one that nobody has to acknowledge included.
@@ -59,6 +60,8 @@ struct PathControl {
     newest_sent: u64,
     window_limited: bool,
     app_limited: bool,
+    /// What one acknowledgement names at most, lately. So much has left the path and counts as in flight.
+    batch: u64,
     /// Acknowledgements and losses of one moment. A process that did not run for a while finds many at once:
     /// told one by one they would look like a path that stood still and then raced.
     pending: Option<Pending>,
@@ -106,8 +109,8 @@ impl Shared {
             arrived: now,
             now,
             path: PathControl::new(0),
-            former: None,
-            generation: 0,
+            former: Vec::new(),
+            present: None,
             keep_path: false,
             newest_number: None,
             gate: Gate { open: true, ..Gate::default() },
@@ -135,11 +138,17 @@ impl Control {
     }
 
     /// A packet is encrypted: it leaves now.
-    pub(crate) fn on_sent(&mut self, number: u64, bytes: u64, is_ack_eliciting: bool) {
+    pub(crate) fn on_sent(
+        &mut self,
+        number: u64,
+        bytes: u64,
+        is_ack_eliciting: bool,
+        is_size_probe: bool,
+    ) {
         let now = self.now;
         self.newest_number = Some(number);
         // The engine sends probes of a larger packet size beside the window, and says nothing when they are lost.
-        if !is_ack_eliciting || bytes > self.path.mtu.into() {
+        if !is_ack_eliciting || bytes > self.path.mtu.into() && is_size_probe {
             return;
         }
         self.tell();
@@ -236,6 +245,7 @@ impl Control {
         }
         let measures_queues = self.measures_queues();
         let path = &mut self.path;
+        path.batch = sample.acked.max(path.batch - path.batch / BATCHES);
         let time = time(epoch, pending.now);
         let inflight = path.flight.inflight();
         let ack = cc::Ack {
@@ -316,7 +326,7 @@ impl Control {
         };
         let mut window = algorithm.cwnd().count();
         if self.measures_queues() {
-            window = path.lag.with(window);
+            window = path.lag.with(window) + path.batch.min(window);
         }
         // RFC 9002, section 7.3.2: a sender may reduce at once where TCP spreads the reduction (RFC 6937).
         if path.recovery_until.is_some() && algorithm.reduction() == Reduction::Proportional {
@@ -338,7 +348,13 @@ impl Control {
         let room = self.window().saturating_sub(self.path.flight.inflight());
         let allowed = room.min(self.path.pacer.allowance(now, packet));
         // The last packet may pass the window, as long as there is a window at all.
-        let packets = allowed.div_ceil(packet);
+        let mut packets = allowed.div_ceil(packet);
+        // A server drops what comes before the client's part of the handshake, and the engine probes with data alone.
+        // Were that part lost and the window full of data, it would never be sent again.
+        let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
+        if packets == 0 && self.path.algorithm.is_none() && silent >= Some(UNKNOWN_RTT) {
+            packets = 1;
+        }
         self.gate = Gate { open: packets > 0, transmitting: true, ..Gate::default() };
         usize::try_from(packets).unwrap_or(usize::MAX)
     }
@@ -361,7 +377,7 @@ impl Control {
             self.path.window_limited = true;
             return Blocked::No;
         }
-        self.path.pacer.due().map_or(Blocked::No, Blocked::Until)
+        self.path.pacer.wait().map_or(Blocked::No, Blocked::Until)
     }
 
     /// What the engine's controller answers: packets pass an open gate whatever is in flight, and acknowledgements
@@ -375,7 +391,7 @@ impl Control {
     }
 
     /// The smoothed round trip without the peer's delay, once it was measured.
-    pub(crate) fn rtt(&self) -> Option<Duration> {
+    pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
         self.path.srtt
     }
 
@@ -389,22 +405,30 @@ impl Control {
         self.keep_path = true;
     }
 
-    fn switch(&mut self, generation: u64) {
-        if generation == self.generation {
+    /// The engine counts nothing as in flight on the new path. Were the window still full here, or the pacer slow, the
+    /// path could not be challenged in time, and nothing would ever be acknowledged.
+    fn on_another_port(&mut self) {
+        self.path.flight.leave_path();
+        let rate = self.pacing_rate();
+        self.path.pacer = Pacer::default();
+        self.path.pacer.set_rate(rate);
+    }
+
+    /// The engine asks for this path.
+    fn switch(&mut self, path: &Arc<()>) {
+        if self.present.as_ref().is_some_and(|present| std::ptr::eq(present.as_ptr(), &**path)) {
             return;
         }
-        let returned = match self.former.take() {
-            Some((former, path)) if former == generation => Some(path),
-            _ => None,
+        let before = self.present.replace(Arc::downgrade(path));
+        // The first controller is of the path that is there.
+        let (Some(before), false) = (before, std::mem::take(&mut self.keep_path)) else { return };
+        self.former.retain(|(of, _)| of.strong_count() > 0);
+        let known = self.former.iter().position(|(of, _)| std::ptr::eq(of.as_ptr(), &**path));
+        let path = match known {
+            Some(index) => self.former.swap_remove(index).1,
+            None => PathControl::new(self.path.mtu),
         };
-        if std::mem::take(&mut self.keep_path) {
-            self.generation = generation;
-            return;
-        }
-        let path = returned.unwrap_or_else(|| PathControl::new(self.path.mtu));
-        let before = std::mem::replace(&mut self.path, path);
-        self.former = Some((self.generation, before));
-        self.generation = generation;
+        self.former.push((before, std::mem::replace(&mut self.path, path)));
     }
 }
 
@@ -432,6 +456,7 @@ impl PathControl {
             newest_sent: 0,
             window_limited: false,
             app_limited: false,
+            batch: 0,
             pending: None,
             lost: 0,
             lost_in_recovery: 0,
@@ -538,34 +563,36 @@ mod controller {
     use quinn_proto::congestion::{Controller, ControllerFactory};
     use std::any::Any;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Instant;
 
     /// Makes the controllers of one connection, one for each path.
     #[derive(Debug)]
     pub(crate) struct Factory {
         shared: Shared,
-        built: AtomicU64,
     }
 
     #[derive(Debug)]
     struct Handle {
         shared: Shared,
-        generation: u64,
+        path: Arc<()>,
     }
 
     impl Factory {
         pub(crate) fn new(shared: Shared) -> Self {
-            Self { shared, built: AtomicU64::new(0) }
+            Self { shared }
         }
     }
 
     impl ControllerFactory for Factory {
         fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-            let generation = self.built.fetch_add(1, Ordering::Relaxed);
-            let shared = self.shared.clone();
-            shared.lock().path_mtu(current_mtu);
-            Box::new(Handle { shared, generation })
+            let (shared, path) = (self.shared.clone(), Arc::new(()));
+            // At once: with the gate of the former path the new one's challenge would wait, and the first packet there
+            // would be one that tries a larger size.
+            let mut control = shared.lock();
+            control.switch(&path);
+            control.path_mtu(current_mtu);
+            drop(control);
+            Box::new(Handle { shared, path })
         }
     }
 
@@ -578,7 +605,7 @@ mod controller {
             _largest: Option<u64>,
         ) {
             let mut control = self.shared.lock();
-            control.switch(self.generation);
+            control.switch(&self.path);
             control.on_engine_in_flight(in_flight);
         }
 
@@ -590,7 +617,7 @@ mod controller {
             lost_bytes: u64,
         ) {
             let mut control = self.shared.lock();
-            control.switch(self.generation);
+            control.switch(&self.path);
             match lost_bytes {
                 0 => control.on_marked(),
                 _ => control.on_lost(lost_bytes, is_persistent_congestion),
@@ -599,18 +626,20 @@ mod controller {
 
         fn on_mtu_update(&mut self, new_mtu: u16) {
             let mut control = self.shared.lock();
-            control.switch(self.generation);
+            control.switch(&self.path);
             control.path_mtu(new_mtu);
         }
 
         fn window(&self) -> u64 {
             let mut control = self.shared.lock();
-            control.switch(self.generation);
+            control.switch(&self.path);
             control.engine_window()
         }
 
+        /// The peer has another port now (`PathData::from_previous`).
         fn clone_box(&self) -> Box<dyn Controller> {
-            Box::new(Self { shared: self.shared.clone(), generation: self.generation })
+            self.shared.lock().on_another_port();
+            Box::new(Self { shared: self.shared.clone(), path: self.path.clone() })
         }
 
         fn initial_window(&self) -> u64 {
@@ -634,6 +663,8 @@ pub(crate) use controller::Factory;
 /// More than the peer waits for before it acknowledges: with less in flight every round trip would take as long
 /// as the peer holds an acknowledgement back.
 const LEAST_SEGMENTS: u64 = 10;
+/// A large acknowledgement is remembered for about so many.
+const BATCHES: u64 = 64;
 /// RFC 9002, section 7.2.
 const INITIAL_SEGMENTS: u64 = 10;
 /// Taken for a round trip before one was measured.

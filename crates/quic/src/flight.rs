@@ -18,6 +18,8 @@ pub(crate) struct Flight {
     delivered_at: Option<Instant>,
     first_sent_at: Option<Instant>,
     inflight: u64,
+    /// Packets below left on a path that the peer has moved away from, and are not in flight.
+    counted_from: u64,
     lost_total: u64,
     /// Samples are application-limited until this much is delivered.
     app_limited_until: u64,
@@ -121,7 +123,7 @@ impl Flight {
                 outcome.not_lost += record.bytes;
                 self.lost_total = self.lost_total.saturating_sub(record.bytes);
             } else {
-                self.inflight = self.inflight.saturating_sub(record.bytes);
+                self.leave_flight(number, record.bytes);
             }
             self.delivered += record.bytes;
             self.delivered_at = Some(now);
@@ -147,9 +149,10 @@ impl Flight {
                     break;
                 }
                 record.counted_lost = true;
-                left -= record.bytes;
-                self.inflight = self.inflight.saturating_sub(record.bytes);
-                self.lost_total += record.bytes;
+                let bytes = record.bytes;
+                left -= bytes;
+                self.leave_flight(number, bytes);
+                self.lost_total += bytes;
                 largest = Some(number);
             }
             self.judged = self.acked.first_gap(number + 1);
@@ -167,7 +170,7 @@ impl Flight {
                     if self.first >= largest_acked {
                         break;
                     }
-                    self.inflight = self.inflight.saturating_sub(record.bytes);
+                    self.leave_flight(self.first, record.bytes);
                 }
                 _ => {}
             }
@@ -213,6 +216,18 @@ impl Flight {
 
     pub(crate) fn inflight(&self) -> u64 {
         self.inflight
+    }
+
+    /// What is outstanding is in flight no more. It may still be acknowledged or counted as lost.
+    pub(crate) fn leave_path(&mut self) {
+        self.inflight = 0;
+        self.counted_from = self.end();
+    }
+
+    fn leave_flight(&mut self, number: u64, bytes: u64) {
+        if number >= self.counted_from {
+            self.inflight = self.inflight.saturating_sub(bytes);
+        }
     }
 
     pub(crate) fn bound_inflight(&mut self, most: u64) {
@@ -326,6 +341,23 @@ mod tests {
         assert_eq!((flight.inflight(), flight.lost_total()), (100, 100));
         assert_eq!(flight.on_lost(100), Some(4));
         assert_eq!((flight.inflight(), flight.delivered()), (0, 300));
+    }
+
+    #[test]
+    fn packets_of_a_path_that_was_left_are_in_flight_no_more() {
+        let now = Instant::now();
+        let mut flight = Flight::default();
+        for number in 0..3 {
+            flight.on_sent(now, 100, number);
+        }
+        flight.leave_path();
+        assert_eq!(flight.inflight(), 0);
+        flight.on_sent(now, 100, 3);
+        flight.on_acked(now, &one(1));
+        assert_eq!(flight.on_lost(100), Some(0));
+        assert_eq!((flight.inflight(), flight.delivered(), flight.lost_total()), (100, 100, 100));
+        flight.on_acked(now, &one(3));
+        assert_eq!(flight.inflight(), 0);
     }
 
     #[test]

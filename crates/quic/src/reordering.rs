@@ -100,10 +100,8 @@ mod tests {
         reordering.on_acked(at(10), 11, 12, RTT);
         reordering.on_acked(at(60), 10, 13, RTT);
         assert_eq!(reordering.window(), RTT);
-        let mut number = 14;
-        for ms in 61..1000 {
+        for (number, ms) in (14..).zip(61..1000) {
             reordering.on_acked(at(ms), number, number, RTT);
-            number += 1;
         }
         assert_eq!(reordering.window(), Duration::ZERO);
         assert!(reordering.history.len() <= 64);

@@ -4,7 +4,7 @@
 //! one public place where a sender learns which packets an acknowledgement names, what delay the peer reports,
 //! and that a packet counted as lost has arrived.
 
-use crate::ack::{AckFrame, is_ack_eliciting};
+use crate::ack::{AckFrame, is_ack_eliciting, is_size_probe};
 use crate::control::Shared;
 use bytes::BytesMut;
 use quinn_proto::crypto::{
@@ -144,8 +144,8 @@ impl Session for ObservedSession {
 impl PacketKey for ObservedKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let payload = &buf[header_len..buf.len() - self.inner.tag_len()];
-        let is_ack_eliciting = is_ack_eliciting(payload);
-        self.control.lock().on_sent(packet, buf.len() as u64, is_ack_eliciting);
+        let (is_ack_eliciting, is_size_probe) = (is_ack_eliciting(payload), is_size_probe(payload));
+        self.control.lock().on_sent(packet, buf.len() as u64, is_ack_eliciting, is_size_probe);
         self.inner.encrypt(packet, buf, header_len);
     }
 

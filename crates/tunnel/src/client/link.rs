@@ -7,7 +7,7 @@ use crate::transport::{Connection, Lost, Shards, Transport};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -99,15 +99,19 @@ impl Link {
     pub(super) async fn keep(self: Arc<Self>, world: Arc<World>) {
         let mut pause = FIRST_PAUSE;
         while !world.draining.is_cancelled() {
-            let Some((index, session)) = self.first_of(&world, world.servers.len()).await else {
-                // Not all clients of a server that comes back at the same moment.
-                let share = rand::random_range(0.5..1.0);
-                tokio::time::sleep(pause.mul_f64(share)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-                continue;
-            };
-            pause = FIRST_PAUSE;
-            self.stand(&world, index, session).await;
+            if let Some((index, session)) = self.first_of(&world, world.servers.len()).await {
+                let began = Instant::now();
+                self.stand(&world, index, session).await;
+                // In TLS 1.3 a client learns only after its handshake that the server refuses its key.
+                if began.elapsed() >= SETTLED {
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+            }
+            // Not all clients of a server that comes back at the same moment.
+            let share = rand::random_range(0.5..1.0);
+            tokio::time::sleep(pause.mul_f64(share)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
@@ -174,21 +178,28 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
     let port = remote.address.port();
     let addresses = addresses.into_iter().take(MOST_ADDRESSES);
     let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
-    let connection = first_to_answer(remote, addresses, place).await?;
+    let connection = first_to_answer(remote, addresses, place, world.tuning.handshake).await?;
     let session = Session::new(connection, CLIENTS, &world.budget, &world.counters);
     session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()))
 }
 
 /// The next address is tried when the one before was refused, or said nothing for a moment (RFC 8305, 5): one
-/// that is dead keeps nobody waiting. Whoever stands first is taken.
+/// that is dead keeps nobody waiting. Then the first has its turn again: a handshake sends its packets again after
+/// longer and longer pauses, and a server that was just started should not wait for the next of those. Whoever
+/// stands first is taken.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
     place: u8,
+    patience: Duration,
 ) -> Result<QuicConnection, Lost> {
-    let mut left = addresses.into_iter();
+    let count = addresses.len();
+    let mut turns = addresses.into_iter().cycle().take(count * MOST_TURNS);
     let mut tries = JoinSet::new();
-    let mut next = left.next();
+    let mut next = turns.next();
+    let mut failed = 0;
+    let deadline = tokio::time::sleep(patience);
+    tokio::pin!(deadline);
     loop {
         if let Some(address) = next.take() {
             let remote = Arc::clone(remote);
@@ -201,12 +212,17 @@ async fn first_to_answer(
                     Ok(Err(lost)) => lost,
                     Err(error) => Lost::Failed(error.to_string()),
                 };
-                next = left.next();
-                if next.is_none() && tries.is_empty() {
+                failed += 1;
+                // Each address has answered or failed.
+                if failed >= count && tries.is_empty() {
                     return Err(lost);
                 }
+                next = if failed < count { turns.next() } else { None };
             }
-            () = tokio::time::sleep(APART), if left.len() > 0 => next = left.next(),
+            () = tokio::time::sleep(APART.mul_f64(rand::random_range(0.8..1.2))) => {
+                next = turns.next();
+            }
+            () = &mut deadline => return Err(Lost::Silent),
         }
     }
 }
@@ -216,5 +232,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// After this a server before the one in use is tried again.
 const RETURN: Duration = Duration::from_secs(30);
 const MOST_ADDRESSES: usize = 4;
+/// Handshakes with one address while it says nothing.
+const MOST_TURNS: usize = 20;
+/// A connection that stood for so long was let in.
+const SETTLED: Duration = Duration::from_secs(5);
 /// Most handshakes are done by then; on a longer path another one is begun, and the first to be done is taken.
 const APART: Duration = Duration::from_millis(500);

@@ -155,8 +155,9 @@ fn gathering(least: Duration, path: Duration) -> Duration {
 const STRETCH: Duration = Duration::from_millis(2);
 /// In so many stretches every connection that is busy says how long its path is.
 const LISTENED: u32 = 50;
-/// Bytes a second: below 50 Mbit/s a wake-up for each packet costs a few per cent of a core.
-const BUSY: f64 = 6.25e6;
+/// Bytes a second: below 100 Mbit/s a wake-up for each packet costs a few per cent of a core, and packets that gather
+/// leave in bursts.
+const BUSY: f64 = 12.5e6;
 /// More carry no more: one connection is one thread's, and sockets share a port.
 const MOST: usize = 16;
 

@@ -1,0 +1,94 @@
+//! Clients whose address changes while they transfer.
+
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use units::Bytes;
+use world::{CLIENT, Change, Path, SERVER, Transfer, World, millis, seconds, settings};
+
+fn port(number: u16) -> Change {
+    Change::Address(SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), number)))
+}
+
+fn address(last: u8) -> Change {
+    Change::Address(SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), 4000)))
+}
+
+fn impatient(congestion: &str) -> quic::Settings {
+    quic::Settings { keepalive: Duration::from_millis(500), ..settings(congestion) }
+}
+
+/// The window of `side`, and what arrived at the other side in the `millis` before `at` and after.
+fn around(side: usize, change: Change, path: &Path) -> ([Bytes; 2], [u64; 2]) {
+    let mut world = World::new(11, impatient("tcpa"), path);
+    let bulk = 1 << 40;
+    let (up, down) = if side == CLIENT { (bulk, 0) } else { (0, bulk) };
+    world.transfer(CLIENT, Transfer { up, down, ..Transfer::default() });
+    world.change_at(seconds(5), change);
+    world.run_until(seconds(4));
+    let first = world.hosts[1 - side].application.received;
+    world.run_until(seconds(5));
+    let second = world.hosts[1 - side].application.received;
+    let before = world.statistics(side).reading.cwnd;
+    // Long enough that the server hears from the new address.
+    world.run_until(millis(5600));
+    let after = world.statistics(side).reading.cwnd;
+    world.run_until(seconds(8));
+    let third = world.hosts[1 - side].application.received;
+    world.run_until(seconds(9));
+    let fourth = world.hosts[1 - side].application.received;
+    assert!(world.lost().is_none(), "{:?}", world.lost());
+    ([before, after], [second - first, fourth - third])
+}
+
+#[test]
+fn another_port_keeps_the_window_and_another_address_begins_anew() {
+    // 7.5 MB a round trip: a window that begins anew is small for a while.
+    let path = Path::new("200mbit", "300ms", "droptail:4MB");
+    let ([before, after], [rate, later]) = around(SERVER, port(4001), &path);
+    assert!(after.count() > before.count() / 2, "{before} became {after}");
+    assert!(later > rate * 8 / 10, "{rate} became {later}");
+    let ([before, after], _) = around(SERVER, address(2), &path);
+    assert!(after.count() < before.count() / 4, "{before} became {after}");
+    // The client's own path to the server stays the one it knows.
+    let ([before, after], [rate, later]) = around(CLIENT, address(2), &path);
+    assert!(after.count() > before.count() / 2, "{before} became {after}");
+    assert!(later > rate * 8 / 10, "{rate} became {later}");
+}
+
+#[test]
+fn transfers_go_on_after_each_move() {
+    let path = Path::new("50mbit", "20ms", "droptail:100p");
+    for side in [CLIENT, SERVER] {
+        for change in [port(4001), address(2)] {
+            let (_, [rate, later]) = around(side, change.clone(), &path);
+            assert!(later > rate * 9 / 10, "{side} {change:?}: {rate} became {later}");
+        }
+    }
+}
+
+#[test]
+fn clients_that_move_often_over_paths_with_loss_lose_no_byte() {
+    for (loss, seed) in [("5%", 1), ("10%", 2), ("5%", 3), ("10%", 4), ("8%", 5)] {
+        for congestion in ["tcpa", "bbr", "cubic"] {
+            let path = Path::new("30mbit", "30ms", "droptail:60p").loss(loss);
+            let mut world = World::new(seed, impatient(congestion), &path);
+            world.transfer(
+                CLIENT,
+                Transfer { up: 1_500_000, down: 1_500_000, ..Transfer::default() },
+            );
+            world.transfer(CLIENT, Transfer { up: 3000, down: 700_000, ..Transfer::default() });
+            for change in 1..12_u8 {
+                let to =
+                    if change % 2 == 0 { address(change) } else { port(4000 + u16::from(change)) };
+                world.change_at(millis(u64::from(change) * 280), to);
+            }
+            let done = world.run_to_the_end(seconds(120));
+            let (progress, lost) = (world.progress(), world.lost());
+            assert!(done, "{loss} {congestion}: {lost:?} {progress:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! How much of a path a connection uses, in virtual time.
+//!
+//! `cargo test --release -p weir-quic --test paths -- --ignored --nocapture` prints the table.
+
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use units::{Rate, Share, Span};
+use world::{CLIENT, Change, Path, SERVER, Transfer, World, seconds, settings};
+
+/// One upload, without its first seconds.
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    /// Of the link's rate, headers included.
+    used: f64,
+    goodput: Rate,
+    /// Counted as lost, of the packets sent.
+    resent: f64,
+    /// Counted as lost although it arrived, of the packets sent.
+    in_vain: f64,
+    overflow: f64,
+    lost: f64,
+    late: f64,
+    queue_mean: Span,
+    queue_p95: Span,
+    mtu: u16,
+    /// What the connection took until it used half of the link.
+    start: Option<Span>,
+}
+
+fn upload(
+    congestion: &str,
+    path: &Path,
+    changes: &[(u64, Path)],
+    omit: u64,
+    measured: u64,
+) -> Figures {
+    let mut world = World::new(7, settings(congestion), path);
+    for (second, path) in changes {
+        world.change_at(seconds(*second), Change::Path(Box::new(path.clone())));
+    }
+    world.transfer(CLIENT, Transfer { up: 1 << 40, ..Transfer::default() });
+    let mut start = None;
+    while world.now() < seconds(omit) {
+        let before = world.ways[0].stats().delivered.bytes.count();
+        world.run_for(Span::from_millis(100));
+        let bytes = world.ways[0].stats().delivered.bytes.count() - before;
+        let rate = world.ways[0].config().rate.mean_rate().unwrap();
+        if bytes * 8 * 10 > rate.bits_per_second() / 2 && start.is_none() {
+            start = Some(world.now().since(seconds(0)));
+        }
+    }
+    let link_before = world.ways[0].stats().clone();
+    let before = world.statistics(CLIENT);
+    let received = world.hosts[SERVER].application.received;
+    let mut capacity = 0.0;
+    for _ in 0..measured * 10 {
+        let rate = world.ways[0].config().rate.mean_rate().unwrap();
+        capacity += rate.bits_per_second() as f64 / 80.0;
+        world.run_for(Span::from_millis(100));
+    }
+    assert!(world.lost().is_none(), "{:?}", world.lost());
+    let after = world.statistics(CLIENT);
+    let link = world.ways[0].stats();
+    let span = Span::from_secs(measured);
+    let sent = (after.packets_sent - before.packets_sent) as f64;
+    let resent = (after.packets_lost - before.packets_lost) as f64;
+    let overflow = (link.dropped.overflow.packets - link_before.dropped.overflow.packets) as f64;
+    let lost = (link.dropped.loss.packets - link_before.dropped.loss.packets) as f64;
+    let delivered = link.delivered.bytes.count() - link_before.delivered.bytes.count();
+    let sojourns = link.sojourns.since(&link_before.sojourns);
+    let goodput = world.hosts[SERVER].application.received - received;
+    Figures {
+        used: delivered as f64 / capacity,
+        goodput: Rate::from_bits_per_second(goodput * 8 * 1_000_000_000 / span.nanos()),
+        resent: resent / sent,
+        in_vain: (resent - overflow - lost) / sent,
+        overflow: overflow / sent,
+        lost: lost / sent,
+        late: (after.packets_late - before.packets_late) as f64 / sent,
+        queue_mean: sojourns.mean(),
+        queue_p95: sojourns.quantile(Share::new(0.95).unwrap()),
+        mtu: after.mtu,
+        start,
+    }
+}
+
+fn print(name: &str, congestion: &str, figures: &Figures) {
+    let percent = |share: f64| format!("{:.2}%", share * 100.0);
+    println!(
+        "| {name} | {congestion} | {} | {:.1} | {} | {} | {} | {} | {} | {:.1} | {:.1} | {} | {} |",
+        percent(figures.used),
+        figures.goodput.mbit_per_second(),
+        percent(figures.resent),
+        percent(figures.in_vain),
+        percent(figures.overflow),
+        percent(figures.lost),
+        percent(figures.late),
+        figures.queue_mean.millis_f64(),
+        figures.queue_p95.millis_f64(),
+        figures.mtu,
+        figures.start.map_or("never".to_owned(), |start| start.to_string()),
+    );
+}
+
+#[test]
+#[ignore = "prints figures for people"]
+fn figures_of_each_path_and_algorithm() {
+    println!(
+        "| path | algorithm | used | goodput | resent | in vain | overflow | lost | late | queue | p95 | mtu | half after |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|");
+    let only = std::env::var("WEIR_PATH").unwrap_or_default();
+    let omit = std::env::var("WEIR_OMIT").map_or(5, |text| text.parse().unwrap());
+    let measured = std::env::var("WEIR_MEASURED").map_or(10, |text| text.parse().unwrap());
+    for (name, path, changes) in paths() {
+        if !name.contains(&only) {
+            continue;
+        }
+        for congestion in ["tcpa", "bbr", "cubic"] {
+            print(&name, congestion, &upload(congestion, &path, &changes, omit, measured));
+        }
+    }
+}
+
+/// By second.
+type Changes = Vec<(u64, Path)>;
+
+fn paths() -> Vec<(String, Path, Changes)> {
+    let mut paths = vec![
+        (
+            "50mbit 30ms ±5ms reorder".to_owned(),
+            Path::new("50mbit", "30ms", "droptail:125p").jitter("5ms,uniform,reorder"),
+            Vec::new(),
+        ),
+        ("50mbit 20ms 10p".to_owned(), Path::new("50mbit", "20ms", "droptail:10p"), Vec::new()),
+    ];
+    for round_trip in ["20ms", "100ms"] {
+        let queue = if round_trip == "20ms" { "droptail:1500KB" } else { "droptail:7500KB" };
+        for loss in ["0%", "1%", "5%"] {
+            let path = Path::new("600mbit", round_trip, queue).loss(loss);
+            paths.push((format!("600mbit {round_trip} {loss}"), path, Vec::new()));
+        }
+    }
+    let at = |rate: &str| Path::new(rate, "30ms", "droptail:100p");
+    let changes =
+        (1..60).map(|second| (second, at(if second % 2 == 1 { "1mbit" } else { "40mbit" })));
+    paths.push(("1/40mbit 30ms 100p".to_owned(), at("40mbit"), changes.collect()));
+    paths
+}

@@ -1,0 +1,178 @@
+//! Random transfers over random paths: every byte arrives as it was sent, and every stream comes to its end.
+//!
+//! `WEIR_TRANSFERS` is how many, `WEIR_SEED` the first one's seed: a failure names the seed that repeats it.
+
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use link::Stream;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+use units::{Rate, Share, Span};
+use world::{CLIENT, Change, Path, SERVER, Transfer, Windows, World, millis, seconds, settings};
+
+#[test]
+fn random_transfers_are_exact_to_the_byte() {
+    transfer_all(number("WEIR_SEED", 1), number("WEIR_TRANSFERS", 600));
+}
+
+#[test]
+#[ignore = "takes minutes in the release profile"]
+fn a_hundred_thousand_random_transfers_are_exact_to_the_byte() {
+    transfer_all(number("WEIR_SEED", 1_000_000), number("WEIR_TRANSFERS", 100_000));
+}
+
+fn transfer_all(first: u64, count: u64) {
+    let began = Instant::now();
+    let mut bytes = 0;
+    for seed in first..first + count {
+        let caught = std::panic::catch_unwind(|| transfer(seed));
+        bytes += caught.unwrap_or_else(|_| panic!("the transfer of seed {seed} failed"));
+    }
+    println!("{count} transfers of {} MB in {:.1?}", bytes / 1_000_000, began.elapsed());
+}
+
+/// Tells how much arrived.
+fn transfer(seed: u64) -> u64 {
+    let mut draw = Draw(Stream::new(seed, "transfer"));
+    let rate = draw.within(100_000, 500_000_000);
+    let path = path(&mut draw, rate);
+    let ends = [ends(&mut draw, rate), ends(&mut draw, rate)];
+    let congestion = [ends[CLIENT].congestion, ends[SERVER].congestion];
+    let mut world = World::of(seed, ends, &path);
+    if draw.one_in(3) {
+        let most = draw.within(64 * 1024, 4 << 20);
+        world = world.with_windows(Windows { receive: most, stream: most, send: most });
+    }
+    for side in [CLIENT, SERVER] {
+        if draw.one_in(3) {
+            world.hosts[side].moderation = Span::from_micros(draw.within(10, 2000));
+            world.hosts[side].slack = Span::from_micros(draw.within(10, 4000));
+        }
+    }
+    if draw.one_in(2) {
+        // RFC 9000, section 9: nobody moves before the handshake is confirmed. One that an outage hits may wait longer
+        // for its next attempt than a connection lives.
+        assert!(world.run_until_confirmed(seconds(100)), "seed {seed}: {:?}", world.lost());
+        match draw.one_in(2) {
+            true => moves(&mut draw, &mut world),
+            false => outages(&mut draw, &mut world, &path),
+        }
+    }
+    // Not more than the path carries in some seconds.
+    let most = (rate / 2).clamp(2000, 400_000);
+    let streams = if draw.one_in(2) { 1 } else { draw.within(1, 12) };
+    for _ in 0..streams {
+        let from = if draw.one_in(4) { SERVER } else { CLIENT };
+        let (up, down) = (draw.within(1, most) - 1, draw.within(1, most) - 1);
+        let cut = Some(draw.within(1, most));
+        let transfer = Transfer { up, down, ..Transfer::default() };
+        world.transfer(
+            from,
+            match draw.within(0, 8) {
+                7 => Transfer { reset_after: cut, ..transfer },
+                8 => Transfer { stop_after: cut, ..transfer },
+                _ => transfer,
+            },
+        );
+    }
+    let done = world.run_to_the_end(seconds(300));
+    let (lost, progress) = (world.lost(), world.progress());
+    assert!(
+        done,
+        "seed {seed}: lost {lost:?}, open, over and received {progress:?}, {congestion:?}, {path:?}"
+    );
+    // A packet that is overtaken by more than its number's short form can tell is taken for another one.
+    let keeps_packets = |link: &link::LinkConfig| link.corrupt.is_zero() && !link.jitter.reorder;
+    if keeps_packets(&path.up) && keeps_packets(&path.down) {
+        assert_eq!(world.refused(), 0, "seed {seed}: packets were cut in the wrong place");
+    }
+    progress.iter().map(|(.., received)| received).sum()
+}
+
+fn path(draw: &mut Draw, rate: u64) -> Path {
+    let mut path = Path::new("1mbit", "0ms", "droptail:10p");
+    path.mtu = if draw.one_in(4) { draw.within(1200, 1472) as usize } else { 1472 };
+    let round_trip = Span::from_micros(draw.within(100, 300_000));
+    for (link, rate) in [(&mut path.up, rate), (&mut path.down, rate / draw.within(1, 10))] {
+        link.rate = link::Capacity::Fixed(Rate::from_bits_per_second(rate.max(100_000)));
+        link.delay = round_trip / 2;
+        link.queue = format!("droptail:{}p", draw.within(8, 500)).parse().unwrap();
+        if draw.one_in(2) {
+            link.loss = link::Loss::Bernoulli(draw.percent(10));
+        }
+        if draw.one_in(3) {
+            let spread = Span::from_micros(draw.within(10, 20_000)).nanos().min(link.delay.nanos());
+            link.jitter.spread = Span::from_nanos(spread);
+            link.jitter.reorder = draw.one_in(2);
+        }
+        if draw.one_in(4) {
+            link.duplicate = draw.percent(10);
+        }
+        if draw.one_in(4) {
+            link.corrupt = draw.percent(5);
+        }
+    }
+    path
+}
+
+fn ends(draw: &mut Draw, rate: u64) -> quic::Settings {
+    let fixed = format!("fixed {}bit", (rate / 2).max(100_000));
+    let congestion = match draw.within(0, 5) {
+        0 => "bbr",
+        1 => "cubic",
+        2 => fixed.as_str(),
+        _ => "tcpa",
+    };
+    quic::Settings {
+        keepalive: Duration::from_secs(1),
+        idle: Duration::from_secs(30),
+        seed: draw.within(1, 1 << 40),
+        ..settings(congestion)
+    }
+}
+
+fn moves(draw: &mut Draw, world: &mut World) {
+    let mut at = world.now().nanos() / 1_000_000;
+    for _ in 0..draw.within(1, 6) {
+        at += draw.within(50, 3000);
+        let last = if draw.one_in(2) { 1 } else { draw.within(1, 250) as u8 };
+        let port = draw.within(1024, 65_000) as u16;
+        let to = SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), port));
+        world.change_at(millis(at), Change::Address(to));
+    }
+}
+
+fn outages(draw: &mut Draw, world: &mut World, path: &Path) {
+    let mut at = world.now().nanos() / 1_000_000;
+    for _ in 0..draw.within(1, 4) {
+        at += draw.within(50, 2000);
+        world.change_at(millis(at), Change::Path(Box::new(path.clone().loss("100%"))));
+        at += draw.within(50, 3000);
+        world.change_at(millis(at), Change::Path(Box::new(path.clone())));
+    }
+}
+
+struct Draw(Stream);
+
+impl Draw {
+    /// Of each order of magnitude about as many.
+    fn within(&mut self, least: u64, most: u64) -> u64 {
+        let (low, high) = ((least + 1) as f64, (most + 2) as f64);
+        let drawn = low * (high / low).powf(self.0.unit());
+        (drawn as u64 - 1).clamp(least, most)
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.0.bits().is_multiple_of(count)
+    }
+
+    fn percent(&mut self, most: u64) -> Share {
+        Share::from_percent(self.0.unit() * most as f64).unwrap()
+    }
+}
+
+fn number(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |text| text.parse().unwrap())
+}

@@ -1,0 +1,180 @@
+//! What lies between two endpoints: a link in each direction.
+
+use bytes::BytesMut;
+use link::{Link, LinkConfig, LinkStats, Packet};
+use quic::EcnCodepoint;
+use std::net::SocketAddr;
+use units::{Bytes, Time};
+
+/// Both directions, and what both ends know of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Path {
+    /// From client to server.
+    pub up: LinkConfig,
+    pub down: LinkConfig,
+    /// The largest UDP payload that passes.
+    pub mtu: usize,
+}
+
+#[derive(Debug, Clone)]
+pub struct Datagram {
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+    pub ecn: Option<EcnCodepoint>,
+    pub payload: BytesMut,
+}
+
+/// One direction, and what an observer at its beginning and its end counts.
+#[derive(Debug)]
+pub struct Way {
+    link: Link<Datagram>,
+    mtu: usize,
+    /// Over all datagrams that entered, with their times.
+    pub hash: u64,
+    pub sent: Seen,
+    pub arrived: Seen,
+    /// Too large for the path.
+    pub too_large: u64,
+    /// Times and payloads of what entered, where the test asked for them.
+    pub log: Option<Vec<(Time, BytesMut)>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub datagrams: u64,
+    pub bytes: u64,
+    /// Of datagrams that carry more than acknowledgements and credit.
+    pub bulk: u64,
+}
+
+impl Path {
+    /// A path that is the same in both directions.
+    pub fn new(rate: &str, round_trip: &str, queue: &str) -> Self {
+        let round_trip: units::Span = round_trip.parse().unwrap();
+        let link = LinkConfig {
+            rate: rate.parse().unwrap(),
+            delay: round_trip / 2,
+            queue: queue.parse().unwrap(),
+            ..LinkConfig::default()
+        };
+        let down = LinkConfig { seed: 1, ..link.clone() };
+        Self { up: link, down, mtu: 1472 }
+    }
+
+    pub fn both(mut self, change: impl Fn(&mut LinkConfig)) -> Self {
+        change(&mut self.up);
+        change(&mut self.down);
+        self
+    }
+
+    pub fn loss(self, loss: &str) -> Self {
+        self.both(|link| link.loss = loss.parse().unwrap())
+    }
+
+    pub fn jitter(self, jitter: &str) -> Self {
+        self.both(|link| link.jitter = jitter.parse().unwrap())
+    }
+}
+
+impl Way {
+    pub fn new(config: &LinkConfig, mtu: usize, seed: u64) -> Self {
+        let config = LinkConfig { seed: link::mix(config.seed ^ seed), ..config.clone() };
+        Self {
+            link: Link::new(&config, Time::ZERO).unwrap(),
+            mtu,
+            hash: 0,
+            sent: Seen::default(),
+            arrived: Seen::default(),
+            too_large: 0,
+            log: None,
+        }
+    }
+
+    pub fn reconfigure(&mut self, now: Time, config: &LinkConfig, mtu: usize) {
+        self.link.reconfigure(now, config).unwrap();
+        self.mtu = mtu;
+    }
+
+    pub fn enter(&mut self, now: Time, datagram: Datagram) {
+        self.hash = link::mix(self.hash ^ now.nanos()).wrapping_add(u64::from(datagram.to.port()));
+        for part in datagram.payload.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.hash =
+                (self.hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9fb2_1c65_1e98_df25) ^ 1;
+            self.hash = self.hash.rotate_left(29);
+        }
+        self.sent.add(&datagram);
+        if let Some(log) = &mut self.log {
+            log.push((now, datagram.payload.clone()));
+        }
+        if datagram.payload.len() > self.mtu {
+            self.too_large += 1;
+            return;
+        }
+        self.link.arrive(now, datagram);
+    }
+
+    pub fn next(&self) -> Option<Time> {
+        self.link.next_delivery()
+    }
+
+    pub fn deliver(&mut self, now: Time) -> Option<(Time, Datagram)> {
+        let delivery = self.link.deliver(now)?;
+        self.arrived.add(&delivery.packet);
+        Some((delivery.at, delivery.packet))
+    }
+
+    pub fn stats(&self) -> &LinkStats {
+        self.link.stats()
+    }
+
+    pub fn config(&self) -> &LinkConfig {
+        self.link.config()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.link.in_flight() == 0 && self.link.queued().0 == 0
+    }
+}
+
+impl Seen {
+    fn add(&mut self, datagram: &Datagram) {
+        let bytes = datagram.payload.len() as u64;
+        self.datagrams += 1;
+        self.bytes += bytes;
+        if bytes >= BULK {
+            self.bulk += bytes;
+        }
+    }
+}
+
+impl Packet for Datagram {
+    fn size(&self) -> Bytes {
+        Bytes::new(self.payload.len() as u64 + HEADERS)
+    }
+
+    fn flow(&self) -> u64 {
+        0
+    }
+
+    fn ecn_capable(&self) -> bool {
+        self.ecn.is_some()
+    }
+
+    fn mark_congestion(&mut self) {
+        self.ecn = Some(EcnCodepoint::Ce);
+    }
+
+    fn corrupt(&mut self, random: u64) {
+        // Packets that look like a Retry or another version have no tag, and end the engine's handshakes. UDP's own
+        // checksum is against those.
+        let spared = if self.payload[0] & 0x80 == 0 { 0 } else { 8 * 5 };
+        let bit = spared + random as usize % (self.payload.len() * 8 - spared);
+        self.payload[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+/// Ethernet, IPv4 and UDP.
+pub const HEADERS: u64 = 14 + 20 + 8;
+const BULK: u64 = 200;
