@@ -50,6 +50,41 @@ impl Trace {
         }
     }
 
+    /// One rate after the other, each for its time in whole milliseconds.
+    pub fn of_rates(rates: &[(Rate, Span)]) -> Result<Self, TraceError> {
+        // In bits a second times milliseconds, so that nothing is rounded.
+        const EACH: u128 = Trace::OPPORTUNITY.count() as u128 * 8 * 1000;
+        let length: u64 =
+            rates.iter().fold(0, |sum, (_, span)| sum.saturating_add(span.nanos() / 1_000_000));
+        let sent = rates.iter().map(|(rate, span)| {
+            u128::from(rate.bits_per_second()) * u128::from(span.nanos() / 1_000_000) / EACH
+        });
+        if length > LONGEST_MS || sent.sum::<u128>() > MOST_OPPORTUNITIES {
+            return Err(TraceError::TooLong);
+        }
+        let (mut milliseconds, mut at, mut owed) = (Vec::new(), 0, 0u128);
+        for (rate, span) in rates {
+            for _ in 0..span.nanos() / 1_000_000 {
+                at += 1;
+                owed += u128::from(rate.bits_per_second());
+                while owed >= EACH {
+                    owed -= EACH;
+                    milliseconds.push(at);
+                }
+            }
+        }
+        match milliseconds.last() {
+            None => Err(TraceError::NothingSent),
+            Some(last) => {
+                // The last time is the length.
+                if *last < length {
+                    milliseconds.push(length);
+                }
+                Ok(Self { milliseconds: milliseconds.into_boxed_slice() })
+            }
+        }
+    }
+
     /// How long the trace takes before it repeats.
     pub fn length(&self) -> Span {
         Span::from_millis(self.length_ms())
@@ -100,6 +135,8 @@ impl std::fmt::Display for Trace {
 
 /// A year.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;
+/// 64 MB of them: hours of a link of a gigabit.
+const MOST_OPPORTUNITIES: u128 = 8_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -125,6 +162,29 @@ mod tests {
         let at: Vec<u64> = (0..9).map(|i| trace.at(i).nanos() / 1_000_000).collect();
         assert_eq!(at, [2, 5, 5, 10, 12, 15, 15, 20, 22]);
         assert_eq!(trace.mean_rate().bits_per_second(), 1504 * 8 * 4 * 100);
+    }
+
+    #[test]
+    fn rates_become_opportunities() {
+        let rate = |mbit: u64| Rate::from_bits_per_second(mbit * 12_032_000);
+        let second = Span::from_secs(1);
+        let trace = Trace::of_rates(&[(rate(3), second), (rate(0), second), (rate(1), second)]);
+        let trace = trace.unwrap();
+        assert_eq!(trace.length(), Span::from_secs(3));
+        assert_eq!(trace.opportunities(), 4000);
+        assert_eq!(trace.first_after(second), 3000);
+        assert_eq!(trace.at(3000), Span::from_millis(2001));
+        // The end is an opportunity of its own where none falls on it.
+        let trace = Trace::of_rates(&[(rate(1), second), (rate(0), second)]).unwrap();
+        assert_eq!((trace.length(), trace.opportunities()), (Span::from_secs(2), 1001));
+        assert_eq!(Trace::of_rates(&[(rate(0), second)]), Err(TraceError::NothingSent));
+        assert_eq!(Trace::of_rates(&[]), Err(TraceError::NothingSent));
+        let year = Span::from_secs(365 * 24 * 3600);
+        assert_eq!(Trace::of_rates(&[(rate(1), year)]), Err(TraceError::TooLong));
+        assert_eq!(
+            Trace::of_rates(&[(rate(0), year), (rate(1), second)]),
+            Err(TraceError::TooLong)
+        );
     }
 
     #[test]

@@ -510,6 +510,8 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
         self.write_records();
+        // The engine may have gone back to a former path, and says so only when it asks for its window.
+        let _ = self.inner.congestion_state().window();
         let allowed = self.control.lock().open_gate(now);
         let most = if self.one_by_one > 0 { 1 } else { allowed.clamp(1, most) };
         let transmit = self.inner.poll_transmit(now, most, out);

@@ -349,10 +349,11 @@ impl Control {
         let allowed = room.min(self.path.pacer.allowance(now, packet));
         // The last packet may pass the window, as long as there is a window at all.
         let mut packets = allowed.div_ceil(packet);
-        // A server drops what comes before the client's part of the handshake, and the engine probes with data alone.
-        // Were that part lost and the window full of data, it would never be sent again.
+        // The engine does not probe for everything. A server drops what comes before the client's part of the handshake:
+        // were that part lost and the window full of data, the engine would send data alone, for ever. And were more
+        // counted here than the engine knows of, it would send nothing.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
-        if packets == 0 && self.path.algorithm.is_none() && silent >= Some(UNKNOWN_RTT) {
+        if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
             packets = 1;
         }
         self.gate = Gate { open: packets > 0, transmitting: true, ..Gate::default() };
@@ -638,7 +639,10 @@ mod controller {
 
         /// The peer has another port now (`PathData::from_previous`).
         fn clone_box(&self) -> Box<dyn Controller> {
-            self.shared.lock().on_another_port();
+            let mut control = self.shared.lock();
+            control.switch(&self.path);
+            control.on_another_port();
+            drop(control);
             Box::new(Self { shared: self.shared.clone(), path: self.path.clone() })
         }
 

@@ -218,10 +218,12 @@ impl Flight {
         self.inflight
     }
 
-    /// What is outstanding is in flight no more. It may still be acknowledged or counted as lost.
+    /// What is outstanding is in flight no more. It may still be acknowledged. Of losses among it the engine tells only
+    /// together with later ones.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();
+        self.judged = self.end();
     }
 
     fn leave_flight(&mut self, number: u64, bytes: u64) {
@@ -353,11 +355,12 @@ mod tests {
         flight.leave_path();
         assert_eq!(flight.inflight(), 0);
         flight.on_sent(now, 100, 3);
+        flight.on_sent(now, 100, 4);
         flight.on_acked(now, &one(1));
-        assert_eq!(flight.on_lost(100), Some(0));
-        assert_eq!((flight.inflight(), flight.delivered(), flight.lost_total()), (100, 100, 100));
-        flight.on_acked(now, &one(3));
-        assert_eq!(flight.inflight(), 0);
+        assert_eq!((flight.inflight(), flight.delivered()), (200, 100));
+        flight.on_acked(now, &one(4));
+        assert_eq!(flight.on_lost(100), Some(3));
+        assert_eq!((flight.inflight(), flight.lost_total()), (0, 100));
     }
 
     #[test]

@@ -26,6 +26,15 @@ pub(super) fn steps(text: &str) -> Result<Vec<(Span, Part)>, String> {
     Ok(steps)
 }
 
+/// `40mbit 1s, 1mbit 2s`: rates, each with how long it lasts. `None` if this is something else.
+pub(super) fn rates(text: &str) -> Option<Vec<(Rate, Span)>> {
+    let read = |part: &str| {
+        let (rate, span) = part.trim().split_once(' ')?;
+        Some((rate.parse().ok()?, span.trim().parse().ok()?))
+    };
+    text.split(',').map(read).collect()
+}
+
 /// A policer as it is written: its rate, and its burst if that is named.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PolicerText {
@@ -88,6 +97,18 @@ mod tests {
         assert!(steps("50% at 0s").unwrap_err().contains("the `rate`"));
         assert!(steps("50% at 5s, 10% at 5s").unwrap_err().contains("not after"));
         assert!(steps("5 at 5s").unwrap_err().contains("no unit"));
+    }
+
+    #[test]
+    fn rates_are_told_from_paths() {
+        let expected = vec![
+            (Rate::from_mbit(40), Span::from_secs(1)),
+            (Rate::from_mbit(1), Span::from_secs(2)),
+        ];
+        assert_eq!(rates("40mbit 1s, 1mbit 2s"), Some(expected));
+        for path in ["lte.trace", "traces/40mbit 1s, 1mbit", "40mbit", ""] {
+            assert_eq!(rates(path), None, "{path}");
+        }
     }
 
     #[test]

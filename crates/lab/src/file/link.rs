@@ -317,6 +317,10 @@ impl Cell<'_> {
             }
             (None, Some(trace)) => {
                 let path = self.filled(trace)?;
+                if let Some(rates) = conditions::rates(&path) {
+                    let parsed = Trace::of_rates(&rates).map_err(|e| self.error(trace, e))?;
+                    return Ok(Capacity::Trace(Arc::new(parsed)));
+                }
                 let text = text_of_trace(&path)
                     .map_err(|e| self.error(trace, format!("cannot read trace {path}: {e}")))?;
                 let parsed =
