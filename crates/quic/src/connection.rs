@@ -434,6 +434,25 @@ impl Connection {
     }
 }
 
+/// For tests of what a peer does.
+#[cfg(test)]
+impl Connection {
+    /// Writes without credit, to one stream or on all together.
+    pub(crate) fn ignore_credit(&mut self, id: Option<StreamId>) {
+        let stream = id.and_then(|id| self.streams.get_mut(&id));
+        stream.map_or(&mut self.allowed, |stream| &mut stream.allowed).raise(u64::MAX);
+    }
+
+    /// On the control stream.
+    pub(crate) fn say(&mut self, bytes: &[u8]) {
+        self.record_rest = Bytes::copy_from_slice(bytes);
+    }
+
+    pub(crate) fn known_streams(&self) -> usize {
+        self.streams.len()
+    }
+}
+
 /// For the endpoint, which drives all its connections.
 impl Connection {
     pub(crate) fn handle_event(&mut self, event: ConnectionEvent) {

@@ -332,7 +332,12 @@ impl Control {
         if path.recovery_until.is_some() && algorithm.reduction() == Reduction::Proportional {
             window = window.min(algorithm.ssthresh().count());
         }
-        window.max(LEAST_SEGMENTS * u64::from(path.mtu))
+        let least = match self.congestion {
+            // It empties the path down to four packets, and waits until no more are in flight.
+            Congestion::Algorithm(Algorithm::Bbr | Algorithm::Bbr3) => 2,
+            _ => LEAST_SEGMENTS,
+        };
+        window.max(least * u64::from(path.mtu))
     }
 
     fn pacing_rate(&self) -> Option<u64> {
@@ -529,6 +534,10 @@ impl PathControl {
         if loss.persistent {
             algorithm.on_timeout(&told);
             self.recovery_until = None;
+        } else if self.recovery_until.is_some() && algorithm.reduction() == Reduction::Own {
+            // Where each round trip loses something, BBR would enter one recovery after the other and never grow: it
+            // holds its window for the first round trip of each.
+            self.recovery_until = Some(self.newest_sent);
         } else if !within {
             if self.recovery_until.is_some() {
                 algorithm.on_recovered(time);

@@ -24,6 +24,8 @@ mod flight;
 mod lag;
 mod lost;
 mod pacer;
+#[cfg(test)]
+mod pair;
 pub mod plain;
 mod ranges;
 mod reading;

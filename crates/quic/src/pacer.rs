@@ -33,7 +33,9 @@ impl Pacer {
             return 0;
         }
         let train = train(rate, packet);
-        let overdue = match std::mem::take(&mut self.waiting) {
+        // A fast path has room for what an application that was late has to say.
+        let made_up_for = std::mem::take(&mut self.waiting) || rate >= FAST;
+        let overdue = match made_up_for {
             true => now.saturating_duration_since(next).min(MOST_OVERDUE),
             false => Duration::ZERO,
         };

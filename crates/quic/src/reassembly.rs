@@ -69,6 +69,12 @@ impl Reassembly {
         self.held_bytes
     }
 
+    /// Pieces so small and many, each behind a gap of its own, that they cost far more memory than they hold bytes. No
+    /// path makes them; a peer that does it wants the memory.
+    pub fn is_scattered(&self) -> bool {
+        self.held.len() > MOST_GAPS + self.held_bytes / 256
+    }
+
     /// The first bytes that are ready, as many slices as `out` has room for; tells how many.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
@@ -137,10 +143,28 @@ impl Reassembly {
     }
 }
 
+/// At 5 % loss a window of 48 MiB has 1,700.
+const MOST_GAPS: usize = 4096;
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn single_bytes_behind_gaps_are_scattered_and_lost_packets_are_not() {
+        let mut single = Reassembly::default();
+        for offset in 0..=4200 {
+            assert!(!single.is_scattered() || offset > 4096);
+            single.insert(2 * offset + 1, Bytes::from_static(b"x"));
+        }
+        assert!(single.is_scattered());
+        let mut packets = Reassembly::default();
+        for offset in 0..20_000 {
+            packets.insert(2900 * offset + 1450, Bytes::from_static(&[0; 1450]));
+        }
+        assert!(!packets.is_scattered());
+    }
 
     proptest! {
         #[test]

@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 pub enum StreamError {
     #[error("the peer reset the stream (code {0})")]
     GivenUp(u32),
+    #[error("the peer sent pieces too small and too many")]
+    Scattered,
     #[error("the connection is lost: {0}")]
     Lost(#[from] Lost),
 }

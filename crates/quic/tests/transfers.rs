@@ -14,7 +14,7 @@ use world::{CLIENT, Change, Path, SERVER, Transfer, Windows, World, millis, seco
 
 #[test]
 fn random_transfers_are_exact_to_the_byte() {
-    transfer_all(number("WEIR_SEED", 1), number("WEIR_TRANSFERS", 600));
+    transfer_all(number("WEIR_SEED", 1), number("WEIR_TRANSFERS", 5000));
 }
 
 #[test]

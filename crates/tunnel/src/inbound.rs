@@ -96,6 +96,9 @@ impl<C: Connection> Inbound<C> {
             // Behind a gap, too: what is handed on stands still and then races where packets are lost.
             carried(received);
             self.windows.on_read(received, before, self.reassembly.held());
+            if self.reassembly.is_scattered() {
+                return Err(StreamError::Scattered);
+            }
         }
         Ok(())
     }

@@ -68,6 +68,9 @@ pub struct ConnectionStatus {
     pub received: u64,
     pub packets_sent: u64,
     pub packets_lost: u64,
+    /// Packets that arrived behind later ones.
+    #[serde(default)]
+    pub packets_late: u64,
     /// The share that the path loses by itself, as far as congestion control has found out: only what exceeds it
     /// makes it give way.
     #[serde(default)]
@@ -163,6 +166,7 @@ impl ConnectionStatus {
             received: statistics.received.count(),
             packets_sent: statistics.packets_sent,
             packets_lost: statistics.packets_lost,
+            packets_late: statistics.packets_late,
             path_loss: reading.path_loss.map_or(0.0, Share::fraction),
             limited_by: limit(reading).to_owned(),
             ..Self::default()

@@ -80,7 +80,7 @@ impl Application {
             let before = piece.len();
             match connection.write(id, &mut piece) {
                 Ok(()) => stream.sent += (before - piece.len()) as u64,
-                Err(StreamError::GivenUp(_)) => {
+                Err(StreamError::GivenUp(_) | StreamError::Scattered) => {
                     stream.sending = false;
                     stream.delivered = true;
                 }
@@ -132,6 +132,7 @@ impl Application {
                     stream.receiving = false;
                     self.given_up += 1;
                 }
+                Err(StreamError::Scattered) => panic!("{id} arrived in pieces too small"),
                 Err(StreamError::Lost(_)) => return,
             }
         }

@@ -66,7 +66,7 @@ type Figure = (&'static str, &'static str, &'static str, fn(&ConnectionStatus) -
 
 /// Counters that go down, too.
 const NOW: [&str; 2] = ["tunnels", "listeners"];
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 15] = [
     ("connection_tunnels", "gauge", "Tunnels on it now.", |one| one.tunnels as f64),
     ("connection_rtt_seconds", "gauge", "Its round-trip time.", |one| one.rtt_seconds),
     ("connection_min_rtt_seconds", "gauge", "The shortest seen lately.", |one| one.min_rtt_seconds),
@@ -86,6 +86,9 @@ const FIGURES: [Figure; 14] = [
     ("connection_received_bytes_total", "counter", "In UDP payload.", |one| one.received as f64),
     ("connection_packets_sent_total", "counter", "Packets sent.", |one| one.packets_sent as f64),
     ("connection_packets_lost_total", "counter", "Of them lost.", |one| one.packets_lost as f64),
+    ("connection_packets_late_total", "counter", "Arrived behind later ones.", |one| {
+        one.packets_late as f64
+    }),
     ("connection_lost_ratio", "gauge", "Lost of all sent.", |one| one.loss_percent() / 100.0),
     ("connection_path_loss_ratio", "gauge", "Of it, what the path loses by itself.", |one| {
         one.path_loss

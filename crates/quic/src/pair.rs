@@ -1,0 +1,200 @@
+//! Two connected endpoints without a network between them, and what one does with a peer that breaks the rules.
+
+use crate::connection::{Connection, Event};
+use crate::credit::{FIRST_CREDIT, Record};
+use crate::endpoint::{Endpoint, Key, Settings};
+use crate::lost::Lost;
+use crate::plain::Plain;
+use crate::stream::Readable;
+use bytes::Bytes;
+use quinn_proto::{Dir, Side, StreamId};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+struct Pair {
+    now: Instant,
+    plain: Plain,
+    ends: [Endpoint; 2],
+    keys: [Option<Key>; 2],
+    events: [Vec<Event>; 2],
+    /// A closed connection is forgotten soon.
+    lost: [Option<Lost>; 2],
+}
+
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+
+impl Pair {
+    fn new() -> Self {
+        let settings = Settings {
+            congestion: "fixed 1gbit".parse().unwrap(),
+            keepalive: Duration::from_secs(5),
+            idle: Duration::from_secs(15),
+            largest_packet: 1452,
+            streams: 256,
+            seed: 1,
+        };
+        let mut plain = Plain::new(1);
+        let mut ends = [plain.client(settings.clone()), plain.server(settings)];
+        let now = Instant::now();
+        let key = plain.connect(&mut ends[CLIENT], now, address(SERVER)).unwrap();
+        let (events, lost) = ([Vec::new(), Vec::new()], [None, None]);
+        let mut pair = Self { now, plain, ends, keys: [Some(key), None], events, lost };
+        pair.run(Duration::from_millis(100));
+        assert!(pair.at(CLIENT).is_connected() && pair.at(SERVER).is_connected());
+        pair
+    }
+
+    fn at(&mut self, side: usize) -> &mut Connection {
+        self.ends[side].get(self.keys[side].unwrap()).unwrap()
+    }
+
+    /// What is sent arrives at once.
+    fn run(&mut self, span: Duration) {
+        for _ in 0..span.as_micros() / 100 {
+            self.now += Duration::from_micros(100);
+            for side in [CLIENT, SERVER] {
+                self.ends[side].handle_timeouts(self.now);
+                if let Some(key) = self.keys[side] {
+                    self.ends[side].touch(self.now, key);
+                }
+                self.send(side);
+                while let Some(incoming) = self.ends[side].incoming() {
+                    let key = self.plain.accept(&mut self.ends[side], self.now, incoming);
+                    self.keys[side] = Some(key.unwrap());
+                }
+                while let Some((_, event)) = self.ends[side].next_event() {
+                    self.events[side].push(event);
+                }
+                for (end, (key, lost)) in
+                    self.ends.iter_mut().zip(self.keys.iter().zip(&mut self.lost))
+                {
+                    let connection = key.and_then(|key| end.get(key));
+                    let why = connection.and_then(|connection| connection.lost().cloned());
+                    *lost = lost.take().or(why);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, side: usize) {
+        let mut buffer = Vec::new();
+        while let Some(transmit) = self.ends[side].poll_transmit(self.now, 10, &mut buffer) {
+            for datagram in buffer.chunks(transmit.segment_size.unwrap_or(buffer.len())) {
+                let (now, from) = (self.now, address(side));
+                self.ends[1 - side].handle(now, now, from, None, None, datagram.into());
+            }
+            self.ends[1 - side].handled(self.now);
+            buffer.clear();
+        }
+    }
+
+    /// Opens a stream and writes as much to it as is taken.
+    fn write(&mut self, bytes: u64) -> StreamId {
+        let id = self.at(CLIENT).open().unwrap().unwrap();
+        let mut bytes = Bytes::from(vec![7; bytes as usize]);
+        while !bytes.is_empty() {
+            self.at(CLIENT).write(id, &mut bytes).unwrap();
+            self.run(Duration::from_millis(5));
+            if self.lost != [None, None] {
+                break;
+            }
+        }
+        id
+    }
+
+    /// The server closed the connection for this reason, and told the client.
+    fn assert_closed(&mut self, why: &str) {
+        self.run(Duration::from_millis(10));
+        assert_eq!(self.lost[SERVER], Some(Lost::Failed(why.to_owned())));
+        assert_eq!(self.lost[CLIENT], Some(Lost::ByPeer(why.to_owned())));
+        assert!(self.events.iter().all(|events| events.contains(&Event::Lost)));
+    }
+}
+
+fn address(side: usize) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1 + side as u8), 4000))
+}
+
+#[test]
+fn a_peer_that_sends_beyond_a_streams_credit_is_disconnected() {
+    let mut pair = Pair::new();
+    pair.at(CLIENT).set_send_window(4 * FIRST_CREDIT);
+    pair.at(CLIENT).ignore_credit(None);
+    let id = pair.write(FIRST_CREDIT);
+    assert_eq!(pair.lost, [None, None]);
+    pair.at(CLIENT).ignore_credit(Some(id));
+    let mut more = Bytes::from_static(b"more");
+    pair.at(CLIENT).write(id, &mut more).unwrap();
+    pair.assert_closed("the peer sent more than its credit");
+}
+
+#[test]
+fn a_peer_that_sends_beyond_the_connections_credit_is_disconnected() {
+    let mut pair = Pair::new();
+    pair.at(CLIENT).set_send_window(4 * FIRST_CREDIT);
+    // What each of them may send is within its own credit.
+    pair.write(FIRST_CREDIT / 2);
+    pair.write(FIRST_CREDIT / 2);
+    assert_eq!(pair.lost, [None, None]);
+    pair.at(CLIENT).ignore_credit(None);
+    pair.write(1);
+    pair.assert_closed("the peer sent more than its credit");
+}
+
+#[test]
+fn a_final_size_beyond_the_credit_closes_the_connection() {
+    let mut pair = Pair::new();
+    let id = pair.write(1000);
+    pair.at(SERVER).accept().unwrap().unwrap();
+    pair.at(SERVER).stop(id, 0);
+    pair.at(CLIENT).say(&Record::Final(id, FIRST_CREDIT + 1).encode());
+    pair.assert_closed("the peer sent more than its credit");
+}
+
+#[test]
+fn a_malformed_record_closes_the_connection() {
+    let mut pair = Pair::new();
+    pair.at(CLIENT).say(&[0xff; 16]);
+    pair.assert_closed("malformed credit record");
+}
+
+#[test]
+fn a_final_size_of_a_stream_far_ahead_closes_the_connection() {
+    let mut pair = Pair::new();
+    let id = StreamId::new(Side::Client, Dir::Bi, 1 << 40);
+    pair.at(CLIENT).say(&Record::Final(id, 0).encode());
+    pair.assert_closed("the peer ended a stream that it may not have opened");
+}
+
+#[test]
+fn streams_that_are_over_are_forgotten_at_both_ends() {
+    let mut pair = Pair::new();
+    for number in 0..300_u64 {
+        let id = pair.at(CLIENT).open().unwrap().unwrap();
+        let mut bytes = Bytes::from_static(b"question");
+        pair.at(CLIENT).write(id, &mut bytes).unwrap();
+        match number % 3 {
+            0 => pair.at(CLIENT).finish(id),
+            1 => pair.at(CLIENT).reset(id, 5),
+            _ => {}
+        }
+        pair.run(Duration::from_millis(1));
+        assert_eq!(pair.at(SERVER).accept().unwrap(), Some(id));
+        match number % 4 {
+            0 => pair.at(SERVER).finish(id),
+            1 => pair.at(SERVER).reset(id, 6),
+            _ => {}
+        }
+        pair.run(Duration::from_millis(1));
+        for side in [CLIENT, SERVER] {
+            let mut chunks = Vec::new();
+            while let Ok(Readable::Some) = pair.at(side).read(id, 100, &mut chunks) {}
+            pair.at(side).stop(id, 7);
+            pair.at(side).drop_sending(id);
+        }
+        pair.run(Duration::from_millis(3));
+    }
+    pair.run(Duration::from_millis(100));
+    assert_eq!((pair.at(CLIENT).known_streams(), pair.at(SERVER).known_streams()), (0, 0));
+}
