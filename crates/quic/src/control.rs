@@ -354,9 +354,10 @@ impl Control {
         let allowed = room.min(self.path.pacer.allowance(now, packet));
         // The last packet may pass the window, as long as there is a window at all.
         let mut packets = allowed.div_ceil(packet);
-        // The engine does not probe for everything. A server drops what comes before the client's part of the handshake:
-        // were that part lost and the window full of data, the engine would send data alone, for ever. And were more
-        // counted here than the engine knows of, it would send nothing.
+        // The engine does not probe for everything. A server drops packets that come before the
+        // client's part of the handshake: were that part lost and the window full of data, the
+        // engine would send data alone, for ever. Were more counted here than the engine knows of,
+        // it would send nothing.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
         if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
             packets = 1;

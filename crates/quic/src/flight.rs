@@ -218,8 +218,8 @@ impl Flight {
         self.inflight
     }
 
-    /// What is outstanding is in flight no more. It may still be acknowledged. Of losses among it the engine tells only
-    /// together with later ones.
+    /// Packets that are outstanding are in flight no more. They may still be acknowledged. The
+    /// engine tells of losses among them only together with later ones.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();

@@ -1,4 +1,5 @@
-//! Two connected endpoints without a network between them, and what one does with a peer that breaks the rules.
+//! Two connected endpoints without a network between them, and what one does with a peer that
+//! breaks the rules.
 
 use crate::connection::{Connection, Event};
 use crate::credit::{FIRST_CREDIT, Record};
@@ -49,7 +50,7 @@ impl Pair {
         self.ends[side].get(self.keys[side].unwrap()).unwrap()
     }
 
-    /// What is sent arrives at once.
+    /// Each packet arrives at once.
     fn run(&mut self, span: Duration) {
         for _ in 0..span.as_micros() / 100 {
             self.now += Duration::from_micros(100);
@@ -133,7 +134,7 @@ fn a_peer_that_sends_beyond_a_streams_credit_is_disconnected() {
 fn a_peer_that_sends_beyond_the_connections_credit_is_disconnected() {
     let mut pair = Pair::new();
     pair.at(CLIENT).set_send_window(4 * FIRST_CREDIT);
-    // What each of them may send is within its own credit.
+    // Each of them stays within its own credit.
     pair.write(FIRST_CREDIT / 2);
     pair.write(FIRST_CREDIT / 2);
     assert_eq!(pair.lost, [None, None]);

@@ -1,9 +1,9 @@
 //! Endpoints without encryption, for simulations: one seed gives one run.
 //!
-//! Messages and packets are as long as those of a TLS 1.3 handshake with certificates on both sides. In place of an
-//! AEAD tag a packet carries a checksum over its number, its header and its payload, so that a packet that was
-//! changed on its way is dropped as it would be in reality. The checksum protects against nobody who wants to
-//! forge a packet.
+//! Messages and packets are as long as those of a TLS 1.3 handshake with certificates on both
+//! sides. In place of an AEAD tag a packet carries a checksum over its number, its header and its
+//! payload, so that a packet that was changed on its way is dropped as it would be in reality. The
+//! checksum protects against nobody who wants to forge a packet.
 
 mod checksum;
 mod handshake;
@@ -24,7 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Makes endpoints and their connections. Those of one seed draw the same connection IDs and packet numbers.
+/// Makes endpoints and their connections. Those of one seed draw the same connection IDs and packet
+/// numbers.
 #[derive(Debug)]
 pub struct Plain {
     seed: Word,
@@ -141,13 +142,15 @@ impl ServerConfig for Crypto {
     }
 }
 
-/// One direction's key of one packet number space and one key phase. Keys that differ refuse each other's packets.
+/// One direction's key of one packet number space and one key phase. Keys that differ refuse each
+/// other's packets.
 struct PlainKey {
     checksum: Checksum,
     tally: Arc<Tally>,
 }
 
-/// Headers stay readable. The sample is as long as a real one, for the length of small packets depends on it.
+/// Headers stay readable. The sample is as long as a real one, for the length of small packets
+/// depends on it.
 struct PlainHeader;
 
 fn keys(own: Side, space: u64, phase: u64, tally: &Arc<Tally>) -> KeyPair<Box<dyn PacketKey>> {

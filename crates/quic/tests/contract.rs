@@ -1,4 +1,4 @@
-//! What this crate relies on in quinn-proto beyond its documentation, and what follows for a connection.
+//! Behaviour of quinn-proto that this crate relies on and that is not documented.
 
 #![allow(clippy::unwrap_used)]
 
@@ -69,8 +69,8 @@ fn a_full_window_keeps_no_acknowledgement_back() {
     assert!(goodput > 45_000_000, "{goodput}");
 }
 
-/// The engine puts acknowledgements behind data that waits for the window or the pacer: they leave with the next
-/// packet. A path back with some packets a round trip suffers little from that.
+/// The engine puts acknowledgements behind data that waits for the window or the pacer: they leave
+/// with the next packet. A path back with some packets a round trip suffers little from that.
 #[test]
 fn acknowledgements_behind_data_wait_for_the_next_packet_and_no_longer() {
     let path = Path::new("20mbit", "20ms", "droptail:500KB");
@@ -104,8 +104,9 @@ fn probes_pass_a_full_window() {
     }
 }
 
-/// What the engine counts as lost is told to this crate as a number of bytes. They are taken for the oldest that are
-/// outstanding; were that wrong, packets that arrived would stay counted as lost, and others never be.
+/// The engine tells how many bytes it counts as lost. They are taken for the oldest that are
+/// outstanding. Were that wrong, packets that arrived would stay counted as lost, and others never
+/// be.
 #[test]
 fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
     for (loss, queue) in [("5%", "droptail:1000p"), ("0%", "droptail:20p"), ("2%", "droptail:40p")]
@@ -120,13 +121,14 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
         let dropped = world.ways[CLIENT].sent.bulk - world.ways[CLIENT].arrived.bulk;
         let told = world.statistics(CLIENT).bytes_lost;
         assert!(dropped > 20_000, "{loss} {queue}: only {dropped} dropped");
-        // The last packets of all may be lost without a later one that tells; the first were no data.
+        // The last packets of all may be lost without a later one that tells; the first were no
+        // data.
         assert!(told.abs_diff(dropped) <= 4 * 1200, "{loss} {queue}: {told} of {dropped}");
     }
 }
 
-/// Packets leave in batches of one length for the kernel to cut, and the last may be shorter. Were a batch cut in the
-/// wrong place, its packets would fail their checksums.
+/// Packets leave in batches of one length for the kernel to cut, and the last may be shorter. Were
+/// a batch cut in the wrong place, its packets would fail their checksums.
 #[test]
 fn batches_are_cut_where_packets_end() {
     for congestion in ["tcpa", "fixed 80mbit"] {
@@ -155,7 +157,8 @@ fn batches_are_cut_where_packets_end() {
     }
 }
 
-/// The keys learn of packets in the order of their numbers and once each: what is in flight is counted by them.
+/// The keys learn of packets in the order of their numbers and once each: what is in flight is
+/// counted by them.
 #[test]
 fn each_packet_is_encrypted_once_and_numbers_rise() {
     let path = Path::new("50mbit", "20ms", "droptail:50p").loss("2%");
@@ -205,8 +208,8 @@ fn a_path_that_reorders_is_used_and_little_is_sent_twice() {
     }
 }
 
-/// Streams that are stopped or reset midway leave bytes behind that nobody reads. All of them count as consumed in the
-/// end, or the connection's credit would be used up by them.
+/// Streams that are stopped or reset midway leave bytes behind that nobody reads. All of them count
+/// as consumed in the end, or the connection's credit would be used up by them.
 #[test]
 fn credit_of_streams_that_were_stopped_or_reset_comes_back() {
     let path = Path::new("100mbit", "10ms", "droptail:200p").loss("0.5%");

@@ -12,7 +12,7 @@ use world::{CLIENT, Change, Path, SERVER, Transfer, World, seconds, settings};
 /// One upload, without its first seconds.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
-    /// Of the link's rate, headers included.
+    /// A share of the link's rate, headers included.
     used: f64,
     goodput: Rate,
     /// Counted as lost, of the packets sent.
@@ -25,7 +25,7 @@ struct Figures {
     queue_mean: Span,
     queue_p95: Span,
     mtu: u16,
-    /// What the connection took until it used half of the link.
+    /// The time until the connection used half of the link.
     start: Option<Span>,
 }
 

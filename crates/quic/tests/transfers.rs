@@ -1,6 +1,8 @@
-//! Random transfers over random paths: every byte arrives as it was sent, and every stream comes to its end.
+//! Random transfers over random paths: every byte arrives as it was sent, and every stream comes to
+//! its end.
 //!
-//! `WEIR_TRANSFERS` is how many, `WEIR_SEED` the first one's seed: a failure names the seed that repeats it.
+//! `WEIR_TRANSFERS` is how many, `WEIR_SEED` the first one's seed: a failure names the seed that
+//! repeats it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,16 +27,19 @@ fn a_hundred_thousand_random_transfers_are_exact_to_the_byte() {
 
 fn transfer_all(first: u64, count: u64) {
     let began = Instant::now();
-    let mut bytes = 0;
+    let (mut bytes, mut hash) = (0, 0);
     for seed in first..first + count {
         let caught = std::panic::catch_unwind(|| transfer(seed));
-        bytes += caught.unwrap_or_else(|_| panic!("the transfer of seed {seed} failed"));
+        let arrived = caught.unwrap_or_else(|_| panic!("the transfer of seed {seed} failed"));
+        bytes += arrived.0;
+        hash = link::mix(hash ^ arrived.1);
     }
-    println!("{count} transfers of {} MB in {:.1?}", bytes / 1_000_000, began.elapsed());
+    let (megabytes, took) = (bytes / 1_000_000, began.elapsed());
+    println!("{count} transfers of {megabytes} MB in {took:.1?}, of hash {hash:016x}");
 }
 
-/// Tells how much arrived.
-fn transfer(seed: u64) -> u64 {
+/// Tells how much arrived, and the hash of all packets.
+fn transfer(seed: u64) -> (u64, u64) {
     let mut draw = Draw(Stream::new(seed, "transfer"));
     let rate = draw.within(100_000, 500_000_000);
     let path = path(&mut draw, rate);
@@ -52,8 +57,8 @@ fn transfer(seed: u64) -> u64 {
         }
     }
     if draw.one_in(2) {
-        // RFC 9000, section 9: nobody moves before the handshake is confirmed. One that an outage hits may wait longer
-        // for its next attempt than a connection lives.
+        // RFC 9000, section 9: nobody moves before the handshake is confirmed. One that an outage
+        // hits may wait longer for its next attempt than a connection lives.
         assert!(world.run_until_confirmed(seconds(100)), "seed {seed}: {:?}", world.lost());
         match draw.one_in(2) {
             true => moves(&mut draw, &mut world),
@@ -83,12 +88,13 @@ fn transfer(seed: u64) -> u64 {
         done,
         "seed {seed}: lost {lost:?}, open, over and received {progress:?}, {congestion:?}, {path:?}"
     );
-    // A packet that is overtaken by more than its number's short form can tell is taken for another one.
+    // A packet that is overtaken by more than its number's short form can tell is taken for another
+    // one.
     let keeps_packets = |link: &link::LinkConfig| link.corrupt.is_zero() && !link.jitter.reorder;
     if keeps_packets(&path.up) && keeps_packets(&path.down) {
         assert_eq!(world.refused(), 0, "seed {seed}: packets were cut in the wrong place");
     }
-    progress.iter().map(|(.., received)| received).sum()
+    (progress.iter().map(|(.., received)| received).sum(), world.hash())
 }
 
 fn path(draw: &mut Draw, rate: u64) -> Path {
@@ -127,8 +133,8 @@ fn ends(draw: &mut Draw, rate: u64) -> quic::Settings {
     };
     quic::Settings {
         keepalive: Duration::from_secs(1),
-        // A server may send an address that has not answered three times what came from it (RFC 9000, section 8): a
-        // challenge that was lost is repeated when so much has come.
+        // A server may send an address that has not answered three times what came from it (RFC
+        // 9000, section 8): a challenge that was lost is repeated when so much has come.
         idle: Duration::from_secs(90),
         seed: draw.within(1, 1 << 40),
         ..settings(congestion)
@@ -159,7 +165,7 @@ fn outages(draw: &mut Draw, world: &mut World, path: &Path) {
 struct Draw(Stream);
 
 impl Draw {
-    /// Of each order of magnitude about as many.
+    /// Each order of magnitude is as likely as another.
     fn within(&mut self, least: u64, most: u64) -> u64 {
         let (low, high) = ((least + 1) as f64, (most + 2) as f64);
         let drawn = low * (high / low).powf(self.0.unit());

@@ -1,7 +1,7 @@
 //! Checksums and words drawn from a seed.
 
-/// A checksum that no change of one bit, or of bits within eight bytes, leaves as it was: each step is a
-/// bijection of the state.
+/// A checksum that no change of one bit, or of bits within eight bytes, leaves as it was: each step
+/// is a bijection of the state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checksum(u64);
 

@@ -1,5 +1,5 @@
-//! A handshake of the lengths of TLS 1.3 with certificates on both sides, without any of its contents but the
-//! transport parameters.
+//! A handshake of the lengths of TLS 1.3 with certificates on both sides, without any of its
+//! contents but the transport parameters.
 //!
 //! | message | of | keys behind it |
 //! | --- | --- | --- |
@@ -24,7 +24,7 @@ pub(super) struct PlainSession {
     next: Step,
     /// The client has them from the server's hello on.
     has_handshake_keys: bool,
-    /// Of a message that has not arrived whole.
+    /// The part of a message that has arrived so far.
     arrived: Vec<u8>,
     phase: u64,
     tally: Arc<Tally>,

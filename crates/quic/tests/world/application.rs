@@ -1,4 +1,5 @@
-//! Applications at both ends: bytes of a known pattern are written to streams, and checked where they arrive.
+//! Applications at both ends: bytes of a known pattern are written to streams, and checked where
+//! they arrive.
 
 use bytes::Bytes;
 use quic::{Connection, Readable, Reassembly, StreamError, StreamId};

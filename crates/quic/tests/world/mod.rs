@@ -24,7 +24,7 @@ pub struct World {
     now: Time,
     plain: Plain,
     pub hosts: [Host; 2],
-    /// What the client sends, and what the server sends.
+    /// The client's packets go through the first, the server's through the second.
     pub ways: [Way; 2],
     changes: VecDeque<(Time, Change)>,
     /// Transfers by initiator, in the order in which their streams are opened.
@@ -63,7 +63,7 @@ pub struct Windows {
 
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// The client's address from here on. What is on its way to the former one is lost.
+    /// The client's address from here on. Packets on their way to the former one are lost.
     Address(SocketAddr),
     Path(Box<Path>),
 }
@@ -168,7 +168,7 @@ impl World {
         self.hosts.iter().all(|host| host.application.over == all)
     }
 
-    /// Of each end: streams that are open, streams that are over, and bytes that arrived.
+    /// Streams that are open, streams that are over, and bytes that arrived, at each end.
     pub fn progress(&self) -> [(usize, u64, u64); 2] {
         let of = |host: &Host| {
             (host.application.open(), host.application.over, host.application.received)

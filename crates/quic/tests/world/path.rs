@@ -1,4 +1,4 @@
-//! What lies between two endpoints: a link in each direction.
+//! The path between two endpoints: a link in each direction.
 
 use bytes::BytesMut;
 use link::{Link, LinkConfig, LinkStats, Packet};
@@ -43,7 +43,7 @@ pub struct Way {
 pub struct Seen {
     pub datagrams: u64,
     pub bytes: u64,
-    /// Of datagrams that carry more than acknowledgements and credit.
+    /// Bytes of datagrams that carry more than acknowledgements and credit.
     pub bulk: u64,
 }
 
@@ -167,8 +167,8 @@ impl Packet for Datagram {
     }
 
     fn corrupt(&mut self, random: u64) {
-        // Packets that look like a Retry or another version have no tag, and end the engine's handshakes. UDP's own
-        // checksum is against those.
+        // Packets that look like a Retry or another version have no tag, and end the engine's
+        // handshakes. UDP's own checksum is against those.
         let spared = if self.payload[0] & 0x80 == 0 { 0 } else { 8 * 5 };
         let bit = spared + random as usize % (self.payload.len() * 8 - spared);
         self.payload[bit / 8] ^= 1 << (bit % 8);
