@@ -69,6 +69,8 @@ fn assert_measured(results: &Value, system: &str, least: f64) {
     let cell = cell(results, system);
     assert_eq!(cell["failed"], Value::Null, "{cell}");
     let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
+    // A machine whose hypervisor takes CPU time away slows the link down, and the cell is invalid.
+    let least = if cell["valid"] == true { least } else { 0.1 };
     assert!((least..60.0).contains(&goodput), "{system}: {goodput} Mbit/s");
 }
 
