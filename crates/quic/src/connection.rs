@@ -1,6 +1,10 @@
-//! One connection: quinn-proto's state machine, its streams, and the credit that both ends give each other.
+//! One connection: quinn-proto's state machine, its streams, and the credit that both ends give each
+//! other.
 
-use crate::control::{Blocked, Shared};
+mod driving;
+mod records;
+
+use crate::control::Shared;
 use crate::credit::{Allowed, EarlyFinals, Granted, Record};
 use crate::lost::Lost;
 use crate::reading::{Reading, Readings};
@@ -8,9 +12,10 @@ use crate::reassembly::Reassembly;
 use crate::stream::{Readable, Stream, StreamError};
 use bytes::Bytes;
 use quinn_proto::{
-    ConnectionEvent, ConnectionHandle, ConnectionStats, Dir, EndpointEvent, FinishError, ReadError,
-    SendDatagramError, StreamEvent, StreamId, Transmit, VarInt, WriteError,
+    ConnectionHandle, ConnectionStats, Dir, FinishError, SendDatagramError, StreamId, VarInt,
+    WriteError,
 };
+use records::RecordKey;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -89,16 +94,11 @@ pub struct Connection {
     rtt_is_of_handshake: bool,
     /// When the pacer lets the next packets go.
     paced_until: Option<Instant>,
+    /// Empty between calls; they keep their memory.
+    readable: Vec<StreamId>,
+    arrived: Vec<(u64, Bytes)>,
     pub(crate) since_pumped: u32,
     pub(crate) is_ready: bool,
-}
-
-/// Of several limits for one thing only the last is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum RecordKey {
-    Connection,
-    Stream(StreamId),
-    Final(StreamId),
 }
 
 impl Connection {
@@ -135,6 +135,8 @@ impl Connection {
             one_by_one: 0,
             rtt_is_of_handshake: true,
             paced_until: None,
+            readable: Vec::new(),
+            arrived: Vec::new(),
             since_pumped: 0,
             is_ready: false,
         }
@@ -411,21 +413,6 @@ impl Connection {
         }
     }
 
-    fn tell(&mut self, record: Record) {
-        let key = match record {
-            Record::Stream(stream, _) => RecordKey::Stream(stream),
-            Record::Connection(_) => RecordKey::Connection,
-            Record::Final(stream, _) => RecordKey::Final(stream),
-        };
-        self.records_out.insert(key, record);
-    }
-
-    fn raise(&mut self) {
-        if let Some(limit) = self.granted.raise(self.window) {
-            self.tell(Record::Connection(limit));
-        }
-    }
-
     fn lose(&mut self, why: Lost) {
         if self.lost.is_none() {
             self.lost = Some(why);
@@ -453,314 +440,6 @@ impl Connection {
     }
 }
 
-/// For the endpoint, which drives all its connections.
-impl Connection {
-    pub(crate) fn handle_event(&mut self, event: ConnectionEvent) {
-        self.inner.handle_event(event);
-    }
-
-    pub(crate) fn arrived(&self, now: Instant, arrived: Instant) {
-        self.control.lock().at(now, arrived);
-    }
-
-    pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        self.control.lock().at(now, now);
-        if self.inner.poll_timeout().is_some_and(|due| due <= now) {
-            self.one_by_one = PROBES;
-            self.inner.handle_timeout(now);
-        }
-    }
-
-    pub(crate) fn endpoint_event(&mut self) -> Option<EndpointEvent> {
-        self.inner.poll_endpoint_events()
-    }
-
-    pub(crate) fn is_drained(&self) -> bool {
-        self.inner.is_drained()
-    }
-
-    pub(crate) fn next_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        match (self.inner.poll_timeout(), self.paced_until) {
-            (Some(timeout), Some(paced)) => Some(timeout.min(paced)),
-            (timeout, paced) => timeout.or(paced),
-        }
-    }
-
-    /// Takes in what the engine has to say since the last time.
-    pub(crate) fn pump(&mut self, now: Instant) {
-        self.since_pumped = 0;
-        let mut readable = Vec::new();
-        while let Some(event) = self.inner.poll() {
-            match event {
-                quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramsUnblocked => {
-                }
-                quinn_proto::Event::Connected => {
-                    self.connected = true;
-                    self.control_out = self.inner.streams().open(Dir::Uni);
-                    if let Some(stream) = self.control_out {
-                        // Credit goes before everything it is for.
-                        let _ = self.inner.send_stream(stream).set_priority(1);
-                    }
-                    self.events.push_back(Event::Connected);
-                }
-                quinn_proto::Event::ConnectionLost { reason } => self.lose(reason.into()),
-                quinn_proto::Event::DatagramReceived => self.events.push_back(Event::Datagrams),
-                quinn_proto::Event::Stream(event) => self.on_stream_event(event, &mut readable),
-            }
-        }
-        readable.sort_unstable();
-        readable.dedup();
-        for id in readable {
-            self.drain(now, id);
-        }
-        self.grow_stream_limit();
-        self.mend_rtt(now);
-    }
-
-    /// The next packets of this connection, if any may leave now.
-    pub(crate) fn transmit(
-        &mut self,
-        now: Instant,
-        most: usize,
-        out: &mut Vec<u8>,
-    ) -> Option<Transmit> {
-        self.write_records();
-        // The engine may have gone back to a former path, and says so only when it asks for its window.
-        let _ = self.inner.congestion_state().window();
-        let allowed = self.control.lock().open_gate(now);
-        let most = if self.one_by_one > 0 { 1 } else { allowed.clamp(1, most) };
-        let transmit = self.inner.poll_transmit(now, most, out);
-        match &transmit {
-            Some(_) => self.one_by_one = self.one_by_one.saturating_sub(1),
-            None => self.one_by_one = 0,
-        }
-        let blocked = self.control.lock().close_gate(now, transmit.is_some());
-        self.paced_until = match blocked {
-            Blocked::Until(at) => Some(at),
-            Blocked::No => None,
-        };
-        transmit
-    }
-
-    fn on_stream_event(&mut self, event: StreamEvent, readable: &mut Vec<StreamId>) {
-        match event {
-            StreamEvent::Opened { dir: Dir::Bi } => {
-                while let Some(id) = self.inner.streams().accept(Dir::Bi) {
-                    let mut stream = Stream::new();
-                    stream.final_size = self.early_finals.begin(id);
-                    self.streams.insert(id, stream);
-                    self.accepted.push_back(id);
-                    readable.push(id);
-                }
-                self.events.push_back(Event::Opened);
-            }
-            StreamEvent::Opened { dir: Dir::Uni } => {
-                while let Some(id) = self.inner.streams().accept(Dir::Uni) {
-                    self.control_in = Some(id);
-                    readable.push(id);
-                }
-            }
-            StreamEvent::Readable { id } => readable.push(id),
-            StreamEvent::Writable { id } => {
-                // Whichever stream the engine names, the first in the queue has its turn.
-                if Some(id) != self.control_out {
-                    self.wake_writer();
-                }
-            }
-            StreamEvent::Finished { id } => {
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.delivered = true;
-                    self.events.push_back(Event::Delivered(id));
-                }
-                self.forget(id);
-            }
-            StreamEvent::Stopped { id, error_code } => {
-                // RFC 9000, section 3.5: a stopped stream is reset.
-                let _ = self.inner.send_stream(id).reset(error_code);
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.stopped = Some(short(error_code));
-                    self.events.push_back(Event::Writable(id));
-                    self.events.push_back(Event::Delivered(id));
-                    self.end_sending(id);
-                }
-            }
-            StreamEvent::Available { .. } => self.events.push_back(Event::MayOpen),
-        }
-    }
-
-    /// Reads all that the engine holds of a stream: chunks that stay in its assembler end the connection when
-    /// they are many.
-    fn drain(&mut self, now: Instant, id: StreamId) {
-        let is_control = Some(id) == self.control_in;
-        let mut receiving = self.inner.recv_stream(id);
-        // Closed: it was stopped or read to its end.
-        let Ok(mut chunks) = receiving.read(false) else { return };
-        let mut arrived = Vec::new();
-        let end = loop {
-            match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => arrived.push((chunk.offset, unshared(chunk.bytes))),
-                Ok(None) => break Some(Ok(())),
-                Err(ReadError::Blocked) => break None,
-                Err(ReadError::Reset(code)) => break Some(Err(short(code))),
-            }
-        };
-        // Whether a frame has to be sent is asked of the engine after every batch.
-        let _ = chunks.finalize();
-        let kept = match is_control {
-            true => self.take_records(arrived, end),
-            false => self.take_chunks(id, arrived, end),
-        };
-        if let Err(why) = kept {
-            tracing::warn!(remote = %self.remote(), "connection closed: {why}");
-            self.inner.close(now, VIOLATION, Bytes::from_static(why.as_bytes()));
-            self.lose(Lost::Failed(why.to_owned()));
-        }
-    }
-
-    fn take_chunks(
-        &mut self,
-        id: StreamId,
-        arrived: Vec<(u64, Bytes)>,
-        end: Option<Result<(), u32>>,
-    ) -> Result<(), &'static str> {
-        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        for (offset, bytes) in arrived {
-            let new = (offset + bytes.len() as u64).saturating_sub(stream.granted.received());
-            if !stream.granted.receive(new) || !self.granted.receive(new) {
-                return Err(OVER_CREDIT);
-            }
-            stream.push(offset, bytes);
-        }
-        if let Some(end) = end {
-            stream.end(end);
-            self.settle(id)?;
-        }
-        let Some(stream) = self.streams.get(&id) else { return Ok(()) };
-        if stream.is_scattered() {
-            return Err("the peer leaves too many gaps in a stream");
-        }
-        self.events.push_back(Event::Readable(id));
-        Ok(())
-    }
-
-    fn take_records(
-        &mut self,
-        arrived: Vec<(u64, Bytes)>,
-        end: Option<Result<(), u32>>,
-    ) -> Result<(), &'static str> {
-        for (offset, bytes) in arrived {
-            self.records_in.insert(offset, bytes);
-        }
-        while self.records_in.ready() >= Record::LENGTH {
-            let bytes = self.records_in.peek(Record::LENGTH);
-            self.records_in.consume(Record::LENGTH);
-            let record = bytes.try_into().ok().and_then(Record::decode);
-            self.on_record(record.ok_or("malformed credit record")?)?;
-        }
-        if self.records_in.held() > MOST_RECORDS {
-            return Err("the peer leaves too many gaps in its control stream");
-        }
-        match end {
-            // A peer that goes closes the connection; one that ends its control stream before is broken.
-            Some(_) if !self.inner.is_closed() => Err("the peer ended its control stream"),
-            _ => Ok(()),
-        }
-    }
-
-    fn on_record(&mut self, record: Record) -> Result<(), &'static str> {
-        match record {
-            Record::Connection(limit) => {
-                self.allowed.raise(limit);
-                self.wake_writer();
-            }
-            Record::Stream(id, limit) => {
-                // A stream that is over needs no credit.
-                if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.allowed.raise(limit);
-                    self.events.push_back(Event::Writable(id));
-                }
-            }
-            Record::Final(id, size) => {
-                match self.streams.get_mut(&id) {
-                    Some(stream) => stream.final_size = Some(size),
-                    None if id.initiator() == self.inner.side() => {}
-                    None => self.early_finals.keep(id, size, self.most_streams)?,
-                }
-                self.settle(id)?;
-                self.forget(id);
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes of a stream that nobody reads, or that was reset, may never arrive. They count as consumed once the
-    /// peer has said how many it sent.
-    fn settle(&mut self, id: StreamId) -> Result<(), &'static str> {
-        if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_discarded())
-            && let Some(size) = stream.final_size
-        {
-            let missing = size.saturating_sub(stream.granted.received());
-            if !stream.granted.receive(missing) || !self.granted.receive(missing) {
-                return Err(OVER_CREDIT);
-            }
-            stream.granted.consume(missing);
-            self.granted.consume(missing);
-        }
-        self.raise();
-        Ok(())
-    }
-
-    fn write_records(&mut self) {
-        let Some(stream) = self.control_out else { return };
-        if self.lost.is_some() {
-            return;
-        }
-        while !self.record_rest.is_empty() || !self.records_out.is_empty() {
-            if self.record_rest.is_empty() {
-                let records = std::mem::take(&mut self.records_out);
-                let bytes: Vec<u8> =
-                    records.into_values().flat_map(|record| record.encode()).collect();
-                self.record_rest = bytes.into();
-            }
-            let part = self.record_rest.clone();
-            match self.inner.send_stream(stream).write_chunks(&mut [part]) {
-                Ok(written) => bytes::Buf::advance(&mut self.record_rest, written.bytes),
-                // The send window has no room; the next acknowledgement makes some.
-                Err(_) => return,
-            }
-        }
-    }
-
-    /// The engine keeps state for each stream that the peer may open: the limit grows with use.
-    fn grow_stream_limit(&mut self) {
-        let open = self.inner.streams().remote_open_streams(Dir::Bi);
-        if open * 2 > u64::from(self.stream_limit) && self.stream_limit < self.most_streams {
-            self.stream_limit = (self.stream_limit * 4).min(self.most_streams);
-            self.inner.set_max_concurrent_streams(Dir::Bi, self.stream_limit.into());
-        }
-    }
-
-    /// Round trips of the handshake contain what both ends computed. With those the engine would wait ten times
-    /// too long before it sends again what was lost on a short path.
-    fn mend_rtt(&mut self, now: Instant) {
-        if !self.rtt_is_of_handshake || !self.connected || self.inner.is_handshaking() {
-            return;
-        }
-        let measured = self.control.lock().smoothed_rtt();
-        if let Some(measured) = measured {
-            self.rtt_is_of_handshake = false;
-            if self.inner.rtt() > measured * 2 + SLACK {
-                self.control.lock().keep_path();
-                self.inner.path_changed(now);
-            }
-        }
-    }
-}
-
 impl std::fmt::Debug for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connection")
@@ -770,25 +449,13 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// A small chunk would keep the whole packet that it came in.
-fn unshared(bytes: Bytes) -> Bytes {
-    if bytes.len() < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes }
-}
-
 fn short(code: VarInt) -> u32 {
     u32::try_from(code.into_inner()).unwrap_or(u32::MAX)
 }
 
 const CLOSED: VarInt = VarInt::from_u32(0);
-const VIOLATION: VarInt = VarInt::from_u32(2);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
 /// Streams that a peer may open before it has opened any.
 pub(crate) const FIRST_STREAMS: u32 = 128;
 /// A stream writes so much in one turn.
 const TURN: u64 = 128 * 1024;
-/// Loss probes that one timeout asks for (RFC 9002, section 6.2.4).
-const PROBES: u8 = 2;
-/// Credit records that wait for a lost packet.
-const MOST_RECORDS: usize = 256 * 1024;
-const SMALL: usize = 512;
-const SLACK: Duration = Duration::from_millis(2);

@@ -12,6 +12,9 @@ pub enum Lost {
     /// A stateless reset (RFC 9000, section 10.3).
     #[error("the peer has no such connection: it was restarted")]
     Restarted,
+    /// This end closed the connection.
+    #[error("the peer broke the protocol: {0}")]
+    Violation(&'static str),
     #[error("{0}")]
     Failed(String),
 }

@@ -105,9 +105,9 @@ impl Pair {
     }
 
     /// The server closed the connection for this reason, and told the client.
-    fn assert_closed(&mut self, why: &str) {
+    fn assert_closed(&mut self, why: &'static str) {
         self.run(Duration::from_millis(10));
-        assert_eq!(self.lost[SERVER], Some(Lost::Failed(why.to_owned())));
+        assert_eq!(self.lost[SERVER], Some(Lost::Violation(why)));
         assert_eq!(self.lost[CLIENT], Some(Lost::ByPeer(why.to_owned())));
         assert!(self.events.iter().all(|events| events.contains(&Event::Lost)));
     }

@@ -1,3 +1,4 @@
+use crate::transport::Lost;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,6 +14,13 @@ macro_rules! counters {
         pub struct Counted { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
+    pub(crate) fn lost(&self, why: &Lost) {
+        self.connections_lost.one();
+        if matches!(why, Lost::Violation(_)) {
+            self.connections_in_violation.one();
+        }
+    }
+
             pub fn now(&self) -> Counted {
                 Counted { $($name: self.$name.count(),)* }
             }
@@ -38,6 +46,8 @@ counters! {
     connections_lost
     /// Of those lost, by this end, because the peer was not heard any more.
     connections_silent
+    /// Connections lost because the peer sent more than its credit, or left too many gaps.
+    connections_in_violation
     /// Handshakes asked for a proof of their address, or not answered at all.
     handshakes_put_off
     /// Peers who showed no identity that is let in.

@@ -135,7 +135,7 @@ impl Link {
             tokio::select! {
                 why = session.connection.closed() => {
                     tracing::warn!(server = %address, %why, "connection lost");
-                    world.counters.connections_lost.one();
+                    world.counters.lost(&why);
                     self.current.send_replace(None);
                     return;
                 }

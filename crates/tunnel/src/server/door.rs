@@ -107,7 +107,7 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
     tokio::spawn(Arc::clone(&session).deliver_datagrams());
     tokio::spawn(Arc::clone(&session).end_if_silent(world.tuning.keepalive));
     let why = stream::serve(&world, &session, &peer, &usage).await;
-    world.counters.connections_lost.one();
+    world.counters.lost(&why);
     tracing::info!(%peer, %why, "disconnected");
 }
 

@@ -360,7 +360,7 @@ impl Driver {
                 }
             }
             let received = BUFFERS.with_borrow_mut(|buffers| {
-                let Buffers { memory, metas } = buffers;
+                let Buffers { memory, metas, slab } = buffers;
                 let mut slices = memory.chunks_exact_mut(RECEIVE).map(IoSliceMut::new);
                 let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
                     std::array::from_fn(|_| slices.next().unwrap_or(IoSliceMut::new(&mut [])));
@@ -370,7 +370,7 @@ impl Driver {
                 let mut state = driven.lock();
                 let clock = Clock::read();
                 for (slice, meta) in slices.iter().zip(&*metas).take(count) {
-                    state.take(&clock, slice, meta);
+                    state.take(&clock, slice, meta, slab);
                 }
                 state.endpoint.handled(clock.now);
                 state.tell();
@@ -429,8 +429,13 @@ impl Driver {
 
 impl State {
     /// One received buffer: one datagram, or several of one size that the kernel joined.
-    fn take(&mut self, clock: &Clock, buffer: &[u8], meta: &RecvMeta) {
-        let mut all = BytesMut::from(&buffer[..meta.len.min(buffer.len())]);
+    fn take(&mut self, clock: &Clock, buffer: &[u8], meta: &RecvMeta, slab: &mut BytesMut) {
+        let received = &buffer[..meta.len.min(buffer.len())];
+        if received.len() > slab.capacity() {
+            *slab = BytesMut::with_capacity(SLAB.max(received.len()));
+        }
+        slab.extend_from_slice(received);
+        let mut all = slab.split();
         let arrived = clock.instant(meta.timestamp);
         let ecn = meta.ecn.and_then(|ecn| quic::EcnCodepoint::from_bits(ecn as u8));
         while !all.is_empty() {
@@ -468,6 +473,8 @@ impl Clock {
 struct Buffers {
     memory: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
+    /// Datagrams are copied here one behind the other: one allocation serves about twelve packets.
+    slab: BytesMut,
 }
 
 thread_local! {
@@ -475,11 +482,14 @@ thread_local! {
     static BUFFERS: RefCell<Buffers> = RefCell::new(Buffers {
         memory: vec![0; BATCH_SIZE * RECEIVE],
         metas: [RecvMeta::default(); BATCH_SIZE],
+        slab: BytesMut::new(),
     });
 }
 
 /// No joined packet exceeds this.
 const RECEIVE: usize = 65_536;
+/// A packet that waits for its reader keeps so much memory at most, unless the kernel joined it with more.
+const SLAB: usize = 16 * 1024;
 /// Reads of the socket before others have their turn.
 const MOST_RECEIVES: usize = 4;
 /// As many full packets as one UDP payload holds.

@@ -1,0 +1,244 @@
+//! A connection as its endpoint drives it: packets, timeouts, and the engine's events.
+
+use super::{Connection, Event, OVER_CREDIT, short};
+use crate::control::Blocked;
+use crate::lost::Lost;
+use crate::stream::Stream;
+use bytes::Bytes;
+use quinn_proto::{
+    ConnectionEvent, Dir, EndpointEvent, ReadError, StreamEvent, StreamId, Transmit, VarInt,
+};
+use std::time::{Duration, Instant};
+
+impl Connection {
+    pub(crate) fn handle_event(&mut self, event: ConnectionEvent) {
+        self.inner.handle_event(event);
+    }
+
+    pub(crate) fn arrived(&self, now: Instant, arrived: Instant) {
+        self.control.lock().at(now, arrived);
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.control.lock().at(now, now);
+        if self.inner.poll_timeout().is_some_and(|due| due <= now) {
+            self.one_by_one = PROBES;
+            self.inner.handle_timeout(now);
+        }
+    }
+
+    pub(crate) fn endpoint_event(&mut self) -> Option<EndpointEvent> {
+        self.inner.poll_endpoint_events()
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.inner.is_drained()
+    }
+
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn deadline(&mut self) -> Option<Instant> {
+        match (self.inner.poll_timeout(), self.paced_until) {
+            (Some(timeout), Some(paced)) => Some(timeout.min(paced)),
+            (timeout, paced) => timeout.or(paced),
+        }
+    }
+
+    /// Takes in what the engine has to say since the last time.
+    pub(crate) fn pump(&mut self, now: Instant) {
+        self.since_pumped = 0;
+        let mut readable = std::mem::take(&mut self.readable);
+        while let Some(event) = self.inner.poll() {
+            match event {
+                quinn_proto::Event::HandshakeDataReady | quinn_proto::Event::DatagramsUnblocked => {
+                }
+                quinn_proto::Event::Connected => {
+                    self.connected = true;
+                    self.control_out = self.inner.streams().open(Dir::Uni);
+                    if let Some(stream) = self.control_out {
+                        // Credit goes before everything it is for.
+                        let _ = self.inner.send_stream(stream).set_priority(1);
+                    }
+                    self.events.push_back(Event::Connected);
+                }
+                quinn_proto::Event::ConnectionLost { reason } => self.lose(reason.into()),
+                quinn_proto::Event::DatagramReceived => self.events.push_back(Event::Datagrams),
+                quinn_proto::Event::Stream(event) => self.on_stream_event(event, &mut readable),
+            }
+        }
+        readable.sort_unstable();
+        readable.dedup();
+        for id in readable.drain(..) {
+            self.drain(now, id);
+        }
+        self.readable = readable;
+        self.grow_stream_limit();
+        self.mend_rtt(now);
+    }
+
+    /// The next packets of this connection, if any may leave now.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Instant,
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        self.write_records();
+        // The engine may have gone back to a former path, and says so only when it asks for its window.
+        let _ = self.inner.congestion_state().window();
+        let allowed = self.control.lock().open_gate(now);
+        let most = if self.one_by_one > 0 { 1 } else { allowed.clamp(1, most) };
+        let transmit = self.inner.poll_transmit(now, most, out);
+        match &transmit {
+            Some(_) => self.one_by_one = self.one_by_one.saturating_sub(1),
+            None => self.one_by_one = 0,
+        }
+        let blocked = self.control.lock().close_gate(now, transmit.is_some());
+        self.paced_until = match blocked {
+            Blocked::Until(at) => Some(at),
+            Blocked::No => None,
+        };
+        transmit
+    }
+
+    fn on_stream_event(&mut self, event: StreamEvent, readable: &mut Vec<StreamId>) {
+        match event {
+            StreamEvent::Opened { dir: Dir::Bi } => {
+                while let Some(id) = self.inner.streams().accept(Dir::Bi) {
+                    let mut stream = Stream::new();
+                    stream.final_size = self.early_finals.begin(id);
+                    self.streams.insert(id, stream);
+                    self.accepted.push_back(id);
+                    readable.push(id);
+                }
+                self.events.push_back(Event::Opened);
+            }
+            StreamEvent::Opened { dir: Dir::Uni } => {
+                while let Some(id) = self.inner.streams().accept(Dir::Uni) {
+                    self.control_in = Some(id);
+                    readable.push(id);
+                }
+            }
+            StreamEvent::Readable { id } => readable.push(id),
+            StreamEvent::Writable { id } => {
+                // Whichever stream the engine names, the first in the queue has its turn.
+                if Some(id) != self.control_out {
+                    self.wake_writer();
+                }
+            }
+            StreamEvent::Finished { id } => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.delivered = true;
+                    self.events.push_back(Event::Delivered(id));
+                }
+                self.forget(id);
+            }
+            StreamEvent::Stopped { id, error_code } => {
+                // RFC 9000, section 3.5: a stopped stream is reset.
+                let _ = self.inner.send_stream(id).reset(error_code);
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.stopped = Some(short(error_code));
+                    self.events.push_back(Event::Writable(id));
+                    self.events.push_back(Event::Delivered(id));
+                    self.end_sending(id);
+                }
+            }
+            StreamEvent::Available { .. } => self.events.push_back(Event::MayOpen),
+        }
+    }
+
+    /// Reads all that the engine holds of a stream: chunks that stay in its assembler end the connection when
+    /// they are many.
+    fn drain(&mut self, now: Instant, id: StreamId) {
+        let is_control = Some(id) == self.control_in;
+        let mut receiving = self.inner.recv_stream(id);
+        // Closed: it was stopped or read to its end.
+        let Ok(mut chunks) = receiving.read(false) else { return };
+        let mut arrived = std::mem::take(&mut self.arrived);
+        let end = loop {
+            match chunks.next(usize::MAX) {
+                Ok(Some(chunk)) => arrived.push((chunk.offset, unshared(chunk.bytes))),
+                Ok(None) => break Some(Ok(())),
+                Err(ReadError::Blocked) => break None,
+                Err(ReadError::Reset(code)) => break Some(Err(short(code))),
+            }
+        };
+        // Whether a frame has to be sent is asked of the engine after every batch.
+        let _ = chunks.finalize();
+        let kept = match is_control {
+            true => self.take_records(&mut arrived, end),
+            false => self.take_chunks(id, &mut arrived, end),
+        };
+        arrived.clear();
+        self.arrived = arrived;
+        if let Err(why) = kept {
+            tracing::warn!(remote = %self.remote(), "connection closed: {why}");
+            self.inner.close(now, VIOLATION, Bytes::from_static(why.as_bytes()));
+            self.lose(Lost::Violation(why));
+        }
+    }
+
+    fn take_chunks(
+        &mut self,
+        id: StreamId,
+        arrived: &mut Vec<(u64, Bytes)>,
+        end: Option<Result<(), u32>>,
+    ) -> Result<(), &'static str> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
+        for (offset, bytes) in arrived.drain(..) {
+            let new = (offset + bytes.len() as u64).saturating_sub(stream.granted.received());
+            if !stream.granted.receive(new) || !self.granted.receive(new) {
+                return Err(OVER_CREDIT);
+            }
+            stream.push(offset, bytes);
+        }
+        if let Some(end) = end {
+            stream.end(end);
+            self.settle(id)?;
+        }
+        let Some(stream) = self.streams.get(&id) else { return Ok(()) };
+        if stream.is_scattered() {
+            return Err("the peer leaves too many gaps in a stream");
+        }
+        self.events.push_back(Event::Readable(id));
+        Ok(())
+    }
+
+    /// The engine keeps state for each stream that the peer may open: the limit grows with use.
+    fn grow_stream_limit(&mut self) {
+        let open = self.inner.streams().remote_open_streams(Dir::Bi);
+        if open * 2 > u64::from(self.stream_limit) && self.stream_limit < self.most_streams {
+            self.stream_limit = (self.stream_limit * 4).min(self.most_streams);
+            self.inner.set_max_concurrent_streams(Dir::Bi, self.stream_limit.into());
+        }
+    }
+
+    /// Round trips of the handshake contain what both ends computed. With those the engine would wait ten times
+    /// too long before it sends again what was lost on a short path.
+    fn mend_rtt(&mut self, now: Instant) {
+        if !self.rtt_is_of_handshake || !self.connected || self.inner.is_handshaking() {
+            return;
+        }
+        let measured = self.control.lock().smoothed_rtt();
+        if let Some(measured) = measured {
+            self.rtt_is_of_handshake = false;
+            if self.inner.rtt() > measured * 2 + SLACK {
+                self.control.lock().keep_path();
+                self.inner.path_changed(now);
+            }
+        }
+    }
+}
+
+/// A small chunk would keep the whole packet that it came in.
+fn unshared(bytes: Bytes) -> Bytes {
+    if bytes.len() < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes }
+}
+
+const VIOLATION: VarInt = VarInt::from_u32(2);
+/// Loss probes that one timeout asks for (RFC 9002, section 6.2.4).
+const PROBES: u8 = 2;
+const SMALL: usize = 512;
+const SLACK: Duration = Duration::from_millis(2);
