@@ -81,6 +81,7 @@ impl Driven {
             socket: UdpSocket::from_std(socket)?,
             udp,
             timer: Timer::new()?,
+            joined: 1,
             out: Vec::new(),
             unsent: None,
         };
@@ -312,6 +313,8 @@ struct Driver {
     socket: UdpSocket,
     udp: UdpSocketState,
     timer: Timer,
+    /// Packets in one buffer of the last read, in the mean: the kernel joins those of one sender.
+    joined: usize,
     /// The datagrams of one transmit.
     out: Vec<u8>,
     /// In `out`, where the socket had no room.
@@ -348,9 +351,13 @@ impl Future for Driver {
 }
 
 impl Driver {
-    /// Takes what has arrived; tells whether more may be there.
+    /// Takes packets that have arrived; tells whether more may be there.
+    ///
+    /// The relays and the acknowledgements wait meanwhile. A backlog of thousands of packets, which
+    /// the kernel keeps joined, must not be taken in one turn.
     fn receive(&mut self, context: &mut Context<'_>) -> bool {
-        for _ in 0..MOST_RECEIVES {
+        let mut taken = 0;
+        while taken < TURN {
             match self.socket.poll_recv_ready(context) {
                 Poll::Pending => return false,
                 Poll::Ready(Ok(())) => {}
@@ -359,37 +366,46 @@ impl Driver {
                     return false;
                 }
             }
-            let received = BUFFERS.with_borrow_mut(|buffers| {
-                let Buffers { memory, metas, slab } = buffers;
-                let mut slices = memory.chunks_exact_mut(RECEIVE).map(IoSliceMut::new);
-                let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
-                    std::array::from_fn(|_| slices.next().unwrap_or(IoSliceMut::new(&mut [])));
-                let receive = || self.udp.recv((&self.socket).into(), &mut slices, metas);
-                let count = self.socket.try_io(Interest::READABLE, receive)?;
-                let driven = self.driven.clone();
-                let mut state = driven.lock();
-                let clock = Clock::read();
-                for (slice, meta) in slices.iter().zip(&*metas).take(count) {
-                    state.take(&clock, slice, meta, slab);
-                }
-                state.endpoint.handled(clock.now);
-                state.tell();
-                wake_listener(&mut state);
-                Ok::<_, io::Error>(())
-            });
-            match received {
-                Ok(()) => {}
+            match BUFFERS.with_borrow_mut(|buffers| self.receive_batch(buffers)) {
+                Ok(packets) => taken += packets,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // An ICMP error of an earlier packet, as a rule.
-                Err(error) => tracing::debug!(%error, "nothing received"),
+                Err(error) => {
+                    tracing::debug!(%error, "nothing received");
+                    taken += 1;
+                }
             }
         }
         true
     }
 
+    /// One read of the socket; tells how many packets it brought.
+    fn receive_batch(&mut self, buffers: &mut Buffers) -> io::Result<usize> {
+        let Buffers { memory, metas, slab } = buffers;
+        let mut slices = memory.chunks_exact_mut(RECEIVE).map(IoSliceMut::new);
+        let mut slices: [IoSliceMut<'_>; BATCH_SIZE] =
+            std::array::from_fn(|_| slices.next().unwrap_or(IoSliceMut::new(&mut [])));
+        let slices = &mut slices[..(TURN / self.joined).clamp(1, BATCH_SIZE)];
+        let receive = || self.udp.recv((&self.socket).into(), slices, metas);
+        let count = self.socket.try_io(Interest::READABLE, receive)?;
+        let mut state = self.driven.lock();
+        let clock = Clock::read();
+        let mut packets = 0;
+        for (slice, meta) in slices.iter().zip(&*metas).take(count) {
+            packets += meta.len.div_ceil(meta.stride.max(1));
+            state.take(&clock, slice, meta, slab);
+        }
+        state.endpoint.handled(clock.now);
+        state.tell();
+        wake_listener(&mut state);
+        drop(state);
+        self.joined = packets.div_ceil(count.max(1)).max(1);
+        Ok(packets)
+    }
+
     fn send(&mut self, context: &mut Context<'_>, state: &mut State, now: Instant) -> Poll<()> {
         let segments = self.udp.max_gso_segments().min(MOST_SEGMENTS);
-        loop {
+        for _ in 0..MOST_TRANSMITS {
             let transmit = match self.unsent.take() {
                 Some(transmit) => transmit,
                 None => {
@@ -424,6 +440,8 @@ impl Driver {
                 }
             }
         }
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -490,8 +508,10 @@ thread_local! {
 const RECEIVE: usize = 65_536;
 /// A packet that waits for its reader keeps so much memory at most, unless the kernel joined it with more.
 const SLAB: usize = 16 * 1024;
-/// Reads of the socket before others have their turn.
-const MOST_RECEIVES: usize = 4;
+/// Packets received in one turn, about: some milliseconds of work where every packet is a stream's.
+const TURN: usize = 128;
 /// As many full packets as one UDP payload holds.
 const MOST_SEGMENTS: usize = 44;
+/// Sends of one turn: acknowledgements that have arrived wait meanwhile.
+const MOST_TRANSMITS: usize = 16;
 const MOST_AGE: std::time::Duration = std::time::Duration::from_secs(1);
