@@ -70,6 +70,8 @@ struct PathControl {
     /// Lost in the present recovery, as far as it did not arrive late.
     lost_in_recovery: u64,
     last_sent: Option<Instant>,
+    /// The latest time that the algorithm knows.
+    clock: Option<Instant>,
     largest_acked: Option<u64>,
     /// Some acknowledgements are kept from the engine.
     keeps_back: bool,
@@ -77,7 +79,9 @@ struct PathControl {
 
 #[derive(Debug, Clone, Copy)]
 struct Pending {
-    now: Instant,
+    arrived: Instant,
+    /// The algorithm's time for it.
+    at: Instant,
     largest: Option<u64>,
     loss: Option<PendingLoss>,
 }
@@ -87,6 +91,13 @@ struct PendingLoss {
     bytes: u64,
     largest: u64,
     persistent: bool,
+}
+
+impl Pending {
+    /// Without an acknowledgement no time passes for the algorithm.
+    fn new(now: Instant, clock: Option<Instant>) -> Self {
+        Self { arrived: now, at: clock.unwrap_or(now), largest: None, loss: None }
+    }
 }
 
 /// Whether the engine may send, as its controller answers.
@@ -159,6 +170,7 @@ impl Control {
         {
             let idle = now.saturating_duration_since(last);
             if idle >= IDLE {
+                path.clock = Some(now);
                 algorithm.on_idle(time(epoch, now), Span::from(idle));
             }
         }
@@ -175,15 +187,17 @@ impl Control {
             // Never sent: the engine closes the connection for it.
             return None;
         }
-        if self.path.pending.is_some_and(|pending| pending.now != now) {
+        if self.path.pending.is_some_and(|pending| pending.arrived != now) {
             self.tell();
         }
         let path = &mut self.path;
-        let acked = path.flight.on_acked(now, &frame.ranges);
+        let at = path.acknowledged_at(now, frame);
+        let acked = path.flight.on_acked(at, &frame.ranges);
         path.on_acked(now, looked_at, frame, acked);
         let (loss, known) =
             path.pending.map_or((None, None), |pending| (pending.loss, pending.largest));
-        path.pending = Some(Pending { now, largest: known.max(Some(frame.largest)), loss });
+        let largest = known.max(Some(frame.largest));
+        path.pending = Some(Pending { arrived: now, at, largest, loss });
         if acked.not_lost > 0 {
             self.undo(acked.not_lost);
         }
@@ -199,14 +213,14 @@ impl Control {
     /// The engine counts so many of the oldest outstanding bytes as lost.
     pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
         let now = self.arrived;
-        if self.path.pending.is_some_and(|pending| pending.now != now) {
+        if self.path.pending.is_some_and(|pending| pending.arrived != now) {
             self.tell();
         }
         let path = &mut self.path;
         let Some(largest) = path.flight.on_lost(bytes) else { return };
         path.lost += bytes;
         path.lost_in_recovery += bytes;
-        let pending = path.pending.get_or_insert(Pending { now, largest: None, loss: None });
+        let pending = path.pending.get_or_insert(Pending::new(now, path.clock));
         let loss = pending.loss.get_or_insert(PendingLoss { bytes: 0, largest, persistent: false });
         loss.bytes += bytes;
         loss.largest = loss.largest.max(largest);
@@ -224,8 +238,7 @@ impl Control {
     fn on_marked(&mut self) {
         let path = &mut self.path;
         let Some(largest) = path.largest_acked else { return };
-        let pending =
-            path.pending.get_or_insert(Pending { now: self.arrived, largest: None, loss: None });
+        let pending = path.pending.get_or_insert(Pending::new(self.arrived, path.clock));
         pending.loss.get_or_insert(PendingLoss { bytes: 0, largest, persistent: false });
     }
 
@@ -234,19 +247,19 @@ impl Control {
         let epoch = self.epoch;
         let Some(pending) = self.path.pending.take() else { return };
         if let Some(loss) = pending.loss {
-            self.path.tell_loss(epoch, pending.now, loss);
+            self.path.tell_loss(epoch, pending.at, loss);
         }
-        let Some(sample) = self.path.flight.take_sample(pending.now, self.path.app_limited) else {
+        let Some(sample) = self.path.flight.take_sample(self.path.app_limited) else {
             return;
         };
         if self.path.algorithm.is_none() {
             let Some(rtt) = self.path.rtt else { return };
-            self.path.algorithm = Some(self.start(pending.now, rtt));
+            self.path.algorithm = Some(self.start(pending.at, rtt));
         }
         let measures_queues = self.measures_queues();
         let path = &mut self.path;
         path.batch = sample.acked.max(path.batch - path.batch / BATCHES);
-        let time = time(epoch, pending.now);
+        let time = time(epoch, pending.at);
         let inflight = path.flight.inflight();
         let ack = cc::Ack {
             now: time,
@@ -287,8 +300,8 @@ impl Control {
     /// Packets counted as lost arrived late. Where all of an event's did, the algorithm takes its reaction back.
     fn undo(&mut self, not_lost: u64) {
         self.tell();
-        let at = time(self.epoch, self.now);
         let path = &mut self.path;
+        let at = time(self.epoch, path.clock.unwrap_or(self.now));
         path.lost_in_recovery = path.lost_in_recovery.saturating_sub(not_lost);
         if path.lost_in_recovery > 0 || path.recovery_until.is_none() {
             return;
@@ -468,9 +481,18 @@ impl PathControl {
             lost: 0,
             lost_in_recovery: 0,
             last_sent: None,
+            clock: None,
             largest_acked: None,
             keeps_back: false,
         }
+    }
+
+    /// When the acknowledgement would have arrived if the peer had not held it back. A peer that is
+    /// short of CPU time acknowledges a backlog in one go; by the times of arrival the path would
+    /// seem to have stood still and then raced.
+    fn acknowledged_at(&mut self, now: Instant, frame: &AckFrame) -> Instant {
+        let at = now.checked_sub(frame.delay()).unwrap_or(now);
+        *self.clock.insert(self.clock.map_or(at, |clock| clock.max(at)))
     }
 
     fn on_acked(&mut self, now: Instant, looked_at: Instant, frame: &AckFrame, acked: Acked) {

@@ -440,5 +440,6 @@ const PUMP_AFTER: u32 = 64;
 /// One acknowledgement for so many packets, where none is missing: each costs both ends as much as a packet.
 const ACKNOWLEDGE_EVERY: u32 = 8;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
-/// Bursts of losses can look like a smaller packet size; it is tried again after this.
-const BLACK_HOLE_COOLDOWN: Duration = Duration::from_secs(10);
+/// The engine takes several bursts of losses in one acknowledgement for a smaller packet size of the
+/// path. Random loss of 5 % does that every few seconds. The size is searched again after this.
+const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);

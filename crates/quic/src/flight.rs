@@ -104,7 +104,9 @@ impl Flight {
         self.sent.push_back(Some(record));
     }
 
-    pub(crate) fn on_acked(&mut self, now: Instant, ranges: &Ranges) -> Acked {
+    /// An acknowledgement came `at` this time, or would have if the peer had not held it back.
+    pub(crate) fn on_acked(&mut self, at: Instant, ranges: &Ranges) -> Acked {
+        let at = self.delivered_at.map_or(at, |last| last.max(at));
         let mut outcome = Acked::default();
         let (first, end) = (self.first, self.end());
         let mut fresh = Vec::new();
@@ -126,7 +128,7 @@ impl Flight {
                 self.leave_flight(number, record.bytes);
             }
             self.delivered += record.bytes;
-            self.delivered_at = Some(now);
+            self.delivered_at = Some(at);
             let batch = self.batch.get_or_insert_default();
             batch.acked += record.bytes;
             let newer =
@@ -182,7 +184,7 @@ impl Flight {
     }
 
     /// Ends one acknowledgement.
-    pub(crate) fn take_sample(&mut self, now: Instant, app_limited: bool) -> Option<Sample> {
+    pub(crate) fn take_sample(&mut self, app_limited: bool) -> Option<Sample> {
         let batch = self.batch.take()?;
         if app_limited {
             self.app_limited_until = self.delivered + self.inflight.max(1);
@@ -199,7 +201,8 @@ impl Flight {
         };
         self.first_sent_at = Some(newest.at);
         let sending = newest.at.saturating_duration_since(newest.first_sent_at);
-        let acking = now.saturating_duration_since(newest.delivered_at);
+        let acked_at = self.delivered_at.unwrap_or(newest.delivered_at);
+        let acking = acked_at.saturating_duration_since(newest.delivered_at);
         Some(Sample {
             acked: batch.acked,
             prior_delivered: newest.delivered,
@@ -297,7 +300,7 @@ mod tests {
             if ms >= 20 {
                 let acked = flight.on_acked(at(ms), &one(ms - 20));
                 assert_eq!(acked.largest_sent, Some(at(ms - 20)));
-                last = flight.take_sample(at(ms), false);
+                last = flight.take_sample(false);
             }
             flight.on_sent(at(ms), 1000, ms);
             flight.forget_before(at(ms.saturating_sub(50)), ms.saturating_sub(20));
@@ -310,6 +313,30 @@ mod tests {
         assert!(flight.sent.len() <= 52);
     }
 
+    /// Packets arrive each millisecond. The peer stands still for 10 ms and acknowledges the backlog
+    /// in ten frames within a millisecond, each with its delay.
+    #[test]
+    fn a_backlog_acknowledged_in_one_go_is_sampled_at_the_rate_of_its_arrivals() {
+        let start = Instant::now();
+        let at = |micros: u64| start + Duration::from_micros(micros);
+        let mut flight = Flight::default();
+        for ms in 0..70 {
+            flight.on_sent(at(ms * 1000), 1000, ms);
+            if (20..60).contains(&ms) {
+                flight.on_acked(at(ms * 1000), &one(ms - 20));
+                flight.take_sample(false);
+            }
+        }
+        for number in 40..50 {
+            let (arrived, delay) = (69_000 + number * 10, (49 - number) * 1000 + number * 10);
+            flight.on_acked(at(arrived - delay), &one(number));
+            let sample = flight.take_sample(false).unwrap();
+            let delivered = flight.delivered() - sample.prior_delivered;
+            let rate = delivered as f64 / sample.interval.as_secs_f64();
+            assert!((900_000.0..1_100_000.0).contains(&rate), "{number}: {rate} bytes a second");
+        }
+    }
+
     #[test]
     fn packets_sent_while_the_application_was_idle_are_marked_until_they_are_delivered() {
         let start = Instant::now();
@@ -318,10 +345,10 @@ mod tests {
         flight.on_sent(start, 100, 1);
         let later = start + Duration::from_millis(5);
         flight.on_acked(later, &one(0));
-        assert!(!flight.take_sample(later, true).unwrap().app_limited);
+        assert!(!flight.take_sample(true).unwrap().app_limited);
         flight.on_sent(later, 100, 2);
         flight.on_acked(later + Duration::from_millis(5), &one(2));
-        let sample = flight.take_sample(later + Duration::from_millis(5), false);
+        let sample = flight.take_sample(false);
         assert!(sample.unwrap().app_limited);
     }
 
