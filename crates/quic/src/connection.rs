@@ -92,6 +92,8 @@ pub struct Connection {
     /// Probes may have different sizes: the next packets leave one by one.
     one_by_one: u8,
     rtt_is_of_handshake: bool,
+    /// Data has arrived since the last packet was sent.
+    owes: bool,
     /// When the pacer lets the next packets go.
     paced_until: Option<Instant>,
     /// Empty between calls; they keep their memory.
@@ -134,6 +136,7 @@ impl Connection {
             stream_limit: FIRST_STREAMS.min(most_streams),
             one_by_one: 0,
             rtt_is_of_handshake: true,
+            owes: false,
             paced_until: None,
             readable: Vec::new(),
             arrived: Vec::new(),

@@ -359,7 +359,8 @@ impl Control {
     }
 
     /// How many full packets may leave now; opens or closes the gate for the engine's next packets.
-    pub(crate) fn open_gate(&mut self, now: Instant) -> usize {
+    /// `owes`: data has arrived since this end last sent a packet.
+    pub(crate) fn open_gate(&mut self, now: Instant, owes: bool) -> usize {
         self.at(now, now);
         self.tell();
         let packet = u64::from(self.path.mtu);
@@ -373,6 +374,11 @@ impl Control {
         // it would send nothing.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
         if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
+            packets = 1;
+        }
+        // The engine keeps acknowledgements back behind data that waits. An endpoint that sends
+        // nothing but credit is paced at the rate of the credit: they would wait for long.
+        if packets == 0 && owes && room > 0 && self.path.flight.inflight() < LITTLE * packet {
             packets = 1;
         }
         self.gate = Gate { open: packets > 0, transmitting: true, ..Gate::default() };
@@ -699,6 +705,8 @@ pub(crate) use controller::Factory;
 /// More than the peer waits for before it acknowledges: with less in flight every round trip would take as long
 /// as the peer holds an acknowledgement back.
 const LEAST_SEGMENTS: u64 = 10;
+/// Packets in flight that no path has to be protected from.
+const LITTLE: u64 = 2;
 /// A large acknowledgement is remembered for about so many.
 const BATCHES: u64 = 64;
 /// RFC 9002, section 7.2.
@@ -709,3 +717,30 @@ pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(200);
 /// Records of lost packets are kept for so long and four round trips: their late arrival proves the loss wrong.
 const KEPT: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An endpoint that receives sends credit now and then. Its pacer must not hold back the
+    /// acknowledgements of the data that it receives.
+    #[test]
+    fn credit_passes_a_slow_pacer_where_acknowledgements_are_due() {
+        let now = Instant::now();
+        let congestion = Congestion::Algorithm(Algorithm::Tcpa);
+        let shared = Shared::new(congestion, now, 1, Readings::default());
+        let mut control = shared.lock();
+        control.path.mtu = 1200;
+        control.path.pacer.set_rate(Some(2000));
+        control.path.pacer.on_sent(now, 100_000);
+        assert_eq!(control.open_gate(now, false), 0);
+        for number in 0..4 {
+            assert_eq!(control.open_gate(now, true), 1, "packet {number}");
+            control.on_sent(number, 600, true, false);
+            assert_eq!(control.close_gate(now, true), Blocked::No);
+        }
+        assert_eq!(control.open_gate(now, true), 0);
+        assert!(control.engine_window() == 1);
+        assert!(matches!(control.close_gate(now, false), Blocked::Until(_)));
+    }
+}

@@ -64,7 +64,10 @@ impl Connection {
                     self.events.push_back(Event::Connected);
                 }
                 quinn_proto::Event::ConnectionLost { reason } => self.lose(reason.into()),
-                quinn_proto::Event::DatagramReceived => self.events.push_back(Event::Datagrams),
+                quinn_proto::Event::DatagramReceived => {
+                    self.owes = true;
+                    self.events.push_back(Event::Datagrams);
+                }
                 quinn_proto::Event::Stream(event) => self.on_stream_event(event, &mut readable),
             }
         }
@@ -88,11 +91,14 @@ impl Connection {
         self.write_records();
         // The engine may have gone back to a former path, and says so only when it asks for its window.
         let _ = self.inner.congestion_state().window();
-        let allowed = self.control.lock().open_gate(now);
+        let allowed = self.control.lock().open_gate(now, self.owes);
         let most = if self.one_by_one > 0 { 1 } else { allowed.clamp(1, most) };
         let transmit = self.inner.poll_transmit(now, most, out);
         match &transmit {
-            Some(_) => self.one_by_one = self.one_by_one.saturating_sub(1),
+            Some(_) => {
+                self.owes = false;
+                self.one_by_one = self.one_by_one.saturating_sub(1);
+            }
             None => self.one_by_one = 0,
         }
         let blocked = self.control.lock().close_gate(now, transmit.is_some());
@@ -165,6 +171,7 @@ impl Connection {
                 Err(ReadError::Reset(code)) => break Some(Err(short(code))),
             }
         };
+        self.owes |= !arrived.is_empty();
         // Whether a frame has to be sent is asked of the engine after every batch.
         let _ = chunks.finalize();
         let kept = match is_control {
