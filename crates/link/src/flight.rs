@@ -77,6 +77,11 @@ impl<P> Flight<P> {
         if due { self.line.pop_front() } else { None }
     }
 
+    pub(crate) fn for_each(&self, see: &mut dyn FnMut(&P)) {
+        self.line.iter().for_each(|item| see(&item.packet));
+        self.astray.iter().for_each(|item| see(&item.0.packet));
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.line.len() + self.astray.len()
     }

@@ -155,6 +155,14 @@ impl<P: Packet> Link<P> {
         self.flight.len() + usize::from(self.serving.is_some())
     }
 
+    /// Shows each packet that the link holds, in any order: whoever keeps the payloads of packets elsewhere learns
+    /// which are still needed.
+    pub fn for_each(&self, mut see: impl FnMut(&P)) {
+        self.queue.for_each(&mut see);
+        self.serving.iter().for_each(|serving| see(&serving.item.packet));
+        self.flight.for_each(&mut see);
+    }
+
     /// Every packet accounted for. It holds after any call.
     pub fn balance(&self) -> Balance {
         let (packets, bytes) = self.queued();

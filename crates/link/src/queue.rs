@@ -60,6 +60,9 @@ pub trait Discipline<P: Packet>: Sized {
 
     fn bytes(&self) -> Bytes;
 
+    /// Shows each packet, in any order.
+    fn for_each(&self, see: &mut dyn FnMut(&P));
+
     /// All packets in the order of their arrival, leaving none.
     fn take_all(&mut self) -> Vec<Queued<P>>;
 }
@@ -151,6 +154,11 @@ impl<P: Packet> Queue<P> {
     #[inline]
     pub fn packets(&self) -> usize {
         each!(&self.kind, queue => queue.packets())
+    }
+
+    /// Shows each packet, in any order.
+    pub fn for_each(&self, see: &mut dyn FnMut(&P)) {
+        each!(&self.kind, queue => queue.for_each(see));
     }
 
     #[inline]

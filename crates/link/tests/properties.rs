@@ -29,6 +29,9 @@ proptest! {
             link.arrive(*when, packet.clone());
             prop_assert!(link.balance().holds(), "{config:?}: {:?}", link.balance());
             prop_assert!(within(config.queue.limit(), link.queued()), "{config:?}");
+            let mut shown = 0;
+            link.for_each(|_| shown += 1);
+            prop_assert_eq!(shown, link.queued().0 + link.in_flight());
             if index % 3 == 0 {
                 while link.deliver(*when).is_some() {
                     prop_assert!(link.balance().holds());

@@ -37,6 +37,10 @@ impl<P> Backlog<P> {
         self.bytes
     }
 
+    pub(super) fn for_each(&self, see: &mut dyn FnMut(&P)) {
+        self.items.iter().for_each(|item| see(&item.packet));
+    }
+
     /// Leaves nothing.
     pub(super) fn take_all(&mut self) -> Vec<Queued<P>> {
         self.bytes = Bytes::ZERO;

@@ -199,6 +199,10 @@ impl<P: Packet> Discipline<P> for FqCoDel<P> {
         self.bytes
     }
 
+    fn for_each(&self, see: &mut dyn FnMut(&P)) {
+        self.flows.iter().for_each(|flow| flow.backlog.for_each(see));
+    }
+
     fn take_all(&mut self) -> Vec<Queued<P>> {
         let mut all = Vec::with_capacity(self.packets);
         for flow in &mut self.flows {

@@ -153,6 +153,10 @@ impl<P: Packet> Discipline<P> for Pie<P> {
         self.backlog.bytes()
     }
 
+    fn for_each(&self, see: &mut dyn FnMut(&P)) {
+        self.backlog.for_each(see);
+    }
+
     fn take_all(&mut self) -> Vec<Queued<P>> {
         self.backlog.take_all()
     }
