@@ -8,6 +8,7 @@
 //! | `control` | congestion control, pacing, loss detection |
 //! | `session`, `ack` | what packet keys and ACK frames tell |
 //! | `flight`, `reordering`, `pacer` | packets in flight, late packets, departures |
+//! | `window` | how much either end has to hold |
 //! | `reassembly` | chunks that arrived in any order |
 //! | `plain` | endpoints without encryption, for simulations |
 //!
@@ -33,6 +34,7 @@ mod reassembly;
 mod reordering;
 mod session;
 mod stream;
+mod window;
 
 pub use choice::{Congestion, CongestionError};
 pub use connection::{Connection, DatagramRefused, Event, Statistics};
@@ -46,3 +48,4 @@ pub use quinn_proto::{
 pub use reading::{Reading, Readings};
 pub use reassembly::Reassembly;
 pub use stream::{Readable, StreamError};
+pub use window::{PathWindow, send_window};

@@ -1,0 +1,110 @@
+//! How much a connection has to hold: measured from its path. Pure.
+
+use std::time::{Duration, Instant};
+
+/// What the receiving end of a connection must be able to hold: 6.5 times the bandwidth-delay product of its path, by
+/// what arrived. A retransmission of a retransmission comes 2 to 3 round trips late, and meanwhile the path goes on
+/// delivering; at 5 % loss and 100 ms less than that costs a tenth of the rate.
+#[derive(Debug, Clone)]
+pub struct PathWindow {
+    least: u64,
+    bound: u64,
+    since: Instant,
+    received: u64,
+    /// The largest product of the last stretches.
+    largest: u64,
+    stretches: u32,
+}
+
+impl PathWindow {
+    pub fn new(now: Instant, least: u64) -> Self {
+        Self { least, bound: least, since: now, received: 0, largest: 0, stretches: 0 }
+    }
+
+    pub fn bound(&self) -> u64 {
+        self.bound
+    }
+
+    /// So many bytes arrived. Tells the bound where it changed; `rtt` is asked once in a stretch.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        bytes: u64,
+        rtt: impl FnOnce() -> Duration,
+    ) -> Option<u64> {
+        self.received += bytes;
+        let passed = now.saturating_duration_since(self.since);
+        if passed < STRETCH {
+            return None;
+        }
+        let rtt = rtt().max(Duration::from_millis(1));
+        let product = self.received as f64 * rtt.as_secs_f64() / passed.as_secs_f64();
+        (self.since, self.received) = (now, 0);
+        self.stretches += 1;
+        if self.stretches >= REMEMBERED {
+            self.stretches = 0;
+            self.largest -= self.largest / 4;
+        }
+        self.largest = self.largest.max(product as u64);
+        let wanted = (self.largest * 13 / 2).max(self.least);
+        // Growing is urgent; a little less is not worth a change.
+        if wanted <= self.bound && wanted >= self.bound / 2 {
+            return None;
+        }
+        self.bound = wanted;
+        Some(wanted)
+    }
+
+    /// Nothing arrives any more.
+    pub fn forget(&mut self) {
+        (self.largest, self.bound) = (0, self.least);
+    }
+}
+
+/// How much the sending end keeps that was not acknowledged: the new size, where `present` has to change. What was
+/// delivered behind a gap is kept until the gap is filled, so that a window alone would stop the sender.
+pub fn send_window(cwnd: u64, least: u64, present: u64) -> Option<u64> {
+    let wanted = cwnd.saturating_mul(7).clamp(least, SEND_LIMIT);
+    (wanted > present || wanted < present / 4).then_some(wanted)
+}
+
+/// Rates are measured over this.
+const STRETCH: Duration = Duration::from_millis(20);
+const REMEMBERED: u32 = 50;
+/// Beyond it a sender keeps more than any path here needs.
+const SEND_LIMIT: u64 = 128 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: u64 = 512 * 1024;
+
+    #[test]
+    fn a_bound_follows_the_product_and_forgets_it_slowly() {
+        let start = Instant::now();
+        let mut window = PathWindow::new(start, LEAST);
+        let rtt = || Duration::from_millis(100);
+        let at = |millis| start + Duration::from_millis(millis);
+        assert_eq!(window.receive(at(10), 1000, rtt), None);
+        // 1 MB in 20 ms over a round trip of 100 ms: 5 MB.
+        let grown = window.receive(at(20), 999_000, rtt).unwrap();
+        assert_eq!(grown, 32_500_000);
+        assert_eq!(window.receive(at(40), 900_000, rtt), None);
+        let mut last = None;
+        for stretch in 3..400 {
+            last = window.receive(at(20 * stretch), 0, rtt).or(last);
+        }
+        assert!(last.unwrap() < grown / 2 && last == Some(window.bound()), "{last:?}");
+        window.forget();
+        assert_eq!(window.bound(), LEAST);
+    }
+
+    #[test]
+    fn a_send_window_grows_at_once_and_shrinks_late() {
+        assert_eq!(send_window(LEAST, LEAST, LEAST), Some(7 * LEAST));
+        assert_eq!(send_window(LEAST, LEAST, 8 * LEAST), None);
+        assert_eq!(send_window(0, LEAST, 8 * LEAST), Some(LEAST));
+        assert_eq!(send_window(u64::MAX, LEAST, LEAST), Some(SEND_LIMIT));
+    }
+}
