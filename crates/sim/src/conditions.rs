@@ -108,6 +108,11 @@ impl Conditioned {
         self.held.pop_front().map(|(_, packet)| packet)
     }
 
+    pub(crate) fn for_each(&self, see: &mut dyn FnMut(&Packet)) {
+        self.link.for_each(&mut *see);
+        self.held.iter().for_each(|(_, packet)| see(packet));
+    }
+
     pub(crate) fn held(&self) -> usize {
         self.held.len()
     }

@@ -1,7 +1,9 @@
+use crate::event::{Event, Occasion};
 use crate::outcome::{FlowOutcome, FlowPoint, LinkOutcome, QueuePoint};
 use crate::source::Source;
 use crate::tcp::{Counts, Receiver, Sender};
 use crate::trace::Trace;
+use crate::wheel::Wheel;
 use crate::{FlowSpec, LinkId};
 use link::LinkStats;
 use units::{Bytes, Rate, Span, Time};
@@ -14,6 +16,18 @@ pub(crate) struct Connection {
     pub(crate) source: Source,
     /// When each timer's event is in the wheel: the sender's, the pacer's, the receiver's.
     pub(crate) armed: [Time; 3],
+    /// Within a host at an end of a tunnel.
+    pub(crate) leg: Option<Leg>,
+}
+
+/// A connection between an application and the tunnel on its host.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Leg {
+    pub(crate) tunnel: u32,
+    /// Of the flow, among those of the tunnel.
+    pub(crate) place: u32,
+    /// From the server to the receiving application.
+    pub(crate) is_far: bool,
 }
 
 /// What is kept of a flow, also when it is over.
@@ -33,7 +47,18 @@ pub(crate) struct Record {
 
 impl Connection {
     pub(crate) fn new(sender: Sender, receiver: Receiver, source: Source) -> Self {
-        Self { sender, receiver, source, armed: [Time::NEVER; 3] }
+        Self { sender, receiver, source, armed: [Time::NEVER; 3], leg: None }
+    }
+
+    /// Sets timers that should go off earlier than those set.
+    #[inline]
+    pub(crate) fn arm(&mut self, now: Time, number: usize, wheel: &mut Wheel<Event>) {
+        for (which, at) in self.wanted(now).into_iter().enumerate() {
+            if at < self.armed[which] {
+                self.armed[which] = at;
+                wheel.push(at, Event::new(TIMERS[which], number));
+            }
+        }
     }
 
     /// When each timer should go off.
@@ -56,8 +81,38 @@ impl Record {
         self.noted = connection.sender.note();
     }
 
-    pub(crate) fn measure_from(&mut self, connection: Option<&Connection>) {
-        self.measured_from = connection.map_or(self.received, |c| c.receiver.received());
+    /// `arriving`: with the receiving application's end.
+    pub(crate) fn measure_from(&mut self, arriving: Option<&Connection>) {
+        self.measured_from = arriving.map_or(self.received, |c| c.receiver.received());
+    }
+
+    /// Of a flow in a tunnel, which has these readings.
+    pub(crate) fn sample_tunnelled(
+        &mut self,
+        now: Time,
+        arriving: Option<&Connection>,
+        reading: &quic::Reading,
+    ) {
+        let Some(trace) = &mut self.trace else { return };
+        trace.offer(|| FlowPoint {
+            at: now,
+            window: reading.cwnd,
+            inflight: reading.inflight,
+            rate: reading.pacing_rate,
+            rtt: Some(reading.rtt).filter(|rtt| *rtt > Span::ZERO),
+            received: Bytes::new(arriving.map_or(self.received, |c| c.receiver.received())),
+        });
+    }
+
+    /// Of a flow in a tunnel: its receiving application's end, and what the tunnel measured.
+    pub(crate) fn take_tunnelled(
+        &mut self,
+        arriving: Option<&Connection>,
+        tunnel: &crate::tunnel::Measured,
+    ) {
+        self.received = arriving.map_or(self.received, |c| c.receiver.received());
+        self.min_rtt = Some(tunnel.reading.min_rtt).filter(|rtt| *rtt > Span::ZERO);
+        self.smoothed_rtt = tunnel.rtt;
     }
 
     pub(crate) fn sample(&mut self, now: Time, connection: Option<&Connection>) {
@@ -138,6 +193,8 @@ fn rate_of(bytes: u64, time: Span) -> Rate {
     let per_second = bits.checked_div(u128::from(time.nanos())).unwrap_or(0);
     Rate::from_bits_per_second(per_second.min(u128::from(u64::MAX)) as u64)
 }
+
+const TIMERS: [Occasion; 3] = [Occasion::Sender, Occasion::Pace, Occasion::Receiver];
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,8 @@ pub enum SimError {
     SameNode { flow: usize, node: u32 },
     #[error("there is no node {node}: the topology has {nodes}")]
     NoNode { node: u32, nodes: u32 },
+    #[error("flow {flow} is in tunnel {tunnel}, which does not join its ends: name one that does")]
+    NoTunnel { flow: usize, tunnel: usize },
     #[error("{setting}: {advice}")]
     Setting { setting: &'static str, advice: &'static str },
     #[error("{0}")]

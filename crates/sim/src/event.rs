@@ -22,6 +22,8 @@ pub(crate) enum Occasion {
     Opened,
     /// A link becomes another one.
     Change,
+    /// An end of a tunnel: its timers, and what has arrived.
+    Tunnel,
 }
 
 impl Event {
@@ -41,7 +43,7 @@ impl Event {
     }
 }
 
-const OCCASIONS: [Occasion; 11] = [
+const OCCASIONS: [Occasion; 12] = [
     Occasion::Delivery,
     Occasion::Start,
     Occasion::Stop,
@@ -53,6 +55,7 @@ const OCCASIONS: [Occasion; 11] = [
     Occasion::Measure,
     Occasion::Opened,
     Occasion::Change,
+    Occasion::Tunnel,
 ];
 
 #[cfg(test)]

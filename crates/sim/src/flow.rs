@@ -23,6 +23,12 @@ pub enum Traffic {
         demand: Demand,
         config: Arc<TcpConfig>,
     },
+    /// TCP from the application to the client of a tunnel, and from its server to the other application.
+    Tunnelled {
+        /// Its place in [`crate::WorldConfig::tunnels`], whose ends are those of the flow.
+        tunnel: usize,
+        demand: Demand,
+    },
     /// UDP: it never slows down.
     Datagrams {
         rate: Rate,
@@ -72,6 +78,11 @@ impl FlowSpec {
         Self { from, to, start: Time::ZERO, stop: None, traffic, traced: false }
     }
 
+    pub fn tunnelled(from: Node, to: Node, tunnel: usize, demand: Demand) -> Self {
+        let traffic = Traffic::Tunnelled { tunnel, demand };
+        Self { from, to, start: Time::ZERO, stop: None, traffic, traced: false }
+    }
+
     pub fn datagrams(from: Node, to: Node, rate: Rate, size: Bytes, spacing: Spacing) -> Self {
         let traffic = Traffic::Datagrams { rate, size, spacing };
         Self { from, to, start: Time::ZERO, stop: None, traffic, traced: false }
@@ -89,7 +100,7 @@ impl FlowSpec {
         Self { traced: true, ..self }
     }
 
-    /// The same with other hosts; nothing changes for datagrams.
+    /// The same with other hosts; nothing changes for datagrams, and in a tunnel.
     pub fn with(mut self, hosts: Arc<TcpConfig>) -> Self {
         if let Traffic::Tcp { config, .. } = &mut self.traffic {
             *config = hosts;
@@ -99,7 +110,15 @@ impl FlowSpec {
 
     /// Whether it can be expected to finish by itself.
     pub(crate) fn finishes(&self) -> bool {
-        let sized = matches!(self.traffic, Traffic::Tcp { demand: Demand::Size(_), .. });
-        sized || self.stop.is_some() && matches!(self.traffic, Traffic::Tcp { .. })
+        let demand = self.demand();
+        matches!(demand, Some(Demand::Size(_))) || self.stop.is_some() && demand.is_some()
+    }
+
+    /// Of TCP.
+    fn demand(&self) -> Option<Demand> {
+        match self.traffic {
+            Traffic::Tcp { demand, .. } | Traffic::Tunnelled { demand, .. } => Some(demand),
+            Traffic::Datagrams { .. } => None,
+        }
     }
 }

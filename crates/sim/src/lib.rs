@@ -2,6 +2,7 @@
 //!
 //! A [`World`] is a [`Topology`] of [`link::Link`]s, the same model that the emulator runs, and the
 //! [flows](FlowSpec) over it, whose ends are TCP as Linux speaks it with the algorithms of [`cc`].
+//! A flow may go through a [tunnel](TunnelSpec), whose ends are those of [`quic`].
 //! It is one thread without a clock and without I/O; many worlds may run side by side. Time counts in
 //! whole nanoseconds, every random stream has a name and comes from one seed: the same world comes to
 //! the same [`Outcome`], always.
@@ -41,6 +42,7 @@ mod source;
 mod tcp;
 mod topology;
 mod trace;
+mod tunnel;
 pub mod validate;
 mod wheel;
 mod world;
@@ -51,9 +53,12 @@ pub use config::{CaqmHosts, Ecn, Opening, ReceiveWindow, TcpConfig};
 pub use error::SimError;
 pub use flow::{Demand, FlowSpec, Spacing, Traffic};
 pub use outcome::{
-    End, FlowCount, FlowOutcome, FlowPoint, LinkOutcome, Outcome, PacketBalance, QueuePoint, jain,
+    End, FlowCount, FlowOutcome, FlowPoint, LinkOutcome, Outcome, PacketBalance, QueuePoint,
+    TunnelCount, TunnelOutcome, jain,
 };
+pub use quic::Congestion;
 pub use shapes::{Dumbbell, FatTree, Incast, ParkingLot};
 pub use topology::{LinkId, Node, Topology};
 pub use trace::Trace;
+pub use tunnel::TunnelSpec;
 pub use world::{World, WorldConfig};

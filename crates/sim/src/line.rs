@@ -122,6 +122,15 @@ impl Line {
         }
     }
 
+    /// Shows each packet between its ends.
+    pub(crate) fn for_each(&self, see: &mut dyn FnMut(&Packet)) {
+        match self {
+            Self::Wire(wire) => wire.travelling.iter().for_each(|(_, packet)| see(packet)),
+            Self::Modelled(link) => link.for_each(see),
+            Self::Conditioned(line) => line.for_each(see),
+        }
+    }
+
     /// Packets between its ends.
     pub(crate) fn inside(&self) -> u64 {
         match self {

@@ -14,6 +14,7 @@ pub struct Outcome {
     /// Packets delivered by links: one for each link a packet crosses.
     pub hops: u64,
     /// In the order in which they were given.
+    pub tunnels: Vec<TunnelOutcome>,
     pub flows: Vec<FlowOutcome>,
     /// Every link that is more than a wire.
     pub links: Vec<LinkOutcome>,
@@ -32,6 +33,35 @@ pub struct FlowCount {
     /// Payload, retransmissions included.
     pub sent: Bytes,
     pub retransmitted: Bytes,
+}
+
+/// What the client of a tunnel did by some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TunnelCount {
+    pub packets: u64,
+    /// UDP payload.
+    pub sent: Bytes,
+    /// What was in them was sent again.
+    pub packets_lost: u64,
+    /// Arrived behind later ones: most of them were counted as lost before.
+    pub packets_late: u64,
+    /// Counted as lost, without what arrived after all.
+    pub lost: Bytes,
+}
+
+#[derive(Debug, Clone)]
+pub struct TunnelOutcome {
+    pub from: Node,
+    pub to: Node,
+    /// The flows that it carried.
+    pub flows: Vec<usize>,
+    /// Why the connection ended before its flows did.
+    pub lost: Option<String>,
+    pub total: TunnelCount,
+    /// In the measured time.
+    pub measured: TunnelCount,
+    pub min_rtt: Option<Span>,
+    pub smoothed_rtt: Option<Span>,
 }
 
 /// Why a world ended.
@@ -128,6 +158,21 @@ pub struct QueuePoint {
     pub queued: Bytes,
 }
 
+impl std::ops::Sub for TunnelCount {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            packets: self.packets - before.packets,
+            sent: self.sent - before.sent,
+            packets_lost: self.packets_lost - before.packets_lost,
+            packets_late: self.packets_late.saturating_sub(before.packets_late),
+            // What was lost before may have arrived since.
+            lost: Bytes::new(self.lost.count().saturating_sub(before.lost.count())),
+        }
+    }
+}
+
 impl PacketBalance {
     pub fn holds(&self) -> bool {
         self.sent + self.duplicated == self.arrived + self.dropped + self.inside
@@ -183,6 +228,12 @@ impl Outcome {
                 hash.take(point.window.count());
                 hash.take(point.inflight.count());
             }
+        }
+        for tunnel in &self.tunnels {
+            hash.take(tunnel.total.packets);
+            hash.take(tunnel.total.sent.count());
+            hash.take(tunnel.total.packets_lost);
+            hash.take(tunnel.smoothed_rtt.map_or(u64::MAX, Span::nanos));
         }
         for link in &self.links {
             hash.take(link.delivered.bytes.count());

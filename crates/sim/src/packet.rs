@@ -70,6 +70,8 @@ pub(crate) enum Kind {
     Data,
     Ack,
     Datagram,
+    /// Of a QUIC tunnel; `sequence` is the number of its payload.
+    Tunnelled,
 }
 
 /// ECN's field and TCP's flags (RFC 3168), and what the link did to the packet.

@@ -1,3 +1,5 @@
+mod tunnels;
+
 use crate::connection::{Connection, Record};
 use crate::event::{Event, Occasion};
 use crate::line::Line;
@@ -7,9 +9,11 @@ use crate::routes::Routes;
 use crate::source::Source;
 use crate::tcp::{Identity, Receiver, Sender};
 use crate::trace::Trace;
+use crate::tunnel::{CLIENT, Datagrams, Tunnel};
 use crate::wheel::Wheel;
-use crate::{Demand, End, FlowSpec, LinkId, Outcome, SimError, Topology, Traffic};
+use crate::{Demand, End, FlowSpec, LinkId, Outcome, SimError, Topology, Traffic, TunnelSpec};
 use link::LinkStats;
+use std::time::Instant;
 use units::{Bytes, Span, Time};
 
 /// What a world is besides its network and its flows.
@@ -30,6 +34,8 @@ pub struct WorldConfig {
     pub sample_limit: usize,
     /// Links whose queue is traced.
     pub traced: Vec<LinkId>,
+    /// Tunnels that carry flows.
+    pub tunnels: Vec<TunnelSpec>,
 }
 
 impl Default for WorldConfig {
@@ -43,6 +49,7 @@ impl Default for WorldConfig {
             sample_every: Span::from_millis(10),
             sample_limit: 4096,
             traced: Vec::new(),
+            tunnels: Vec::new(),
         }
     }
 }
@@ -66,7 +73,16 @@ pub struct World {
     lines: Vec<Line>,
     /// When each line's next event is in the wheel.
     awaited: Vec<Time>,
+    /// A flow's at the flow's number, then those from servers of tunnels to applications.
     connections: Vec<Option<Box<Connection>>>,
+    /// Of each flow, the connection that ends at the receiving application.
+    arriving: Vec<u32>,
+    tunnels: Vec<Tunnel>,
+    datagrams: Datagrams,
+    /// The datagrams of one transmit.
+    buffer: Vec<u8>,
+    /// What tunnels take for the beginning of time.
+    epoch: Instant,
     records: Vec<Record>,
     /// Flows that must finish by themselves and did not.
     unfinished: usize,
@@ -90,6 +106,11 @@ impl World {
     ) -> Result<Self, SimError> {
         check_size("flows", flows.len())?;
         check_size("links", topology.joints().len())?;
+        for (index, flow) in flows.iter().enumerate() {
+            check_flow(topology, &config, index, flow)?;
+        }
+        let nodes = topology.len() as u32;
+        let topology = &tunnels::with_applications(topology, &config)?;
         let joints = topology.joints();
         let mut lines = Vec::with_capacity(joints.len());
         for (index, joint) in joints.iter().enumerate() {
@@ -110,15 +131,24 @@ impl World {
         let mut ways = Vec::with_capacity(flows.len());
         let mut wheel = Wheel::new();
         for (index, flow) in flows.iter().enumerate() {
-            check_flow(topology, index, flow)?;
             let hash = link::mix(config.seed ^ link::mix(index as u64 + 1).rotate_left(17));
-            let there = routes.way(joints, flow.from, flow.to, hash)?;
-            let back = routes.way(joints, flow.to, flow.from, !hash)?;
+            let (from, to) = match flow.traffic {
+                Traffic::Tunnelled { tunnel, .. } => {
+                    (tunnels::application(nodes, tunnel, CLIENT), flow.from)
+                }
+                _ => (flow.from, flow.to),
+            };
+            let there = routes.way(joints, from, to, hash)?;
+            let back = routes.way(joints, to, from, !hash)?;
             ways.push((there, back));
             wheel.push(flow.start, Event::new(Occasion::Start, index));
             if let Some(stop) = flow.stop {
                 wheel.push(stop, Event::new(Occasion::Stop, index));
             }
+        }
+        let laid = tunnels::Laid::new((nodes, joints), &flows, &config, &mut routes, &mut ways)?;
+        for (index, tunnel) in config.tunnels.iter().enumerate() {
+            wheel.push(tunnel.start, Event::new(Occasion::Tunnel, 2 * index + CLIENT));
         }
         wheel.push(config.measure_from, Event::new(Occasion::Measure, 0));
         if config.opening_until > Time::ZERO {
@@ -136,6 +166,7 @@ impl World {
         }
         let records =
             flows.iter().map(|flow| Record::new(flow.traced, config.sample_limit)).collect();
+        let ways_count = ways.len();
         Ok(Self {
             topology: topology.clone(),
             now: Time::ZERO,
@@ -151,7 +182,12 @@ impl World {
             counts_before: Vec::new(),
             opening_peaks: Vec::new(),
             lines,
-            connections: (0..flows.len()).map(|_| None).collect(),
+            connections: (0..ways_count).map(|_| None).collect(),
+            arriving: laid.arriving,
+            tunnels: laid.tunnels,
+            datagrams: Datagrams::new(tunnels::duplicates(topology)),
+            buffer: Vec::new(),
+            epoch: laid.epoch,
             records,
             unfinished: flows.iter().filter(|flow| flow.finishes()).count(),
             active: flows.len(),
@@ -248,6 +284,7 @@ impl World {
             Occasion::Measure => self.measure(),
             Occasion::Opened => self.opened(),
             Occasion::Change => self.change(whose),
+            Occasion::Tunnel => self.wake_end(whose),
         }
     }
 
@@ -290,9 +327,16 @@ impl World {
             return;
         }
         let flow = packet.flow as usize;
-        if packet.kind == Kind::Datagram {
-            self.records[flow].received += u64::from(packet.length);
-            return;
+        match packet.kind {
+            Kind::Datagram => {
+                self.records[flow].received += u64::from(packet.length);
+                return;
+            }
+            Kind::Tunnelled => {
+                self.events += 1;
+                return self.receive_tunnelled(packet);
+            }
+            _ => {}
         }
         // What comes after the end is for nobody.
         let Some(connection) = &mut self.connections[flow] else { return };
@@ -308,12 +352,13 @@ impl World {
     #[inline]
     fn settle(&mut self, flow: usize) {
         if let Some(connection) = &mut self.connections[flow] {
-            let wanted = connection.wanted(self.now);
-            for (which, at) in wanted.into_iter().enumerate() {
-                if at < connection.armed[which] {
-                    connection.armed[which] = at;
-                    self.wheel.push(at, Event::new(TIMERS[which], flow));
+            connection.arm(self.now, flow, &mut self.wheel);
+            if let Some(leg) = connection.leg {
+                if !leg.is_far && connection.sender.is_open() {
+                    self.records[flow].connected.get_or_insert(self.now);
                 }
+                self.leave(flow);
+                return self.leg_moved(leg);
             }
             let record = &mut self.records[flow];
             if record.completed.is_none() && connection.receiver.is_complete() {
@@ -326,6 +371,19 @@ impl World {
                 self.finish(flow);
             }
         }
+        self.send_all();
+    }
+
+    /// The packets of a connection leave, its timers are set.
+    fn leave(&mut self, number: usize) {
+        if let Some(connection) = &mut self.connections[number] {
+            connection.arm(self.now, number, &mut self.wheel);
+        }
+        self.send_all();
+    }
+
+    #[inline]
+    fn send_all(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         for packet in out.drain(..) {
             self.send(packet);
@@ -392,6 +450,7 @@ impl World {
                 self.plan_write(flow, piece.next);
                 self.settle(flow);
             }
+            Traffic::Tunnelled { .. } => self.start_tunnelled(flow, seed),
             Traffic::Datagrams { rate, size, spacing } => {
                 let mut source = Source::of_datagrams(*rate, *size, *spacing, seed);
                 let piece = source.first(self.now, None);
@@ -461,8 +520,15 @@ impl World {
 
     fn sample(&mut self) {
         let now = self.now;
-        for (record, connection) in self.records.iter_mut().zip(&self.connections) {
-            record.sample(now, connection.as_deref());
+        for (flow, record) in self.records.iter_mut().enumerate() {
+            let arriving = self.connections[self.arriving[flow] as usize].as_deref();
+            match self.specs[flow].traffic {
+                Traffic::Tunnelled { tunnel, .. } => {
+                    let reading = self.tunnels[tunnel].measured().reading;
+                    record.sample_tunnelled(now, arriving, &reading);
+                }
+                _ => record.sample(now, arriving),
+            }
         }
         for (id, trace) in &mut self.queues {
             let Some(line) = self.lines.get(id.0 as usize) else { continue };
@@ -477,26 +543,28 @@ impl World {
     fn measure(&mut self) {
         self.catch_up();
         self.before = self.lines.iter().map(|line| line.stats().cloned()).collect();
-        for (record, connection) in self.records.iter_mut().zip(&self.connections) {
-            record.measure_from(connection.as_deref());
+        for (record, arriving) in self.records.iter_mut().zip(&self.arriving) {
+            record.measure_from(self.connections[*arriving as usize].as_deref());
         }
+        self.measure_tunnels();
         self.policed_before = self.lines.iter().map(|line| line.policed().packets).collect();
         self.counts_before = self.counts();
     }
 
     /// What each flow has done so far.
     pub fn counts(&self) -> Vec<FlowCount> {
-        let count = |(record, connection): (&Record, &Option<Box<Connection>>)| {
-            let counts = connection.as_ref().map_or(record.counts, |c| c.sender.counts());
+        let count = |(record, arriving): (&Record, &u32)| {
+            let connection = self.connections[*arriving as usize].as_ref();
+            // What a tunnel sends is not counted by flows.
+            let tcp = connection.filter(|connection| connection.leg.is_none());
+            let counts = tcp.map_or(record.counts, |c| c.sender.counts());
             FlowCount {
-                received: Bytes::new(
-                    connection.as_ref().map_or(record.received, |c| c.receiver.received()),
-                ),
+                received: Bytes::new(connection.map_or(record.received, |c| c.receiver.received())),
                 sent: Bytes::new(counts.sent_bytes),
                 retransmitted: Bytes::new(counts.repeated_bytes),
             }
         };
-        self.records.iter().zip(&self.connections).map(count).collect()
+        self.records.iter().zip(&self.arriving).map(count).collect()
     }
 
     fn opened(&mut self) {
@@ -559,10 +627,16 @@ impl World {
             links.push(link);
         }
         let hops = self.lines.iter().map(Line::delivered).sum();
+        let tunnels = self.tunnel_outcomes();
         let mut flows = Vec::with_capacity(self.specs.len());
         for (flow, mut record) in self.records.into_iter().enumerate() {
-            if let Some(connection) = &self.connections[flow] {
-                record.take(connection);
+            let arriving = self.connections[self.arriving[flow] as usize].as_deref();
+            match (&self.specs[flow].traffic, arriving) {
+                (Traffic::Tunnelled { tunnel, .. }, arriving) => {
+                    record.take_tunnelled(arriving, &self.tunnels[*tunnel].measured());
+                }
+                (_, Some(connection)) => record.take(connection),
+                _ => {}
             }
             flows.push(record.outcome(&self.specs[flow], from, at));
         }
@@ -571,6 +645,7 @@ impl World {
             at,
             events: self.events,
             hops,
+            tunnels,
             flows,
             links,
             packets: self.balance,
@@ -584,7 +659,12 @@ fn check_size(what: &'static str, count: usize) -> Result<(), SimError> {
     if count > MOST { Err(SimError::TooMany { what, limit: MOST }) } else { Ok(()) }
 }
 
-fn check_flow(topology: &Topology, index: usize, flow: &FlowSpec) -> Result<(), SimError> {
+fn check_flow(
+    topology: &Topology,
+    world: &WorldConfig,
+    index: usize,
+    flow: &FlowSpec,
+) -> Result<(), SimError> {
     let nodes = topology.len() as u32;
     for node in [flow.from.0, flow.to.0] {
         if node >= nodes {
@@ -597,21 +677,15 @@ fn check_flow(topology: &Topology, index: usize, flow: &FlowSpec) -> Result<(), 
     let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
     match &flow.traffic {
         Traffic::Tcp { demand, config, .. } => {
-            match demand {
-                Demand::Size(Bytes::ZERO) => {
-                    return refuse("size", "a flow of nothing never ends: give at least 1 byte");
-                }
-                Demand::Pieces { size, every } if *size == Bytes::ZERO || *every == Span::ZERO => {
-                    return refuse("pieces", "give a size and a time above 0");
-                }
-                Demand::OnOff { rate, on, .. }
-                    if rate.bits_per_second() == 0 || *on == Span::ZERO =>
-                {
-                    return refuse("on-off", "give a rate and a time to be on above 0");
-                }
-                _ => {}
-            }
+            check_demand(demand)?;
             config.validate()
+        }
+        Traffic::Tunnelled { tunnel, demand } => {
+            let ends = |tunnel: &TunnelSpec| (tunnel.from, tunnel.to) == (flow.from, flow.to);
+            if !world.tunnels.get(*tunnel).is_some_and(ends) {
+                return Err(SimError::NoTunnel { flow: index, tunnel: *tunnel });
+            }
+            check_demand(demand)
         }
         Traffic::Datagrams { rate, size, .. } => {
             if rate.bits_per_second() == 0 || !(1..=65_535).contains(&size.count()) {
@@ -622,9 +696,24 @@ fn check_flow(topology: &Topology, index: usize, flow: &FlowSpec) -> Result<(), 
     }
 }
 
+fn check_demand(demand: &Demand) -> Result<(), SimError> {
+    let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
+    match demand {
+        Demand::Size(Bytes::ZERO) => {
+            refuse("size", "a flow of nothing never ends: give at least 1 byte")
+        }
+        Demand::Pieces { size, every } if *size == Bytes::ZERO || *every == Span::ZERO => {
+            refuse("pieces", "give a size and a time above 0")
+        }
+        Demand::OnOff { rate, on, .. } if rate.bits_per_second() == 0 || *on == Span::ZERO => {
+            refuse("on-off", "give a rate and a time to be on above 0")
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(crate) const SENDER: usize = 0;
 pub(crate) const PACE: usize = 1;
 pub(crate) const RECEIVER: usize = 2;
-const TIMERS: [Occasion; 3] = [Occasion::Sender, Occasion::Pace, Occasion::Receiver];
 /// A flow's number and an event's owner are 32 bits wide; a way's place in the table too.
 const MOST: usize = 1 << 27;

@@ -17,6 +17,10 @@ pub(crate) struct Receiver {
     next: u64,
     /// What the last acknowledgement said.
     acknowledged: u64,
+    /// The end of the window that it offered.
+    promised: u64,
+    /// What the application has read. `None`: it reads everything at once.
+    read: Option<u64>,
     beyond: Ranges,
     /// Where ranges changed most recently, newest first (RFC 2018, section 4).
     recent: [u64; RECENT],
@@ -67,16 +71,19 @@ struct Gathered {
 
 impl Receiver {
     pub(crate) fn new(config: Arc<TcpConfig>, flow: u32, route: u32) -> Self {
+        let window = Window::new(&config);
         Self {
             flow,
             route,
             next: 0,
             acknowledged: 0,
+            promised: u64::from(window.offered()),
+            read: None,
             beyond: Ranges::default(),
             recent: [u64::MAX; RECENT],
             needless: None,
             echo: Time::ZERO,
-            window: Window::new(&config),
+            window,
             quick_acks: config.quick_acks,
             gathered: Gathered { next: 0, sent: 0, waiting: 0, due: Time::NEVER },
             arrived_at: Time::NEVER,
@@ -87,6 +94,11 @@ impl Receiver {
             answers: Answers::default(),
             config,
         }
+    }
+
+    /// The application reads with [`read`](Self::read) alone: what it has not read shrinks the window.
+    pub(crate) fn with_reader(self) -> Self {
+        Self { read: Some(0), ..self }
     }
 
     pub(crate) fn open(&mut self, now: Time, out: &mut Vec<Packet>) {
@@ -117,7 +129,7 @@ impl Receiver {
                 out.push(Packet { flags, ..self.packet(self.next, packet.stamp) });
             }
             Kind::Data => self.on_data(now, packet, out),
-            Kind::Ack | Kind::Datagram => {}
+            Kind::Ack | Kind::Datagram | Kind::Tunnelled => {}
         }
     }
 
@@ -143,6 +155,25 @@ impl Receiver {
         self.next
     }
 
+    /// In order, and not read.
+    pub(crate) fn unread(&self) -> u64 {
+        self.read.map_or(0, |read| self.next - read)
+    }
+
+    /// The application reads so much. The sender learns of the room once it is worth a segment or half of the window
+    /// (RFC 9293, section 3.8.6.2.2).
+    pub(crate) fn read(&mut self, bytes: u64, out: &mut Vec<Packet>) {
+        let Some(read) = &mut self.read else { return };
+        let before = self.next - *read;
+        *read += bytes.min(before);
+        let window = u64::from(self.window.offered());
+        let worth = self.config.mss.count().min(window / 2);
+        // The window that the last acknowledgement offered ends where all that it left unread fits.
+        if self.promised + worth <= *read + window {
+            self.acknowledge(out);
+        }
+    }
+
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         self.last == Some(self.next)
@@ -153,7 +184,7 @@ impl Receiver {
         if self.knocked.take().is_some() {
             self.due = Time::NEVER;
         }
-        if end > self.acknowledged + u64::from(self.window.offered()) {
+        if end > self.edge() {
             self.acknowledge(out);
             return;
         }
@@ -361,6 +392,7 @@ impl Receiver {
             self.answers.due = more.max(fewer).count() >= unit;
         }
         self.acknowledged = self.next;
+        self.promised = self.next + u64::from(packet.length);
         self.due = Time::NEVER;
         (self.gathered.waiting, self.gathered.due) = (0, Time::NEVER);
         out.push(packet);
@@ -377,12 +409,18 @@ impl Receiver {
         out.push(packet);
     }
 
+    /// The first byte beyond the window.
+    fn edge(&self) -> u64 {
+        let from = self.read.unwrap_or(self.acknowledged);
+        from + u64::from(self.window.offered())
+    }
+
     fn packet(&self, sequence: u64, stamp: Time) -> Packet {
         Packet {
             flow: self.flow,
             route: self.route,
             size: self.config.headers.count() as u32,
-            length: self.window.offered(),
+            length: self.window.offered().saturating_sub(self.unread() as u32),
             sequence,
             stamp,
             sacks: Sacks::default(),

@@ -138,6 +138,15 @@ impl Sender {
         self.wake(now, out);
     }
 
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// How much more the application may write.
+    pub(crate) fn room(&self) -> u64 {
+        self.bound_by_buffer().saturating_sub(self.written)
+    }
+
     /// The application has written all.
     pub(crate) fn close(&mut self) {
         self.closed = true;

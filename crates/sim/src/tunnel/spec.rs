@@ -1,0 +1,74 @@
+use crate::{Node, SimError, TcpConfig};
+use quic::Congestion;
+use std::sync::Arc;
+use units::{Bytes, Span, Time};
+
+/// A QUIC tunnel between two hosts. It carries the flows whose [`Traffic::Tunnelled`] names it, a
+/// stream for each; an application's TCP connection ends at the tunnel on its own host.
+///
+/// [`Traffic::Tunnelled`]: crate::Traffic::Tunnelled
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelSpec {
+    /// The client, which connects and sends.
+    pub from: Node,
+    pub to: Node,
+    /// When the client connects.
+    pub start: Time,
+    pub congestion: Congestion,
+    /// The largest IP packet that the path takes; larger ones are dropped before it.
+    pub mtu: Bytes,
+    /// Packets that arrive are looked at once in so long, as an end does that is woken often.
+    pub gather: Span,
+    /// From an application to the tunnel on its host.
+    pub local_delay: Span,
+    /// The TCP connections within the hosts.
+    pub local: Arc<TcpConfig>,
+}
+
+impl TunnelSpec {
+    pub fn new(from: Node, to: Node, congestion: Congestion) -> Self {
+        Self {
+            from,
+            to,
+            start: Time::ZERO,
+            congestion,
+            mtu: Bytes::new(1500),
+            gather: Span::ZERO,
+            local_delay: Span::from_micros(20),
+            local: Arc::new(local()),
+        }
+    }
+
+    pub(crate) fn validate(&self, nodes: u32) -> Result<(), SimError> {
+        for node in [self.from.0, self.to.0] {
+            if node >= nodes {
+                return Err(SimError::NoNode { node, nodes });
+            }
+        }
+        let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
+        if self.from == self.to {
+            return refuse("tunnel", "it joins two hosts: give it another end");
+        }
+        if self.mtu < LEAST_MTU {
+            return refuse("tunnel.mtu", "QUIC needs 1228 bytes (RFC 9000, section 14)");
+        }
+        if self.local_delay == Span::ZERO {
+            return refuse("tunnel.local_delay", "give a time above 0; 20us is usual");
+        }
+        self.local.validate()
+    }
+}
+
+/// Linux's loopback interface: its MTU is 65536 bytes, and nothing is lost.
+fn local() -> TcpConfig {
+    TcpConfig {
+        mss: Bytes::new(65_000),
+        delayed_ack: None,
+        receive_window: crate::ReceiveWindow::Fixed(Bytes::kib(1024)),
+        send_buffer: Some(Bytes::kib(4096)),
+        burst_max: Bytes::kib(256),
+        ..TcpConfig::default()
+    }
+}
+
+const LEAST_MTU: Bytes = Bytes::new(1228);

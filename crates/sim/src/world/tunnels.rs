@@ -1,0 +1,487 @@
+//! Tunnels in a world: their packets and timers, and the connections within the hosts at their ends.
+
+use super::World;
+use crate::connection::{Connection, Leg};
+use crate::event::{Event, Occasion};
+use crate::outcome::TunnelOutcome;
+use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
+use crate::routes::Routes;
+use crate::source::Source;
+use crate::tcp::{Identity, Receiver, Sender};
+use crate::topology::Joint;
+use crate::tunnel::{Arrival, CLIENT, SERVER, Tunnel};
+use crate::{Demand, FlowSpec, Node, SimError, Topology, Traffic, WorldConfig};
+use bytes::BytesMut;
+use cc::Algorithm;
+use link::LinkConfig;
+use quic::{EcnCodepoint, StreamId, Transmit};
+use std::time::{Duration, Instant};
+use units::{Span, Time};
+
+/// The topology with each tunnel's applications: a node at either host, and wires to it.
+pub(super) fn with_applications(
+    topology: &Topology,
+    config: &WorldConfig,
+) -> Result<Topology, SimError> {
+    let nodes = topology.len() as u32;
+    let mut all = topology.clone();
+    for tunnel in &config.tunnels {
+        tunnel.validate(nodes)?;
+        let wire = LinkConfig { delay: tunnel.local_delay, ..LinkConfig::default() };
+        for host in [tunnel.from, tunnel.to] {
+            let application = all.node();
+            all.cable("", application, host, &wire);
+        }
+    }
+    Ok(all)
+}
+
+/// The node of the applications at one end.
+pub(super) fn application(nodes: u32, tunnel: usize, side: usize) -> Node {
+    Node(nodes + 2 * tunnel as u32 + side as u32)
+}
+
+/// The tunnels of a world that begins.
+#[derive(Debug)]
+pub(super) struct Laid {
+    pub(super) tunnels: Vec<Tunnel>,
+    pub(super) arriving: Vec<u32>,
+    pub(super) epoch: Instant,
+}
+
+impl Laid {
+    /// `ways` has those of the flows, and gets those of the connections beyond servers.
+    pub(super) fn new(
+        (nodes, joints): (u32, &[Joint]),
+        flows: &[FlowSpec],
+        config: &WorldConfig,
+        routes: &mut Routes,
+        ways: &mut Vec<(u32, u32)>,
+    ) -> Result<Self, SimError> {
+        let epoch = Instant::now();
+        let mut arriving: Vec<u32> = (0..flows.len() as u32).collect();
+        let mut carried = vec![Vec::new(); config.tunnels.len()];
+        for (flow, spec) in flows.iter().enumerate() {
+            let Traffic::Tunnelled { tunnel, .. } = spec.traffic else { continue };
+            let application = application(nodes, tunnel, SERVER);
+            arriving[flow] = ways.len() as u32;
+            carried[tunnel].push((flow, ways.len()));
+            let there = routes.way(joints, spec.to, application, 0)?;
+            ways.push((there, routes.way(joints, application, spec.to, 0)?));
+        }
+        let mut tunnels = Vec::new();
+        for (index, (spec, carried)) in config.tunnels.iter().zip(carried).enumerate() {
+            let seed = link::mix(config.seed ^ link::mix(index as u64 + 1).rotate_left(43));
+            let there = routes.way(joints, spec.from, spec.to, seed)?;
+            let back = routes.way(joints, spec.to, spec.from, !seed)?;
+            let number = (ways.len() + index) as u32;
+            let begin = (epoch, seed);
+            tunnels.push(Tunnel::new(spec.clone(), begin, (there, back), number, carried));
+        }
+        Ok(Self { tunnels, arriving, epoch })
+    }
+}
+
+/// Whether any link makes copies of packets.
+pub(super) fn duplicates(topology: &Topology) -> bool {
+    let later = topology.changes().iter().map(|change| &change.config);
+    let configs = topology.joints().iter().map(|joint| &joint.config).chain(later);
+    configs.into_iter().any(|config| !config.duplicate.is_zero())
+}
+
+impl World {
+    /// An application connects to the tunnel on its host.
+    pub(super) fn start_tunnelled(&mut self, flow: usize, seed: u64) {
+        let Traffic::Tunnelled { tunnel: index, demand } = self.specs[flow].traffic else { return };
+        let tunnel = &mut self.tunnels[index];
+        let Some(place) = tunnel.flows.iter().position(|one| one.flow == flow) else { return };
+        tunnel.begin(place);
+        let mut near = self.leg(index, place, flow, (seed, demand));
+        let piece = near.source.first(self.now, Some(demand));
+        if piece.last {
+            near.sender.close();
+        }
+        near.sender.write(self.now, piece.bytes, &mut self.out);
+        self.connections[flow] = Some(near);
+        self.open_leg(flow);
+        self.plan_write(flow, piece.next);
+        self.open_streams(index);
+        self.settle(flow);
+        self.settle_end(index, CLIENT);
+    }
+
+    /// A connection within a host.
+    fn leg(
+        &self,
+        tunnel: usize,
+        place: usize,
+        number: usize,
+        (seed, demand): (u64, Demand),
+    ) -> Box<Connection> {
+        let config = &self.tunnels[tunnel].spec.local;
+        let is_far = number >= self.specs.len();
+        let (there, back) = self.ways[number];
+        let identity =
+            Identity { flow: number as u32, route: there, algorithm: Algorithm::Cubic, seed };
+        let sender = Sender::new(config.clone(), identity);
+        let receiver = Receiver::new(config.clone(), number as u32, back);
+        let receiver = if is_far { receiver } else { receiver.with_reader() };
+        let source = Source::of_demand(demand, config.mss, seed);
+        let mut leg = Connection::new(sender, receiver, source);
+        leg.leg = Some(Leg { tunnel: tunnel as u32, place: place as u32, is_far });
+        Box::new(leg)
+    }
+
+    fn open_leg(&mut self, number: usize) {
+        if let Some(leg) = &mut self.connections[number] {
+            leg.sender.open(self.now, &mut self.out);
+            leg.receiver.open(self.now, &mut self.out);
+        }
+    }
+
+    /// Something happened to a connection within a host.
+    pub(super) fn leg_moved(&mut self, leg: Leg) {
+        let (index, place) = (leg.tunnel as usize, leg.place as usize);
+        if !leg.is_far {
+            if self.feed(index, place) {
+                self.settle_end(index, CLIENT);
+            }
+            return;
+        }
+        if self.hand_on(index, place) {
+            self.settle_end(index, SERVER);
+        }
+        let passenger = &self.tunnels[index].flows[place];
+        let flow = passenger.flow;
+        if !passenger.carried.is_handed_on() {
+            return;
+        }
+        let Some(far) = &self.connections[passenger.far] else { return };
+        if far.receiver.received() == far.sender.written() {
+            self.records[flow].completed.get_or_insert(self.now);
+        }
+        if far.sender.is_done() {
+            self.finish_tunnelled(index, place);
+        }
+    }
+
+    fn finish_tunnelled(&mut self, index: usize, place: usize) {
+        let tunnel = &mut self.tunnels[index];
+        let (flow, far) = (tunnel.flows[place].flow, tunnel.flows[place].far);
+        tunnel.left -= 1;
+        if let Some(far) = self.connections[far].take() {
+            self.records[flow].received = far.receiver.received();
+        }
+        self.connections[flow] = None;
+        self.active -= 1;
+        self.unfinished -= usize::from(self.specs[flow].finishes());
+        let last = tunnel.left == 0;
+        if last {
+            tunnel.measured();
+            let now = self.epoch + Duration::from_nanos(self.now.nanos());
+            let end = &mut self.tunnels[index].ends[CLIENT];
+            if let Some(connection) = end.connection() {
+                connection.close(now, "");
+            }
+            end.touch(now);
+            self.settle_end(index, CLIENT);
+        }
+    }
+
+    /// An end of a tunnel looks at what has arrived, and at its timers.
+    pub(super) fn wake_end(&mut self, whose: usize) {
+        let (index, side) = (whose / 2, whose % 2);
+        let (now, instant) = (self.now, self.instant());
+        let tunnel = &mut self.tunnels[index];
+        // One that was replaced by an earlier one.
+        if tunnel.ends[side].armed != now {
+            return;
+        }
+        tunnel.ends[side].armed = Time::NEVER;
+        self.events += 1;
+        if side == CLIENT && tunnel.ends[CLIENT].key.is_none() && tunnel.lost.is_none() {
+            tunnel.connect(instant);
+        }
+        let epoch = self.epoch;
+        let end = &mut tunnel.ends[side];
+        if end.look_at <= now {
+            end.look_at = Time::NEVER;
+            let from = tunnel.ends[1 - side].address;
+            let end = &mut tunnel.ends[side];
+            for Arrival { at, payload, ecn } in end.inbox.drain(..) {
+                let arrived = epoch + Duration::from_nanos(at.nanos());
+                end.endpoint.handle(instant, arrived, from, None, ecn, payload);
+            }
+            end.endpoint.handled(instant);
+        }
+        let end = &mut tunnel.ends[side];
+        if end.endpoint.next_timeout().is_some_and(|at| at <= instant) {
+            end.endpoint.handle_timeouts(instant);
+        }
+        self.settle_end(index, side);
+    }
+
+    /// A tunnel's packet has come to the end of its way.
+    pub(super) fn receive_tunnelled(&mut self, packet: &Packet) {
+        let Some(payload) = self.datagrams.take(packet.sequence) else { return };
+        let index = packet.flow as usize - self.connections.len();
+        let side = if packet.flags.has(Flags::FORWARD) { SERVER } else { CLIENT };
+        let ecn = match (packet.flags.has(Flags::MARKED), packet.flags.has(Flags::CAPABLE)) {
+            (true, _) => Some(EcnCodepoint::Ce),
+            (false, true) => Some(EcnCodepoint::Ect0),
+            (false, false) => None,
+        };
+        let (now, instant) = (self.now, self.instant());
+        let tunnel = &mut self.tunnels[index];
+        let from = tunnel.ends[1 - side].address;
+        let gather = tunnel.spec.gather;
+        let end = &mut tunnel.ends[side];
+        if gather == Span::ZERO {
+            end.endpoint.handle(instant, instant, from, None, ecn, payload);
+            end.endpoint.handled(instant);
+            self.settle_end(index, side);
+            return;
+        }
+        end.inbox.push_back(Arrival { at: now, payload, ecn });
+        if end.look_at == Time::NEVER {
+            end.look_at = now + gather;
+            self.arm_end(index, side);
+        }
+    }
+
+    /// Lets an end of a tunnel do all that it can do now.
+    fn settle_end(&mut self, index: usize, side: usize) {
+        let instant = self.instant();
+        let mut buffer = std::mem::take(&mut self.buffer);
+        loop {
+            let mut idle = !self.tunnels[index].accept(side, instant);
+            while let Some((key, event)) = self.tunnels[index].ends[side].endpoint.next_event() {
+                if self.tunnels[index].ends[side].key == Some(key) {
+                    self.on_tunnel_event(index, side, event);
+                }
+                idle = false;
+            }
+            buffer.clear();
+            while let Some(transmit) = self.tunnels[index].ends[side].endpoint.poll_transmit(
+                instant,
+                SEGMENTS,
+                &mut buffer,
+            ) {
+                self.send_tunnelled(index, side, &transmit, &buffer);
+                buffer.clear();
+                idle = false;
+            }
+            if idle {
+                break;
+            }
+        }
+        self.buffer = buffer;
+        self.arm_end(index, side);
+    }
+
+    fn arm_end(&mut self, index: usize, side: usize) {
+        let epoch = self.epoch;
+        let end = &mut self.tunnels[index].ends[side];
+        let timeout = end.endpoint.next_timeout().map_or(Time::NEVER, |at| {
+            let nanos = at.saturating_duration_since(epoch).as_nanos();
+            Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        });
+        let at = timeout.min(end.look_at);
+        if at < end.armed {
+            let at = at.max(self.now);
+            end.armed = at;
+            self.wheel.push(at, Event::new(Occasion::Tunnel, 2 * index + side));
+        }
+    }
+
+    fn on_tunnel_event(&mut self, index: usize, side: usize, event: quic::Event) {
+        let place = |world: &Self, id| world.tunnels[index].place_of(id);
+        match event {
+            quic::Event::Connected | quic::Event::MayOpen if side == CLIENT => {
+                self.open_streams(index);
+            }
+            quic::Event::Opened => self.accept_streams(index),
+            quic::Event::Writable(id) if side == CLIENT => {
+                if let Some(place) = place(self, id) {
+                    self.feed(index, place);
+                }
+            }
+            quic::Event::Delivered(id) if side == CLIENT => {
+                if let Some(place) = place(self, id) {
+                    let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
+                    if let Some(connection) = ends[CLIENT].connection() {
+                        flows[place].carried.on_delivered(connection);
+                    }
+                }
+            }
+            quic::Event::Readable(id) if side == SERVER => {
+                if let Some(place) = place(self, id) {
+                    self.take(index, place, id);
+                }
+            }
+            quic::Event::Lost => {
+                let tunnel = &mut self.tunnels[index];
+                let connection = tunnel.ends[side].connection();
+                let why = connection.and_then(|connection| connection.lost().cloned());
+                if tunnel.left > 0 {
+                    let why = why.unwrap_or(quic::Lost::Restarted);
+                    tunnel.lost.get_or_insert_with(|| why.to_string());
+                    tunnel.measured();
+                }
+            }
+            _ => {}
+        }
+        let instant = self.instant();
+        self.tunnels[index].ends[side].touch(instant);
+    }
+
+    fn open_streams(&mut self, index: usize) {
+        for place in self.tunnels[index].open() {
+            self.feed(index, place);
+        }
+        let instant = self.instant();
+        self.tunnels[index].ends[CLIENT].touch(instant);
+    }
+
+    /// The server connects to the receiving application for each stream.
+    fn accept_streams(&mut self, index: usize) {
+        loop {
+            let tunnel = &mut self.tunnels[index];
+            let accepted = tunnel.ends[SERVER].connection().and_then(|one| one.accept().ok()?);
+            let Some(stream) = accepted else { return };
+            let Some(place) = tunnel.place_of(stream) else { continue };
+            let Some(far) = tunnel.flows.get(place).map(|one| one.far) else { continue };
+            tunnel.flows[place].carried.accept(stream);
+            let seed = link::mix(self.config.seed ^ link::mix(far as u64 + 1).rotate_left(31));
+            self.connections[far] = Some(self.leg(index, place, far, (seed, Demand::Bulk)));
+            self.open_leg(far);
+            self.leave(far);
+            self.take(index, place, stream);
+        }
+    }
+
+    /// The client reads what the application has sent, as far as the stream takes it.
+    fn feed(&mut self, index: usize, place: usize) -> bool {
+        let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
+        let passenger = &mut flows[place];
+        let flow = passenger.flow;
+        let (Some(near), Some((connection, windows))) =
+            (&mut self.connections[flow], ends[CLIENT].parts())
+        else {
+            return false;
+        };
+        let moved = passenger.carried.feed(near, connection, windows, &mut self.out);
+        if moved {
+            let instant = self.instant();
+            self.tunnels[index].ends[CLIENT].touch(instant);
+        }
+        self.leave(flow);
+        moved
+    }
+
+    fn take(&mut self, index: usize, place: usize, stream: StreamId) {
+        let (now, instant) = (self.now, self.instant());
+        let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
+        let passenger = &mut flows[place];
+        let far = passenger.far;
+        if let (Some(leg), Some((connection, windows))) =
+            (&mut self.connections[far], ends[SERVER].parts())
+        {
+            let out = &mut self.out;
+            passenger.carried.take(stream, (now, instant), leg, connection, windows, out);
+        }
+        self.leave(far);
+    }
+
+    fn hand_on(&mut self, index: usize, place: usize) -> bool {
+        let (now, instant) = (self.now, self.instant());
+        let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
+        let passenger = &mut flows[place];
+        let far = passenger.far;
+        let (Some(leg), Some((connection, _))) = (&mut self.connections[far], ends[SERVER].parts())
+        else {
+            return false;
+        };
+        let moved = passenger.carried.hand_on(now, leg, connection, &mut self.out);
+        if moved {
+            self.tunnels[index].ends[SERVER].touch(instant);
+            self.leave(far);
+        }
+        moved
+    }
+
+    fn send_tunnelled(&mut self, index: usize, side: usize, transmit: &Transmit, buffer: &[u8]) {
+        let tunnel = &self.tunnels[index];
+        let (flow, mtu) = (tunnel.number, tunnel.spec.mtu.count() as usize);
+        let (route, direction) = match side {
+            CLIENT => (tunnel.ways.0, Flags::FORWARD),
+            _ => (tunnel.ways.1, 0),
+        };
+        let capable = if transmit.ecn.is_some() { Flags::CAPABLE } else { 0 };
+        let segment = transmit.segment_size.unwrap_or(buffer.len());
+        let mut rest = BytesMut::from(buffer);
+        while !rest.is_empty() {
+            let payload = rest.split_to(segment.clamp(1, rest.len()));
+            let length = payload.len();
+            if length + IP_AND_UDP > mtu {
+                continue;
+            }
+            if self.datagrams.is_sweep_due() {
+                let lines = &self.lines;
+                self.datagrams.sweep(|needed| {
+                    let mut see = |packet: &Packet| {
+                        if packet.kind == Kind::Tunnelled {
+                            needed(packet.sequence);
+                        }
+                    };
+                    lines.iter().for_each(|line| line.for_each(&mut see));
+                });
+            }
+            let sequence = self.datagrams.insert(payload);
+            self.send(Packet {
+                flow,
+                route,
+                size: (length + IP_AND_UDP + MAC) as u32,
+                length: length as u32,
+                sequence,
+                stamp: self.now,
+                sacks: Sacks::default(),
+                kind: Kind::Tunnelled,
+                flags: Flags::of(direction | capable),
+                tag: Tag::NONE,
+            });
+        }
+    }
+
+    pub(super) fn measure_tunnels(&mut self) {
+        for tunnel in &mut self.tunnels {
+            tunnel.before = tunnel.measured().count;
+        }
+    }
+
+    pub(super) fn tunnel_outcomes(&mut self) -> Vec<TunnelOutcome> {
+        let outcome = |tunnel: &mut Tunnel| {
+            let told = tunnel.measured();
+            TunnelOutcome {
+                from: tunnel.spec.from,
+                to: tunnel.spec.to,
+                flows: tunnel.flows.iter().map(|passenger| passenger.flow).collect(),
+                lost: tunnel.lost.clone(),
+                total: told.count,
+                measured: told.count - tunnel.before,
+                min_rtt: Some(told.reading.min_rtt).filter(|rtt| *rtt > Span::ZERO),
+                smoothed_rtt: told.rtt,
+            }
+        };
+        self.tunnels.iter_mut().map(outcome).collect()
+    }
+
+    fn instant(&self) -> Instant {
+        self.epoch + Duration::from_nanos(self.now.nanos())
+    }
+}
+
+/// As many datagrams as one system call takes at most.
+const SEGMENTS: usize = 44;
+const IP_AND_UDP: usize = 20 + 8;
+const MAC: usize = 14;
