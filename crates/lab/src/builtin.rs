@@ -11,11 +11,12 @@ pub struct Builtin {
     pub text: &'static str,
 }
 
-pub const BUILTIN: [Builtin; 15] = [
+pub const BUILTIN: [Builtin; 16] = [
     Builtin { name: "quic-tun", text: include_str!("../../../labs/quic-tun.toml") },
     Builtin { name: "tunnel-latency", text: include_str!("../../../labs/tunnel-latency.toml") },
     Builtin { name: "tunnel-scale", text: include_str!("../../../labs/tunnel-scale.toml") },
     Builtin { name: "rough-paths", text: include_str!("../../../labs/rough-paths.toml") },
+    Builtin { name: "tunnel-paths", text: include_str!("../../../labs/tunnel-paths.toml") },
     Builtin { name: "link-accuracy", text: include_str!("../../../labs/link-accuracy.toml") },
     Builtin { name: "perf-overhead", text: include_str!("../../../labs/perf-overhead.toml") },
     Builtin { name: "cc-grid", text: include_str!("../../../labs/cc-grid.toml") },

@@ -31,6 +31,14 @@ impl Executor {
             let message = format!("`{key}` exists in virtual time alone: weir sim run {name}");
             return Err(LabError::File(lab.source.error(place, message)));
         }
+        if let (Self::Namespaces { .. }, Some(system)) = (self, lab.first_tunnel()) {
+            let message = format!(
+                "`kind = \"tunnel\"` exists in virtual time alone: weir sim run {name}; or make `{}` a system of \
+                 `kind = \"external\"` that runs weir tunnel, as quic-tun has one",
+                system.get_ref()
+            );
+            return Err(LabError::File(lab.source.error(system.span(), message)));
+        }
         match (self, lab.workload.get_ref().kind) {
             (Self::Namespaces { .. }, WorkloadKind::Validate) => {
                 refuse(format!("this workload exists in virtual time alone: weir sim run {name}"))

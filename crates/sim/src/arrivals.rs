@@ -66,7 +66,9 @@ impl Arrivals {
             }
             let mut flow = pattern(flows.len()).starting(at);
             let size = self.sizes.draw(sizes.unit());
-            if let Traffic::Tcp { demand, .. } = &mut flow.traffic {
+            if let Traffic::Tcp { demand, .. } | Traffic::Tunnelled { demand, .. } =
+                &mut flow.traffic
+            {
                 *demand = Demand::Size(size);
             }
             flows.push(flow);

@@ -356,7 +356,10 @@ impl LabFile {
             WorkloadKind::Download => Some("download"),
             _ => None,
         };
-        if let Some(kind) = of_tcp.filter(|_| system.kind != SystemKind::Tcp) {
+        let is_tunnel = system.kind == SystemKind::Tunnel;
+        if is_tunnel {
+            self.check_tunnel(system)?;
+        } else if let Some(kind) = of_tcp.filter(|_| system.kind != SystemKind::Tcp) {
             return self.refuse(
                 place,
                 format!(
@@ -370,7 +373,7 @@ impl LabFile {
             let message = "`warm` is for workloads of `kind = \"download\"` or `\"flows\"`";
             return self.refuse(warm.span(), message);
         }
-        if let Some(congestion) = &system.congestion {
+        if let Some(congestion) = system.congestion.as_ref().filter(|_| !is_tunnel) {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
             let name = congestion.get_ref();
             // TCP_CA_NAME_MAX of include/net/tcp.h, with its end.
@@ -399,10 +402,34 @@ impl LabFile {
                     format!("system `{name}` needs both a `client` and a `server` command line"),
                 ),
             SystemKind::External => self.check_commands(system),
-            SystemKind::Tcp | SystemKind::Link | SystemKind::Model => {
+            SystemKind::Tcp | SystemKind::Tunnel | SystemKind::Link | SystemKind::Model => {
                 self.check_no_commands(system)
             }
         }
+    }
+
+    /// A tunnel of virtual time.
+    fn check_tunnel(&self, system: &SystemSpec) -> Result<(), FileError> {
+        let name = system.name();
+        if !matches!(self.workload.get_ref().kind, WorkloadKind::Flows | WorkloadKind::Bulk) {
+            let message = format!(
+                "system `{name}`: `kind = \"tunnel\"` is for workloads of `kind = \"flows\"` or `\"bulk\"`"
+            );
+            return self.refuse(system.name.span(), message);
+        }
+        let Some(congestion) = &system.congestion else {
+            let message = format!(
+                "system `{name}` names no congestion control: add `congestion = \"tcpa\"` or another"
+            );
+            return self.refuse(system.name.span(), message);
+        };
+        if let Err(error) = congestion.get_ref().parse::<sim::Congestion>() {
+            return self.refuse(congestion.span(), error.to_string());
+        }
+        if let Some(warm) = &system.warm {
+            return self.refuse(warm.span(), "`warm` is for systems of `kind = \"tcp\"`");
+        }
+        Ok(())
     }
 
     fn check_commands(&self, system: &SystemSpec) -> Result<(), FileError> {
@@ -660,6 +687,11 @@ impl LabFile {
                     .chain(system.texts_of_virtual_time())
                     .any(|command| command.get_ref().contains(text))
             })
+    }
+
+    /// The first system that only virtual time has.
+    pub(crate) fn first_tunnel(&self) -> Option<&Spanned<String>> {
+        self.systems().find(|system| system.kind == SystemKind::Tunnel).map(|system| &system.name)
     }
 
     /// The first key of the file that only virtual time has a meaning for.

@@ -221,6 +221,8 @@ pub enum SystemKind {
     Tcp,
     /// A pair of programs that carry the workload's connection.
     External,
+    /// In virtual time: a QUIC tunnel like `weir tunnel`'s that carries the workload's TCP.
+    Tunnel,
     /// The emulated link, when it is the link that is judged.
     Link,
     /// The simulator, when it is the simulator that is judged.
@@ -232,7 +234,8 @@ pub enum SystemKind {
 pub struct SystemSpec {
     pub name: Spanned<String>,
     pub kind: SystemKind,
-    /// For `tcp` the algorithm of the measured connection; for `external` that of the workload's own.
+    /// For `tcp` the algorithm of the measured connection; for `external` that of the workload's own; for `tunnel` the
+    /// tunnel's.
     pub congestion: Option<Spanned<String>>,
     /// Who makes the traffic; `perf` if nobody is named.
     pub traffic: Option<Spanned<Traffic>>,

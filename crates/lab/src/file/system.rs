@@ -2,7 +2,7 @@
 
 use super::link::with_sizes;
 use super::locate::{FileError, nearest};
-use super::schema::{LabFile, SystemSpec, WorkloadKind};
+use super::schema::{LabFile, SystemKind, SystemSpec, WorkloadKind};
 use cc::caqm::CaqmSettings;
 use link::QueueConfig;
 use report::Axes;
@@ -60,7 +60,8 @@ impl LabFile {
             );
             return Err(self.source.error(text.span(), message));
         }
-        let of_caqm = system.congestion.as_ref().is_some_and(|name| name.get_ref() == "caqm");
+        let of_caqm = system.kind == SystemKind::Tcp
+            && system.congestion.as_ref().is_some_and(|name| name.get_ref() == "caqm");
         match &system.caqm {
             Some(text) if !of_caqm => {
                 let message = "`caqm` is for systems with `congestion = \"caqm\"`";

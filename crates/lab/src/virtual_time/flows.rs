@@ -1,5 +1,6 @@
 //! Flows in a network: the world of a cell, and what came of it.
 
+use super::carrier::{self, Carrier};
 use super::network::{Network, Way};
 use super::scene::Scene;
 use super::shared::Shared;
@@ -8,10 +9,9 @@ use crate::Failure;
 use crate::bench::Job;
 use crate::file::{Beside, Demand, MOST_ARRIVALS};
 use crate::outcome::Measurement;
-use cc::Algorithm;
 use sim::{
     End, FlowCount, FlowOutcome, FlowSpec, LinkOutcome, Node, Outcome, Spacing, TcpConfig, Traffic,
-    World, WorldConfig,
+    TunnelOutcome, World, WorldConfig,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -52,6 +52,13 @@ impl Ended {
         }
     }
 
+    /// Tunnels of flows under test.
+    pub(super) fn tunnels(&self) -> impl Iterator<Item = &TunnelOutcome> {
+        let is_tested =
+            |tunnel: &&TunnelOutcome| tunnel.flows.iter().any(|flow| self.tested.contains(flow));
+        self.outcome.tunnels.iter().filter(is_tested)
+    }
+
     /// What reached the applications under test in the measured time.
     pub(super) fn received_in_time(&self) -> Bytes {
         let received = |flow: usize| {
@@ -77,7 +84,7 @@ impl Ended {
 
 pub(super) fn measure(
     job: &Job<'_>,
-    own_kind: Algorithm,
+    own_kind: Carrier,
     seed: u64,
     shared: &Shared,
 ) -> Result<Measurement, Failure> {
@@ -85,6 +92,9 @@ pub(super) fn measure(
     let recalled = memory::of(&scene, own_kind, job)?;
     let ended = scene.play(own_kind, recalled, job)?;
     let outcome = &ended.outcome;
+    if let Some(why) = outcome.tunnels.iter().find_map(|tunnel| tunnel.lost.as_ref()) {
+        return Err(Failure::Workload(format!("the tunnel's connection was lost: {why}")));
+    }
     match outcome.end {
         End::Finished | End::TimeUp => {}
         End::Unfinished { flows } => {
@@ -110,12 +120,13 @@ pub(super) fn measure(
         memory::record(&scene, &ended, own_kind, job, &mut result)?;
     }
     if let Some(Beside { algorithm, .. }) = scene.flows.beside {
-        result.record("harm", "", scene.harm(job, algorithm, own_kind, ended.beside(), shared)?);
+        let other = algorithm.map(Carrier::Tcp);
+        result.record("harm", "", scene.harm(job, other, own_kind, ended.beside(), shared)?);
     }
     if scene.traced {
         result.series = super::curves::of(job, &ended);
     }
-    result.congestion_control = Some(own_kind.name().to_owned());
+    result.congestion_control = Some(own_kind.name());
     result.fingerprint = Some(format!("{:016x}", outcome.hash()));
     Ok(result)
 }
@@ -125,8 +136,8 @@ impl Scene {
     fn harm(
         &self,
         job: &Job<'_>,
-        other: Option<Algorithm>,
-        own_kind: Algorithm,
+        other: Option<Carrier>,
+        own_kind: Carrier,
         beside: &[FlowOutcome],
         shared: &Shared,
     ) -> Result<Option<f64>, Failure> {
@@ -147,20 +158,21 @@ impl Scene {
     /// What happens there where flows under test remember this of the path.
     pub(super) fn play(
         &self,
-        algorithm: Algorithm,
+        carrier: Carrier,
         recalled: Option<cc::Memory>,
         job: &Job<'_>,
     ) -> Result<Ended, Failure> {
         let network = Network::of(self);
-        let (mut flows, own_ways) = self.flows_of(algorithm, recalled, &network)?;
+        let (mut flows, own_ways) = self.flows_of(carrier, recalled, &network)?;
         let tested = self.beside_count()..self.beside_count() + own_ways.len();
         let endless = self.is_endless();
         // To see how they come to share the link; of many nobody could.
         let followed = self.traced || endless && flows.len() <= MOST_FOLLOWED;
         for flow in &mut flows {
-            let tcp = matches!(flow.traffic, Traffic::Tcp { .. });
+            let tcp = !matches!(flow.traffic, Traffic::Datagrams { .. });
             flow.traced = followed && tcp && tested.end <= MOST_FOLLOWED;
         }
+        let tunnels = carrier::tunnels(carrier, &mut flows, self.mtu);
         let begun = flows.iter().map(|flow| flow.start).collect();
         let sizes = flows.iter().map(size_of).collect();
         let first = flows.get(tested.start).map_or(Time::ZERO, |flow| flow.start);
@@ -176,6 +188,7 @@ impl Scene {
             // A flow that is not done keeps its world from ending: then there are some more.
             sample_limit: 3 * POINTS as usize,
             traced: if self.traced { network.bottlenecks.clone() } else { Vec::new() },
+            tunnels,
             ..WorldConfig::default()
         };
         let mut world = World::new(&network.topology, flows, config)
@@ -207,21 +220,19 @@ impl Scene {
     /// Those beside, those under test, cross traffic; and the ways of those under test.
     fn flows_of(
         &self,
-        algorithm: Algorithm,
+        carrier: Carrier,
         recalled: Option<cc::Memory>,
         network: &Network,
     ) -> Result<(Vec<FlowSpec>, Vec<usize>), Failure> {
         let others = self.beside_count();
-        let other = self.flows.beside.and_then(|beside| beside.algorithm).unwrap_or(algorithm);
+        let other = self.flows.beside.and_then(|beside| beside.algorithm);
+        let other = other.map_or(carrier, Carrier::Tcp);
         let demand = self.demand();
         let hosts = match recalled {
             None => Arc::clone(&self.hosts),
             memory => Arc::new(TcpConfig { memory, ..TcpConfig::clone(&self.hosts) }),
         };
-        let own = |number: usize| {
-            let way = network.own(number);
-            FlowSpec::tcp(way.from, way.to, algorithm, demand, Arc::clone(&hosts))
-        };
+        let own = |number: usize| carrier.flow(network.own(number), demand, &hosts, false);
         let starts = self.starts();
         let mut own_ways: Vec<usize> = (0..starts.len() - others).collect();
         let mut flows: Vec<FlowSpec> = starts
@@ -231,9 +242,7 @@ impl Scene {
                 let flow = match number.checked_sub(others) {
                     Some(number) => own(number),
                     None => {
-                        let way = network.beside(number);
-                        let hosts = Arc::clone(&self.hosts);
-                        FlowSpec::tcp(way.from, way.to, other, sim::Demand::Bulk, hosts)
+                        other.flow(network.beside(number), sim::Demand::Bulk, &self.hosts, true)
                     }
                 };
                 flow.starting(start)
@@ -299,7 +308,8 @@ fn number_of(flows: usize) -> (String, &'static str) {
 
 fn size_of(flow: &FlowSpec) -> Option<Bytes> {
     match flow.traffic {
-        Traffic::Tcp { demand: sim::Demand::Size(size), .. } => Some(size),
+        Traffic::Tcp { demand: sim::Demand::Size(size), .. }
+        | Traffic::Tunnelled { demand: sim::Demand::Size(size), .. } => Some(size),
         _ => None,
     }
 }

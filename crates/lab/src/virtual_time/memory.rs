@@ -1,22 +1,25 @@
 //! What flows under test remember of their path, and what that costs where it is wrong.
 
+use super::carrier::Carrier;
 use super::flows::Ended;
 use super::scene::Scene;
 use crate::Failure;
 use crate::bench::Job;
 use crate::file::{Demand, FlowsSettings};
 use crate::outcome::Measurement;
-use cc::{Algorithm, Memory};
+use cc::Memory;
 use units::Rate;
 
 /// What a flow found that had the path for itself just before, changed as the cell wants it. None where
 /// nothing is to be remembered, or the algorithm remembers nothing.
 pub(super) fn of(
     scene: &Scene,
-    algorithm: Algorithm,
+    carrier: Carrier,
     job: &Job<'_>,
 ) -> Result<Option<Memory>, Failure> {
     let Some(factor) = scene.flows.memory else { return Ok(None) };
+    // A tunnel remembers nothing of its path.
+    let Carrier::Tcp(_) = carrier else { return Ok(None) };
     let flows = FlowsSettings {
         own: 1,
         beside: None,
@@ -26,7 +29,7 @@ pub(super) fn of(
         ..scene.flows.clone()
     };
     let before = Scene { flows, traced: false, ..Scene::of(job, scene.seed)? };
-    let noted = before.play(algorithm, None, job)?.own()[0].noted;
+    let noted = before.play(carrier, None, job)?.own()[0].noted;
     Ok(noted.map(|noted| {
         let rate = noted.rate.bits_per_second() as f64 * factor;
         Memory { rate: Rate::from_bits_per_second(rate as u64), ..noted }
@@ -37,12 +40,12 @@ pub(super) fn of(
 pub(super) fn record(
     scene: &Scene,
     ended: &Ended,
-    algorithm: Algorithm,
+    carrier: Carrier,
     job: &Job<'_>,
     result: &mut Measurement,
 ) -> Result<(), Failure> {
     let without = Scene { traced: false, ..Scene::of(job, scene.seed)? };
-    let without = without.play(algorithm, None, job)?;
+    let without = without.play(carrier, None, job)?;
     let peak = |ended: &Ended| {
         let peak = ended.outcome.opening_peak(ended.network.bottlenecks[0])?;
         Some(scene.rate()?.time_for(peak).secs_f64() / scene.round_trip().secs_f64())

@@ -25,6 +25,7 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     };
     let (sent, again) = (sum(|count| count.sent), sum(|count| count.retransmitted));
     result.record("retransmit_percent", "%", (sent > 0.0).then(|| again / sent * 100.0));
+    tunnel(ended, &mut result);
     queue(scene, ended, &mut result);
     if scene.topology.shape == Shape::Incast {
         port(scene, ended, &mut result);
@@ -43,6 +44,17 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
         result.record("startup_queue_ms", "ms", waits);
     }
     result
+}
+
+/// A tunnel sends again what was in the packets that it counts as lost.
+fn tunnel(ended: &Ended, result: &mut Measurement) {
+    let sum = |of: fn(&sim::TunnelCount) -> u64| {
+        ended.tunnels().map(|tunnel| of(&tunnel.measured)).sum::<u64>() as f64
+    };
+    let (sent, lost) = (sum(|count| count.packets), sum(|count| count.packets_lost));
+    if sent > 0.0 {
+        result.record("retransmit_percent", "%", Some(lost / sent * 100.0));
+    }
 }
 
 /// How flows without an end share what there is, and how soon.

@@ -1,5 +1,6 @@
 //! Turns in virtual time: worlds of the simulator, made from the same lab files.
 
+mod carrier;
 mod completion;
 mod convergence;
 mod curves;
@@ -16,7 +17,7 @@ use crate::file::{LabFile, SystemKind, SystemSpec, WorkloadKind};
 use crate::outcome::{Measurement, Verdict};
 use crate::plan::{Plan, Turn, seed_of};
 use crate::{Failure, LabError, environment};
-use cc::Algorithm;
+use carrier::Carrier;
 use indexmap::IndexMap;
 use link::Capacity;
 use shared::Shared;
@@ -68,7 +69,7 @@ impl Bench for Simulator<'_> {
 
     fn missing(&self, system: &SystemSpec, _asked: bool) -> Option<String> {
         match system.kind {
-            SystemKind::Tcp => algorithm(system).err(),
+            SystemKind::Tcp | SystemKind::Tunnel => Carrier::of(system).err(),
             SystemKind::External => Some("programs do not run in virtual time".to_owned()),
             SystemKind::Link => Some("there is no emulated link in virtual time".to_owned()),
             SystemKind::Model => None,
@@ -120,20 +121,14 @@ impl Simulator<'_> {
         if job.system.kind == SystemKind::Model {
             return validate::measure(job, seed);
         }
-        let algorithm = algorithm(job.system).map_err(Failure::Workload)?;
-        flows::measure(job, algorithm, seed, &self.shared)
+        let carrier = Carrier::of(job.system).map_err(Failure::Workload)?;
+        flows::measure(job, carrier, seed, &self.shared)
     }
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
-}
-
-/// The simulator's algorithm of this name.
-fn algorithm(system: &SystemSpec) -> Result<Algorithm, String> {
-    let name = system.congestion.as_ref().map_or("", |name| name.get_ref().as_str());
-    name.parse::<Algorithm>().map_err(|_| format!("the simulator has no algorithm `{name}`"))
 }
 
 /// Where nothing limits the rate a flow would grow without end.

@@ -17,6 +17,8 @@ pub(super) struct Scene {
     pub(super) topology: TopologySettings,
     pub(super) flows: FlowsSettings,
     pub(super) hosts: Arc<TcpConfig>,
+    /// Of the link, in IP packets.
+    pub(super) mtu: Bytes,
     pub(super) omit: Span,
     pub(super) duration: Span,
     pub(super) seed: u64,
@@ -49,6 +51,7 @@ impl Scene {
             topology: job.lab.topology_at(axes).map_err(wrong)?,
             flows: Self::flows(job).map_err(wrong)?,
             hosts: Arc::new(hosts),
+            mtu: Bytes::new(u64::from(link.mtu)),
             omit,
             duration,
             seed,

@@ -153,6 +153,9 @@ impl Run {
             let table = report::terminal::render(&results, width(), colour);
             let report = absolute(&directory.join("report.html"));
             output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
+            if let Some(hash) = results.environment.get("result_hash").and_then(|h| h.as_str()) {
+                output::print(format_args!("hash: {hash}\n"))?;
+            }
         }
         let failed = results.cells.iter().any(|cell| cell.failed.is_some());
         let missed = lab::has_case_outside(&results);
