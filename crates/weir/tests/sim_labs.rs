@@ -76,7 +76,7 @@ fn the_results_are_the_same_on_any_number_of_threads() {
 #[test]
 fn the_built_in_labs_run_in_their_smoke_forms() {
     let Some(world) = World::new() else { return };
-    for lab in ["cc-grid", "validate", "quic-tun"] {
+    for lab in ["cc-grid", "validate", "quic-tun", "tunnel-paths"] {
         let out = format!("run-{lab}");
         let said = world.weir(&["sim", "run", lab, "--smoke", "--out", &out]);
         assert!(said.status.success(), "{lab}: {said:?}");
@@ -158,4 +158,89 @@ fn an_interrupted_run_goes_on_and_comes_to_the_same() {
 
 fn number(results: &Value, cell: usize, metric: &str) -> f64 {
     results["cells"][cell]["metrics"][metric]["median"].as_f64().unwrap_or(f64::NAN)
+}
+
+const TUNNELS: &str = r#"name = "tunnels"
+seed = 3
+hosts = ["left", "right"]
+[axes]
+loss = ["0%", "1%"]
+[[link]]
+between = ["left", "right"]
+rate = "20mbit"
+rtt = "20ms"
+queue = "droptail:1bdp"
+loss = "{loss}"
+[workload]
+kind = "flows"
+from = "left"
+to = "right"
+flows = 2
+beside = "cubic"
+omit = "1s"
+[[system]]
+name = "tcp-tcpa"
+kind = "tcp"
+congestion = "tcpa"
+[[system]]
+name = "tunnel-tcpa"
+kind = "tunnel"
+congestion = "tcpa"
+[[system]]
+name = "tunnel-bbr"
+kind = "tunnel"
+congestion = "bbr"
+[form.full]
+repeats = 2
+duration = "2s"
+"#;
+
+#[test]
+fn tunnels_run_in_virtual_time_and_one_seed_gives_one_hash() {
+    let Some(world) = World::new() else { return };
+    world.write("tunnels.toml", TUNNELS);
+    world.write("other.toml", TUNNELS.replace("seed = 3", "seed = 4"));
+    let hash = |lab: &str, threads: &str, out: &str| {
+        let said = world.weir(&["sim", "run", lab, "--threads", threads, "--out", out]);
+        assert!(said.status.success(), "{said:?}");
+        let told = said.stdout.lines().find_map(|line| line.strip_prefix("hash: "));
+        let told = told.unwrap().to_owned();
+        assert_eq!(world.results(out)["environment"]["result_hash"], told.as_str());
+        told
+    };
+    let one = hash("tunnels.toml", "1", "one");
+    assert_eq!(hash("tunnels.toml", "2", "two"), one);
+    assert_eq!(hash("tunnels.toml", "8", "three"), one);
+    assert_ne!(hash("other.toml", "2", "other"), one);
+    let results = world.results("one");
+    assert_eq!(results["cells"].as_array().unwrap().len(), 6);
+    for cell in 0..6 {
+        assert!(number(&results, cell, "goodput_mbit_s") > 2.0, "{cell}");
+        assert!(number(&results, cell, "retransmit_percent") >= 0.0, "{cell}");
+        assert!(number(&results, cell, "harm").is_finite(), "{cell}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_tunnel_in_a_lab_file_is_held_to_what_it_can_be() {
+    let Some(world) = World::new() else { return };
+    let bbr = "kind = \"tunnel\"\ncongestion = \"bbr\"";
+    for (verb, instead, expected) in [
+        (
+            "lab",
+            bbr.to_owned(),
+            "tunnels.toml:24: `kind = \"tunnel\"` exists in virtual time alone",
+        ),
+        ("lab", bbr.to_owned(), "a system of `kind = \"external\"` that runs weir tunnel"),
+        ("sim", bbr.replace("bbr", "vegas"), "there are tcpa, bbr, cubic and 'fixed RATE'"),
+        ("sim", bbr.replace("congestion", "note"), "add `congestion = \"tcpa\"`"),
+        ("sim", format!("{bbr}\nwarm = true"), "`warm` is for systems of `kind = \"tcp\"`"),
+        ("sim", format!("{bbr}\nclient = \"weir\""), "`kind = \"external\"` run commands"),
+    ] {
+        world.write("tunnels.toml", TUNNELS.replace(bbr, &instead));
+        let said = world.weir(&[verb, "run", "tunnels.toml"]);
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(said.stderr.contains(expected), "{said:?}");
+    }
 }

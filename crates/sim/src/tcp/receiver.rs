@@ -449,3 +449,41 @@ const GATHERS_FOR: Span = Span::from_millis(1);
 const GATHER_SLACK: Span = Span::from_micros(100);
 /// What GRO joins at most.
 const COALESCED: u64 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use units::Bytes;
+
+    fn data(sequence: u64) -> Packet {
+        let receiver = Receiver::new(Arc::default(), 0, 0);
+        Packet { kind: Kind::Data, length: 1000, ..receiver.packet(sequence, Time::ZERO) }
+    }
+
+    #[test]
+    fn a_window_shrinks_by_what_is_not_read_and_tells_of_room() {
+        let config = TcpConfig {
+            mss: Bytes::new(1000),
+            delayed_ack: None,
+            receive_window: ReceiveWindow::Fixed(Bytes::new(3000)),
+            ..TcpConfig::default()
+        };
+        let mut receiver = Receiver::new(Arc::new(config), 0, 0).with_reader();
+        let mut out = Vec::new();
+        for segment in 0..3 {
+            receiver.on_packet(Time::ZERO, &data(1000 * segment), &mut out);
+        }
+        let windows: Vec<u32> = out.drain(..).map(|packet| packet.length).collect();
+        assert_eq!((windows, receiver.unread()), (vec![2000, 1000, 0], 3000));
+        // Beyond the window: nothing of it is taken.
+        receiver.on_packet(Time::ZERO, &data(3000), &mut out);
+        assert_eq!((out.pop().unwrap().sequence, receiver.received()), (3000, 3000));
+        receiver.read(999, &mut out);
+        assert_eq!(out, []);
+        receiver.read(1, &mut out);
+        assert_eq!(out.pop().map(|packet| packet.length), Some(1000));
+        receiver.read(5000, &mut out);
+        assert_eq!(out.pop().map(|packet| packet.length), Some(3000));
+        assert_eq!(receiver.unread(), 0);
+    }
+}

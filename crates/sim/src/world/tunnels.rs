@@ -324,7 +324,8 @@ impl World {
                 let connection = tunnel.ends[side].connection();
                 let why = connection.and_then(|connection| connection.lost().cloned());
                 if tunnel.left > 0 {
-                    let why = why.unwrap_or(quic::Lost::Restarted);
+                    // The endpoint forgets a connection at once whose peer is silent for too long.
+                    let why = why.unwrap_or(quic::Lost::Silent);
                     tunnel.lost.get_or_insert_with(|| why.to_string());
                     tunnel.measured();
                 }
@@ -485,3 +486,63 @@ impl World {
 const SEGMENTS: usize = 44;
 const IP_AND_UDP: usize = 20 + 8;
 const MAC: usize = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TunnelSpec;
+    use crate::line::Line;
+
+    fn world(link: &LinkConfig) -> World {
+        let mut topology = Topology::new();
+        let (from, to) = (topology.node(), topology.node());
+        topology.link("there", from, to, link);
+        topology.link("back", to, from, link);
+        let tunnels = vec![TunnelSpec::new(from, to, "tcpa".parse().unwrap())];
+        let flow = FlowSpec::tunnelled(from, to, 0, Demand::Bulk);
+        let until = Time::ZERO + Span::from_secs(60);
+        let config = WorldConfig { tunnels, until, ..WorldConfig::default() };
+        World::new(&topology, vec![flow], config).unwrap()
+    }
+
+    /// Packets that links drop or copy leave no payload behind.
+    #[test]
+    fn payloads_of_a_long_run_are_bounded() {
+        let mut link = LinkConfig {
+            rate: "50mbit".parse().unwrap(),
+            delay: Span::from_millis(10),
+            loss: "5%".parse().unwrap(),
+            ..LinkConfig::default()
+        };
+        for copies in ["0%", "5%"] {
+            link.duplicate = copies.parse().unwrap();
+            let mut world = world(&link);
+            let mut most = 0;
+            for second in 1..=20 {
+                world.run_until(Time::ZERO + Span::from_secs(second));
+                let inside: u64 = world.lines.iter().map(Line::inside).sum();
+                let held = world.datagrams.held() as u64;
+                assert!(held <= 1024 + 2 * inside, "{held} for {inside}");
+                most = most.max(held);
+            }
+            assert!(most > 0 && world.balance.sent > 50_000, "{}", world.balance.sent);
+        }
+    }
+
+    #[test]
+    fn a_slow_tunnel_holds_its_application_back() {
+        let link = LinkConfig {
+            rate: "1mbit".parse().unwrap(),
+            delay: Span::from_millis(10),
+            ..LinkConfig::default()
+        };
+        let mut world = world(&link);
+        world.run_until(Time::ZERO + Span::from_secs(30));
+        let [Some(near), Some(far)] = &world.connections[..] else { panic!("both stand") };
+        let (sent, arrived) = (near.sender.counts().sent_bytes, far.receiver.received());
+        assert!((3_000_000..4_000_000).contains(&arrived), "{arrived}");
+        // A window of the first connection, and what the tunnel keeps for retransmissions.
+        assert!(near.receiver.unread() <= 1 << 20, "{}", near.receiver.unread());
+        assert!(sent - arrived < 3 << 20, "{sent} {arrived}");
+    }
+}
