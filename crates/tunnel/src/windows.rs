@@ -1,5 +1,5 @@
 use crate::transport::{Connection, carried_over};
-use quic::{FIRST_CREDIT, Reading};
+use quic::{FIRST_CREDIT, PathWindow, Reading};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,9 +22,7 @@ pub(crate) struct Share {
     granted: u64,
 }
 
-/// How much one connection may hold: 6.5 times the bandwidth-delay product of its path, as measured here, out of
-/// the budget. A retransmission of a retransmission comes 2 to 3 round trips late, and meanwhile the path goes on
-/// delivering; at 5 % loss and 100 ms less than that costs a tenth of the rate.
+/// How much one connection may hold out of the budget: what its path asks for ([`PathWindow`]).
 ///
 /// The peer has credit for as much, and gets more as the application consumes ([`quic`] counts). A stream whose
 /// application does not read keeps its credit, so the connection gets as much beside it, as far as the budget
@@ -42,16 +40,11 @@ struct State {
     least: u64,
     held: u64,
     /// What the path asks for, without what stuck streams have.
-    bound: u64,
+    path: PathWindow,
     stuck: u64,
     /// As told to the connection.
     window: u64,
     send_window: u64,
-    since: Instant,
-    received: u64,
-    /// The largest of the last stretches.
-    largest: u64,
-    stretches: u32,
 }
 
 impl Budget {
@@ -102,14 +95,10 @@ impl<C: Connection> Windows<C> {
             share,
             least,
             held: 0,
-            bound: least,
+            path: PathWindow::new(Instant::now(), least),
             stuck: 0,
             window: least,
             send_window: least,
-            since: Instant::now(),
-            received: 0,
-            largest: 0,
-            stretches: 0,
         };
         Some(Self { connection, state: Mutex::new(state) })
     }
@@ -118,11 +107,14 @@ impl<C: Connection> Windows<C> {
     pub(crate) fn on_read(&self, received: usize, before: usize, after: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
-        state.received += received as u64;
         state.held = (state.held + after as u64).saturating_sub(before as u64);
-        let now = Instant::now();
-        if now.saturating_duration_since(state.since) >= STRETCH {
-            self.measure(state, now);
+        let rtt = || {
+            carried_over(self.path(&self.connection.reading()));
+            self.connection.rtt()
+        };
+        if state.path.receive(Instant::now(), received as u64, rtt).is_some() {
+            state.ask();
+            self.connection.set_stream_window(Bytes::new(state.stream_window()));
         }
         self.apply(state);
     }
@@ -169,15 +161,13 @@ impl<C: Connection> Windows<C> {
         (Bytes::new(state.held), Bytes::new(state.share.granted))
     }
 
-    /// Something was written. What was delivered behind a gap is kept until the gap is filled, so that a window alone
-    /// would stop the sender.
+    /// Something was written.
     pub(crate) fn on_write(&self) {
         let reading = self.connection.reading();
         carried_over(self.path(&reading));
         let cwnd = reading.cwnd.count();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = (cwnd.saturating_mul(7)).clamp(state.least, SEND_LIMIT);
-        if wanted > state.send_window || wanted < state.send_window / 4 {
+        if let Some(wanted) = quic::send_window(cwnd, state.least, state.send_window) {
             state.send_window = wanted;
             drop(state);
             self.connection.set_send_window(Bytes::new(wanted));
@@ -189,8 +179,7 @@ impl<C: Connection> Windows<C> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;
         state.held = 0;
-        state.largest = 0;
-        state.bound = state.least;
+        state.path.forget();
         state.stuck = 0;
         state.ask();
         state.window = state.share.granted;
@@ -202,28 +191,6 @@ impl<C: Connection> Windows<C> {
         let least = reading.min_rtt.as_duration();
         if least.is_zero() { self.connection.rtt() } else { least }
     }
-
-    fn measure(&self, state: &mut State, now: Instant) {
-        let passed = now.saturating_duration_since(state.since);
-        let rtt = self.connection.rtt().max(Duration::from_millis(1));
-        carried_over(self.path(&self.connection.reading()));
-        state.since = now;
-        let product = state.received as f64 * rtt.as_secs_f64() / passed.as_secs_f64();
-        state.received = 0;
-        state.stretches += 1;
-        if state.stretches >= REMEMBERED {
-            state.stretches = 0;
-            state.largest -= state.largest / 4;
-        }
-        state.largest = state.largest.max(product as u64);
-        let wanted = (state.largest * 13 / 2).max(state.least);
-        // Growing is urgent; a little less is not worth a change.
-        if wanted > state.bound || wanted < state.bound / 2 {
-            state.bound = wanted;
-            state.ask();
-            self.connection.set_stream_window(Bytes::new(state.stream_window()));
-        }
-    }
 }
 
 impl State {
@@ -232,20 +199,14 @@ impl State {
     }
 
     fn wanted(&self) -> u64 {
-        (self.bound + self.stuck * self.stream_window()).max(self.held)
+        (self.path.bound() + self.stuck * self.stream_window()).max(self.held)
     }
 
     /// How much one stream may bring that was not consumed: as much as all of them, so that one alone is not held up.
     fn stream_window(&self) -> u64 {
-        self.bound
+        self.path.bound()
     }
 }
-
-/// Rates are measured over this.
-const STRETCH: Duration = Duration::from_millis(20);
-const REMEMBERED: u32 = 50;
-/// Beyond it a sender keeps more than any path here needs.
-const SEND_LIMIT: u64 = 128 << 20;
 
 #[cfg(test)]
 mod tests {
