@@ -7,7 +7,8 @@
  * as CUBIC does (tcpa_contend.h). Which of them holds, what round trip the path has without a queue, and
  * what it loses by itself, it learns in pauses: all flows send less for a round trip at the same instants
  * (tcpa_pause.h). Loss is an answer to sending only where it is more than the path loses by itself
- * (tcpa_loss.h).
+ * (tcpa_loss.h). Where the path becomes several times slower the window follows at once (tcpa_slump.h), and
+ * again when the rate returns (tcpa_return.h).
  */
 #ifndef WEIR_CC_TCPA_H
 #define WEIR_CC_TCPA_H
@@ -31,10 +32,18 @@ CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 		}
 		return;
 	}
+	if (t->hold_until)
+		return;
 	if (t->slumped) {
 		tcpa_judge_slump(t);
 		return;
 	}
+	if (t->returning) {
+		t->returning = 0;
+		return;
+	}
+	t->calm = (u8)cc_min(t->calm + 1U, 255);
+	t->most = cc_max(t->most, t->average);
 	t->spread += (u32)(cc_min(cc_less(t->round_rtt_max, t->round_rtt), t->round_rtt / 2) / 8);
 	t->spread -= t->spread / 8;
 	if (t->rival)
@@ -57,6 +66,7 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 	t->rtt = t->min_rtt;
 	t->mode = TCPA_STEADY;
 	t->resuming = TCPA_AFRESH;
+	t->seeking = 0;
 	t->known = t->starved ? 0 : rate;
 }
 
@@ -166,6 +176,8 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 		/* What the path loses by itself has to be sent as well. */
 		rate += cc_scale(rate, tcpa_floor(t));
 		rate = cc_max(cc_scale(rate, TCPA_STARTUP_GAIN), t->pacing);
+		if (t->seeking)
+			rate = cc_min(rate, t->most + t->most / 4);
 		break;
 	case TCPA_DRAIN:
 		rate = cc_scale(rate, TCPA_DRAIN_GAIN);
@@ -186,7 +198,7 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 
 CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 {
-	u64 target;
+	u64 target, step;
 
 	switch (t->mode) {
 	case TCPA_STARTUP:
@@ -197,8 +209,13 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 			return;
 		/* Never less than was allowed: what is acknowledged makes room for as much again. */
 		target = cc_scale(tcpa_bdp(t), TCPA_STARTUP_GAIN);
+		step = ack->acked;
+		if (t->seeking) {
+			target = cc_min(target, tcpa_most_bdp(t) + 2ULL * t->mss);
+			step *= 2;
+		}
 		if (t->cwnd < target)
-			t->cwnd = tcpa_clamp_window(cc_min((u64)t->cwnd + ack->acked, target), t->mss);
+			t->cwnd = tcpa_clamp_window(cc_min(t->cwnd + step, target), t->mss);
 		return;
 	case TCPA_DRAIN:
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, 2 * tcpa_bdp(t)), (u64)TCPA_LEAST_SEGMENTS * t->mss);
@@ -235,6 +252,7 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 	t->round_inflight = (u32)cc_max(t->round_inflight, (u64)ack->inflight + ack->acked);
 	tcpa_watch_rtt(t, ack);
 	tcpa_watch_slump(t, ack);
+	tcpa_watch_return(t, ack);
 	if (round)
 		tcpa_judge_round(t, ack);
 	if (t->mode == TCPA_STARTUP && !t->resuming)

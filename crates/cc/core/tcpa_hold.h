@@ -6,6 +6,7 @@
 #define WEIR_CC_TCPA_HOLD_H
 
 #include "tcpa_contend.h"
+#include "tcpa_return.h"
 
 /* The root of 1 to 2^32, by Newton: bit by bit would be as many paths for the kernel's verifier. */
 CC_INLINE u32 tcpa_root(u64 of)
@@ -133,6 +134,7 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 		t->window = (u32)cc_min(t->window, t->cwnd);
 	if (queue > target) {
 		t->haste = 0;
+		t->settled = 1;
 		/* A rival takes whatever is given: no more until the next pause tells whether there is one. */
 		least = t->held - t->held / 4;
 		step = (u64)t->window * (queue - target) / (2ULL * rtt);
@@ -142,11 +144,16 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	if (t->starved || t->echoes)
 		return;
 	t->brake = t->base_rtt + 2 * target;
+	if (queue * 2 > target)
+		t->settled = 1;
 	/* Not even the slowest packet met a queue. */
-	if (queue * 4 <= target && t->round_rtt_max <= t->brake)
+	if (queue * 4 <= target && t->round_rtt_max <= t->brake) {
+		if (tcpa_seek(t))
+			return;
 		t->haste = (u8)cc_min(t->haste + 1U, TCPA_HASTE_MOST);
-	else
+	} else {
 		t->haste = 0;
+	}
 	step = (u64)t->window * (target - queue) / (2ULL * rtt);
 	if (t->haste > 1)
 		step <<= 2 * (t->haste - 1);

@@ -45,6 +45,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	u32 slack = (u32)cc_max(cc_max(t->min_rtt / 8, TCPA_SLACK_US), pair_us + pair_us / 4);
 
 	t->looking = 0;
+	t->calm = 0;
 	if (!seen)
 		return;
 	if (tcpa_drained(t)) {
@@ -108,6 +109,8 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (before >> shift == ack->now_us >> shift)
 		return;
+	/* Half of it is forgotten in about 22 s. */
+	t->most -= t->most / 32;
 	/* The first is let pass: what start-up has found is young yet, and small files are over before the second. Not
 	 * where a queue stands: only a pause tells whose that is. */
 	if (before && !t->pause_until && t->rtt <= t->min_rtt + cc_max(t->min_rtt / 8, TCPA_SLACK_US)) {
@@ -115,6 +118,9 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	}
 	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped)
+		return;
+	/* No queue stands, as a pause would find, and the window is about to grow. */
+	if (t->fallen && t->rtt <= t->min_rtt + cc_max(t->min_rtt / 8, TCPA_SLACK_US))
 		return;
 	/* Who heard nothing for so long missed it. */
 	if (ack->now_us - (ack->now_us >> shift << shift) > cc_max(t->rtt, t->min_rtt))

@@ -5,7 +5,15 @@
 #ifndef WEIR_CC_TCPA_SLUMP_H
 #define WEIR_CC_TCPA_SLUMP_H
 
-#include "tcpa_state.h"
+#include "tcpa_hold.h"
+
+/* After a pause fewer acknowledgements arrive. A rate below a quarter is no result of it. */
+CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack, u64 rate)
+{
+	u64 over = t->pause_until + 2ULL * cc_max(t->rtt, t->min_rtt);
+
+	return t->looking && (ack->now_us < over || rate * 4 >= tcpa_per_rtt(t, t->window));
+}
 
 /* In a queue that grows far less comes out than goes in, twice in a row for a round trip's time. A round would
  * take as long as the queue. Lumps take a round longer than its shortest round trip. */
@@ -17,6 +25,15 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	/* There is another use for it then (tcpa_startup.h). */
 	if (t->mode == TCPA_STARTUP && !t->resuming)
 		return;
+	if (t->hold_until) {
+		/* The queue has no room for what it dropped. */
+		t->window -= (u32)cc_min(ack->lost, cc_less(t->window, 2ULL * t->mss));
+		if (ack->now_us < t->hold_until)
+			return;
+		t->hold_until = 0;
+		t->swings = 0;
+		t->slumps = 1;
+	}
 	if (t->slumped && !t->slump_drained && ack->inflight <= t->window)
 		t->slump_drained = 1;
 	if (passed < cc_max(t->min_rtt, 5000))
@@ -24,7 +41,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	rate = cc_div((ack->delivered - t->slump_delivered) * 1000000U, passed);
 	t->slump_since_us = ack->now_us;
 	t->slump_delivered = ack->delivered;
-	if (t->mode != TCPA_STEADY || t->looking || t->slump_drained || ack->app_limited ||
+	if (t->mode != TCPA_STEADY || tcpa_tells_of_pause(t, ack, rate) || t->slump_drained || ack->app_limited ||
 	    ack->rtt_us <= t->rtt + t->min_rtt / 4 ||
 	    rate * 2 >= (t->lumpy ? t->average : tcpa_per_rtt(t, t->window))) {
 		t->slumps = 0;
@@ -34,6 +51,17 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	if (t->slumps < 2)
 		return;
 	t->slumped = (u32)cc_max(t->window, t->slumped);
+	t->settled = 0;
+	t->looking = 0;
+	t->most = cc_max(t->most, t->average);
+	if (!t->fallen && !t->rival) {
+		t->fallen = 1;
+		t->fell_us = ack->now_us;
+		if (t->swings >= TCPA_SWINGS) {
+			t->hold_until = ack->now_us + cc_min(2ULL * t->low_us, (u64)TCPA_SWING_ROUNDS * t->min_rtt);
+			return;
+		}
+	}
 	t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
 	t->held = t->window;
 	t->rate[0] = rate;
@@ -55,7 +83,10 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 	}
 	if (!tcpa_queued(t)) {
 		t->full_rate = t->average;
+		/* A queue will show soon that the rate is still low. */
+		t->window += (u32)cc_bytes_in(tcpa_per_rtt(t, t->window), tcpa_target(t));
 	} else if (queue > before / 4 * 3) {
+		t->fallen = 0;
 		t->held = (u32)cc_max(t->window, t->slumped / 2);
 		/* The next pause tells whose it is, if enough is sent for that. */
 		t->standing = 1;
@@ -65,6 +96,7 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 	}
 	t->slumped = 0;
 	t->slump_drained = 0;
+	t->calm = 0;
 }
 
 #endif

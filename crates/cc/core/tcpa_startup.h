@@ -2,7 +2,7 @@
 #ifndef WEIR_CC_TCPA_STARTUP_H
 #define WEIR_CC_TCPA_STARTUP_H
 
-#include "tcpa_resume.h"
+#include "tcpa_return.h"
 
 /* What tells a rate. */
 #define TCPA_TRAIN_SEGMENTS 8U
@@ -13,6 +13,7 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->slump_since_us);
 	u64 came = cc_less(ack->delivered, t->slump_delivered);
+	u64 rate;
 
 	if (!ack->rtt_us)
 		return;
@@ -27,7 +28,12 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	if (came < (u64)TCPA_TRAIN_SEGMENTS * t->mss || passed < t->min_rtt / 8)
 		return;
-	tcpa_found(t, cc_max(cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed), tcpa_rate(t)));
+	rate = cc_max(cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed), tcpa_rate(t));
+	if (t->seeking && rate >= t->most / 4 * 3)
+		tcpa_note_return(t, ack->now_us);
+	tcpa_found(t, rate);
+	if (t->seeking)
+		t->cwnd = tcpa_clamp_window(tcpa_bdp(t), (u64)TCPA_LEAST_SEGMENTS * t->mss);
 }
 
 /* Start-up is over when three rounds brought less than a quarter more, when a queue says so sooner, or when
@@ -42,6 +48,10 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (t->mode != TCPA_STARTUP || !t->round_rate)
 		return;
+	if (t->seeking && t->cwnd >= tcpa_most_bdp(t) && !tcpa_queued(t)) {
+		tcpa_sought(t, ack->now_us);
+		return;
+	}
 	if (share > 2 * TCPA_MOST_FLOOR) {
 		t->lossy_rounds++;
 		if (t->lossy_rounds > 1) {

@@ -114,6 +114,20 @@ struct tcpa {
 	u8 slumps;
 	u8 slump_drained; /* what was sent before it is gone, 2: for a round */
 
+	/* a rate that returns */
+	u64 most; /* bytes a second: the highest rate of whole rounds lately */
+	u64 train_since_us; /* the acknowledgements whose rate is measured, while a queue stands */
+	u64 train_delivered;
+	u64 fell_us; /* when the rate fell */
+	u64 hold_until; /* 0: the window follows the rate */
+	u32 low_us; /* how long the rate was low the last time */
+	u8 fallen; /* the rate fell and has not returned */
+	u8 swings; /* times in a row that it returned soon */
+	u8 settled; /* a queue stood since the last slump */
+	u8 calm; /* rounds judged since the last pause or slump */
+	u8 seeking; /* in start-up: the window may grow to `most` */
+	u8 returning; /* this round tells of packets sent before the window was raised */
+
 	/* acknowledgements in lumps */
 	u8 lumps; /* instants at which any of this round came */
 	u8 lumpy; /* few, for all that the last one acknowledged */

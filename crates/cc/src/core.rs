@@ -213,4 +213,4 @@ unsafe extern "C" {
 }
 
 /// Room for `struct tcpa`.
-const TCPA_BYTES: usize = 320;
+const TCPA_BYTES: usize = 384;

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The path's rate fell (tcpa_slump.h) and rises again.
+ *
+ * While a queue stands, acknowledgements arrive at the path's rate. Where that rate is more than
+ * the window uses, the window is raised to it at once. Where no queue stands, the window grows as
+ * in start-up, up to the rate the path carried before it fell. Where the rate returned soon each
+ * time, the window stays as it is while the rate is low.
+ */
+#ifndef WEIR_CC_TCPA_RETURN_H
+#define WEIR_CC_TCPA_RETURN_H
+
+#include "tcpa_resume.h"
+
+/* The window stays for so many round trips at most, */
+#define TCPA_SWING_ROUNDS 20U
+/* after the rate returned so often in a row within that time. */
+#define TCPA_SWINGS 2U
+
+CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)
+{
+	return cc_bytes_in(t->most, t->min_rtt);
+}
+
+/* The rate has returned. */
+CC_INLINE void tcpa_note_return(struct tcpa *t, u64 now_us)
+{
+	u64 low_us = cc_less(now_us, t->fell_us);
+
+	if (!t->fallen)
+		return;
+	t->fallen = 0;
+	t->hold_until = 0;
+	if (low_us > (u64)TCPA_SWING_ROUNDS * t->min_rtt) {
+		t->swings = 0;
+		return;
+	}
+	t->low_us = (u32)low_us;
+	t->swings = (u8)cc_min(t->swings + 1U, TCPA_SWINGS);
+}
+
+/* The path carries this window again. Packets that are acknowledged in the round under way were
+ * sent before. */
+CC_INLINE void tcpa_take_up(struct tcpa *t, const struct cc_ack *ack, u64 window)
+{
+	u64 rate;
+
+	t->window = tcpa_clamp_window(window, 2ULL * t->mss);
+	rate = cc_div((u64)t->window * 1000000U, t->min_rtt);
+	t->most = cc_max(t->most, cc_min(2 * t->most, rate));
+	t->rate[0] = cc_max(t->rate[0], rate);
+	t->cwnd = (u32)cc_max(t->cwnd, t->window);
+	t->held = t->window;
+	t->slumped = 0;
+	t->slump_drained = 0;
+	t->slumps = 0;
+	t->haste = 0;
+	t->returning = 1;
+	tcpa_begin_round(t, ack);
+	t->rtt = t->min_rtt;
+	if (t->window >= tcpa_most_bdp(t) / 4 * 3)
+		tcpa_note_return(t, ack->now_us);
+}
+
+/* Compare the rate of a train of acknowledgements with the window, while a queue stands. */
+CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
+{
+	u64 passed = cc_less(ack->now_us, t->train_since_us);
+	u64 came = cc_less(ack->delivered, t->train_delivered);
+	u64 window;
+
+	if (!ack->rtt_us)
+		return;
+	if (!t->fallen || t->mode != TCPA_STEADY || t->rival || t->echoes || ack->app_limited ||
+	    ack->rtt_us <= t->min_rtt + cc_max(t->min_rtt / 4, TCPA_SLACK_US)) {
+		t->train_since_us = ack->now_us;
+		t->train_delivered = ack->delivered;
+		if (t->hold_until)
+			tcpa_take_up(t, ack, t->window);
+		return;
+	}
+	if (came < (u64)TCPA_RESUME_SEGMENTS * t->mss || passed < t->min_rtt / 8)
+		return;
+	t->train_since_us = ack->now_us;
+	t->train_delivered = ack->delivered;
+	window = cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed);
+	/* Beside others a short train may arrive faster than the flow's share. Above the rate that the
+	 * path carried before, only a rate of four windows a round trip is believed. */
+	if (t->lumpy || cc_bytes_in(window, t->min_rtt) < 4ULL * t->window)
+		window = cc_min(window, t->most);
+	window = cc_bytes_in(cc_min(window, 2 * t->most), t->min_rtt);
+	if (t->hold_until ? window >= t->window / 4 * 3 : window >= t->window + t->window / 2)
+		tcpa_take_up(t, ack, cc_max(window, t->window));
+}
+
+/* No packet of this round met a queue, although one stood since the rate fell, or none has met one
+ * for some rounds. Rounds that tell of a pause do not count. */
+CC_INLINE u8 tcpa_seek(struct tcpa *t)
+{
+	u64 most = tcpa_most_bdp(t);
+
+	if (!t->fallen || t->calm < 2 || !(t->settled || t->haste > 1) || most < t->window + t->window / 2)
+		return 0;
+	t->mode = TCPA_STARTUP;
+	t->settled = 0;
+	t->seeking = 1;
+	t->rate[0] = t->average;
+	t->rate[1] = 0;
+	t->full_rate = t->average;
+	t->full_rounds = 0;
+	t->lossy_rounds = 0;
+	t->slump_since_us = 0;
+	t->haste = 0;
+	t->cwnd = (u32)cc_max(t->cwnd, cc_min(most, cc_max(2ULL * t->window, (u64)TCPA_SMALL_SEGMENTS * t->mss)));
+	tcpa_pace(t, cc_div((u64)t->cwnd * 1000000U, cc_max(t->min_rtt, 1)));
+	return 1;
+}
+
+/* As much as the path carried before is in flight, and no queue stands. */
+CC_INLINE void tcpa_sought(struct tcpa *t, u64 now_us)
+{
+	t->window = tcpa_clamp_window(tcpa_most_bdp(t), 2ULL * t->mss);
+	t->held = t->window;
+	t->seeking = 0;
+	t->returning = 1;
+	t->mode = TCPA_STEADY;
+	tcpa_note_return(t, now_us);
+}
+
+#endif
