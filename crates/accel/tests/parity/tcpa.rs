@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use crate::step::{Core, Step};
-use link::LinkConfig;
+use link::{Capacity, LinkConfig, Trace};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use sim::{Demand, Dumbbell, FlowSpec, TcpConfig, World, WorldConfig};
@@ -84,6 +84,8 @@ fn recorded(work: impl FnOnce()) -> Vec<Step<Tcpa>> {
 /// A bottleneck and what goes over it.
 struct Trouble {
     rate: &'static str,
+    /// The rate falls to this, in Mbit/s, and returns, each after so many milliseconds.
+    falls: Option<(u64, u64)>,
     delay: &'static str,
     queue: &'static str,
     loss: &'static str,
@@ -100,8 +102,14 @@ impl Trouble {
     fn run(&self, seed: u64) {
         let delay: Span = self.delay.parse().unwrap();
         let access = LinkConfig { delay, ..LinkConfig::default() };
+        let mut rate: Capacity = self.rate.parse().unwrap();
+        if let Some((low, each)) = self.falls {
+            let (high, each) = (rate.mean_rate().unwrap(), Span::from_millis(each));
+            let rates = [(high, each), (units::Rate::from_mbit(low), each)];
+            rate = Capacity::Trace(Arc::new(Trace::of_rates(&rates).unwrap()));
+        }
         let bottleneck = LinkConfig {
-            rate: self.rate.parse().unwrap(),
+            rate,
             queue: self.queue.parse().unwrap(),
             loss: self.loss.parse().unwrap(),
             jitter: self.jitter.parse().unwrap(),
@@ -130,6 +138,7 @@ impl Trouble {
 
 const PLAIN: Trouble = Trouble {
     rate: "20mbit",
+    falls: None,
     delay: "10ms",
     queue: "droptail:100KB",
     loss: "0%",
@@ -140,8 +149,10 @@ const PLAIN: Trouble = Trouble {
     remembered: None,
 };
 
-const WORLDS: [Trouble; 12] = [
+const WORLDS: [Trouble; 14] = [
     PLAIN,
+    Trouble { falls: Some((1, 1000)), ..PLAIN },
+    Trouble { falls: Some((1, 250)), ..PLAIN },
     Trouble { loss: "1%", ..PLAIN },
     Trouble { loss: "gilbert:p=1%,r=20%,h=0%,k=100%", delay: "50ms", ..PLAIN },
     // Timeouts.
