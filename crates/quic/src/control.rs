@@ -109,6 +109,8 @@ struct Gate {
     asked: bool,
     /// Congestion-controlled bytes that passed.
     sent: u64,
+    /// Acknowledgements are due: the gate opens then for one packet, whatever closes it.
+    due: Option<Instant>,
 }
 
 impl Shared {
@@ -377,17 +379,21 @@ impl Control {
             packets = 1;
         }
         // The engine keeps acknowledgements back behind data that waits. An endpoint that sends
-        // nothing but credit is paced at the rate of the credit: they would wait for long.
-        if packets == 0 && owes && room > 0 && self.path.flight.inflight() < LITTLE * packet {
+        // nothing but credit is paced at the rate of the credit: they would wait for long. Two
+        // endpoints whose windows are full would wait for each other.
+        let little = room > 0 && self.path.flight.inflight() < LITTLE * packet;
+        let patience = (self.path.srtt.unwrap_or(UNKNOWN_RTT) / 4).min(LONGEST_DUE);
+        if packets == 0 && owes && (little || silent >= Some(patience)) {
             packets = 1;
         }
-        self.gate = Gate { open: packets > 0, transmitting: true, ..Gate::default() };
+        let due = self.path.last_sent.filter(|_| owes).map(|last| last + patience);
+        self.gate = Gate { open: packets > 0, transmitting: true, due, ..Gate::default() };
         usize::try_from(packets).unwrap_or(usize::MAX)
     }
 
     /// The engine has sent packets or, if not `any`, had none that may leave.
     pub(crate) fn close_gate(&mut self, now: Instant, any: bool) -> Blocked {
-        let Gate { asked, sent, .. } = std::mem::take(&mut self.gate);
+        let Gate { asked, sent, due, .. } = std::mem::take(&mut self.gate);
         if sent > 0 {
             self.path.pacer.on_sent(now, sent);
         }
@@ -401,9 +407,11 @@ impl Control {
         }
         if self.path.flight.inflight() >= self.window() {
             self.path.window_limited = true;
-            return Blocked::No;
+            return due.map_or(Blocked::No, Blocked::Until);
         }
-        self.path.pacer.wait().map_or(Blocked::No, Blocked::Until)
+        let paced = self.path.pacer.wait();
+        let until = paced.map(|paced| due.map_or(paced, |due| due.min(paced)));
+        until.map_or(Blocked::No, Blocked::Until)
     }
 
     /// What the engine's controller answers: packets pass an open gate whatever is in flight, and acknowledgements
@@ -458,8 +466,8 @@ impl Control {
     }
 }
 
-/// Whether a connection with something to send waits for its pacer. One that waits for its window waits for an
-/// acknowledgement.
+/// Whether a connection with something to send waits for a time. One that waits for its window
+/// waits for an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
     No,
@@ -707,6 +715,8 @@ pub(crate) use controller::Factory;
 const LEAST_SEGMENTS: u64 = 10;
 /// Packets in flight that no path has to be protected from.
 const LITTLE: u64 = 2;
+/// Acknowledgements that are due wait no longer for a window.
+const LONGEST_DUE: Duration = Duration::from_millis(25);
 /// A large acknowledgement is remembered for about so many.
 const BATCHES: u64 = 64;
 /// RFC 9002, section 7.2.
@@ -740,6 +750,8 @@ mod tests {
             assert_eq!(control.close_gate(now, true), Blocked::No);
         }
         assert_eq!(control.open_gate(now, true), 0);
+        assert_eq!(control.open_gate(now + LONGEST_DUE, true), 1);
+        assert_eq!(control.open_gate(now + LONGEST_DUE, false), 0);
         assert!(control.engine_window() == 1);
         assert!(matches!(control.close_gate(now, false), Blocked::Until(_)));
     }
