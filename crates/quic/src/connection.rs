@@ -4,7 +4,7 @@
 mod driving;
 mod records;
 
-use crate::control::Shared;
+use crate::control::{Losses, Shared};
 use crate::credit::{Allowed, EarlyFinals, Granted, Record};
 use crate::lost::Lost;
 use crate::reading::{Reading, Readings};
@@ -58,6 +58,8 @@ pub struct Statistics {
     pub packets_lost: u64,
     /// Counted as lost on the present path, without what arrived after all.
     pub bytes_lost: u64,
+    /// Counted as lost, and acknowledged after all.
+    pub bytes_mistaken: u64,
     /// Packets that arrived behind later ones.
     pub packets_late: u64,
     pub reading: Reading,
@@ -164,7 +166,7 @@ impl Connection {
 
     pub fn statistics(&self) -> Statistics {
         let ConnectionStats { udp_tx, udp_rx, path, .. } = self.inner.stats();
-        let (bytes_lost, packets_late) = self.control.lock().lost_and_late();
+        let Losses { bytes_lost, bytes_mistaken, packets_late } = self.control.lock().losses();
         Statistics {
             rtt: self.rtt(),
             mtu: path.current_mtu,
@@ -174,6 +176,7 @@ impl Connection {
             packets_received: udp_rx.datagrams,
             packets_lost: path.lost_packets,
             bytes_lost,
+            bytes_mistaken,
             packets_late,
             reading: self.readings.now(),
         }

@@ -429,9 +429,13 @@ impl Control {
         self.path.srtt
     }
 
-    /// Bytes lost on the present path, and packets that arrived behind later ones.
-    pub(crate) fn lost_and_late(&self) -> (u64, u64) {
-        (self.path.flight.lost_total(), self.path.reordering.late())
+    /// What became of the packets of the present path.
+    pub(crate) fn losses(&self) -> Losses {
+        Losses {
+            bytes_lost: self.path.flight.lost_total(),
+            bytes_mistaken: self.path.flight.mistaken_total(),
+            packets_late: self.path.reordering.late(),
+        }
     }
 
     /// The engine is about to make a new controller for the path that it has.
@@ -464,6 +468,13 @@ impl Control {
         };
         self.former.push((before, std::mem::replace(&mut self.path, path)));
     }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Losses {
+    pub(crate) bytes_lost: u64,
+    pub(crate) bytes_mistaken: u64,
+    pub(crate) packets_late: u64,
 }
 
 /// Whether a connection with something to send waits for a time. One that waits for its window

@@ -21,6 +21,7 @@ pub(crate) struct Flight {
     /// Packets below left on a path that the peer has moved away from, and are not in flight.
     counted_from: u64,
     lost_total: u64,
+    mistaken_total: u64,
     /// Samples are application-limited until this much is delivered.
     app_limited_until: u64,
     batch: Option<Batch>,
@@ -123,6 +124,7 @@ impl Flight {
             }
             if record.counted_lost {
                 outcome.not_lost += record.bytes;
+                self.mistaken_total += record.bytes;
                 self.lost_total = self.lost_total.saturating_sub(record.bytes);
             } else {
                 self.leave_flight(number, record.bytes);
@@ -211,6 +213,11 @@ impl Flight {
             interval: sending.max(acking),
             app_limited: newest.app_limited,
         })
+    }
+
+    /// Bytes counted as lost and acknowledged after all.
+    pub(crate) fn mistaken_total(&self) -> u64 {
+        self.mistaken_total
     }
 
     pub(crate) fn delivered(&self) -> u64 {
