@@ -20,7 +20,16 @@ use units::Bytes;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_never_read_take_no_more_than_the_budget_and_do_not_stop_others() {
-    let budget = Bytes::kib(8 * 1024);
+    never_read(40, Bytes::kib(8 * 1024)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "forty thousand sockets: ulimit -n 100000"]
+async fn ten_thousand_that_never_read_take_no_more_than_the_budget_and_do_not_stop_others() {
+    never_read(10_000, Bytes::kib(256 * 1024)).await;
+}
+
+async fn never_read(count: usize, budget: Bytes) {
     let tuning = Tuning { memory: budget, ..tuning() };
     let (hogs, hog_address) = target().await;
     let (echoes, echo_address) = target().await;
@@ -53,7 +62,7 @@ async fn those_who_never_read_take_no_more_than_the_budget_and_do_not_stop_other
     ];
     let before = resident();
     let hog_door = doors[0];
-    let hogs: Vec<_> = (0..40)
+    let hogs: Vec<_> = (0..count)
         .map(|_| {
             tokio::spawn(async move {
                 shout(through(hog_door).await).await;
@@ -84,7 +93,8 @@ async fn those_who_never_read_take_no_more_than_the_budget_and_do_not_stop_other
     // Both ends are in this process; beside the budgets there is what is not acknowledged, which is bounded, too.
     let grown = resident().saturating_sub(before);
     assert!(grown < 12 * budget.count(), "{grown} bytes more than before");
-    eprintln!("{} given up, {} KiB more than before", given_up(), grown / 1024);
+    let tunnels = client.counted().tunnels;
+    eprintln!("{} given up, {tunnels} left, {} KiB more", given_up(), grown / 1024);
     for task in hogs.iter().chain(&tasks) {
         task.abort();
     }
