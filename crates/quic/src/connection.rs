@@ -56,9 +56,9 @@ pub struct Statistics {
     pub packets_sent: u64,
     pub packets_received: u64,
     pub packets_lost: u64,
-    /// Counted as lost on the present path, without what arrived after all.
+    /// Bytes counted as lost on the present path, less those that were acknowledged later.
     pub bytes_lost: u64,
-    /// Counted as lost, and acknowledged after all.
+    /// Bytes counted as lost on the present path that were acknowledged later.
     pub bytes_mistaken: u64,
     /// Packets that arrived behind later ones.
     pub packets_late: u64,
@@ -94,11 +94,11 @@ pub struct Connection {
     /// Probes may have different sizes: the next packets leave one by one.
     one_by_one: u8,
     rtt_is_of_handshake: bool,
-    /// Data has arrived since the last packet was sent.
+    /// Data has arrived since the last packet was sent: an acknowledgement is due.
     owes: bool,
     /// When the pacer lets the next packets go.
     paced_until: Option<Instant>,
-    /// Empty between calls; they keep their memory.
+    /// Buffers that [`Self::pump`] fills and empties: each call uses the same memory.
     readable: Vec<StreamId>,
     arrived: Vec<(u64, Bytes)>,
     pub(crate) since_pumped: u32,

@@ -429,7 +429,7 @@ impl Control {
         self.path.srtt
     }
 
-    /// What became of the packets of the present path.
+    /// Losses on the present path.
     pub(crate) fn losses(&self) -> Losses {
         Losses {
             bytes_lost: self.path.flight.lost_total(),

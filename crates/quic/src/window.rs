@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// What the receiving end of a connection must be able to hold: 6.5 times the bandwidth-delay product of its path, by
-/// what arrived. A retransmission of a retransmission comes 2 to 3 round trips late, and meanwhile the path goes on
-/// delivering; at 5 % loss and 100 ms less than that costs a tenth of the rate.
+/// How many bytes the receiving end of a connection must be able to hold: 6.5 times the path's
+/// bandwidth-delay product, by the bytes that arrived. A retransmission of a retransmission comes 2
+/// to 3 round trips late, and the path goes on delivering meanwhile. At 5 % loss and 100 ms a
+/// smaller window costs a tenth of the rate.
 #[derive(Debug, Clone)]
 pub struct PathWindow {
     least: u64,

@@ -24,7 +24,7 @@ pub(crate) struct Connection {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Leg {
     pub(crate) tunnel: u32,
-    /// Of the flow, among those of the tunnel.
+    /// The flow's index among those of the tunnel.
     pub(crate) place: u32,
     /// From the server to the receiving application.
     pub(crate) is_far: bool,
@@ -86,7 +86,7 @@ impl Record {
         self.measured_from = arriving.map_or(self.received, |c| c.receiver.received());
     }
 
-    /// Of a flow in a tunnel, which has these readings.
+    /// Samples a flow that a tunnel with these readings carries.
     pub(crate) fn sample_tunnelled(
         &mut self,
         now: Time,
@@ -104,7 +104,8 @@ impl Record {
         });
     }
 
-    /// Of a flow in a tunnel: its receiving application's end, and what the tunnel measured.
+    /// Takes the figures of a flow in a tunnel: those of the connection to the receiving
+    /// application, and the tunnel's own.
     pub(crate) fn take_tunnelled(
         &mut self,
         arriving: Option<&Connection>,

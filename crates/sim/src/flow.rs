@@ -114,7 +114,7 @@ impl FlowSpec {
         matches!(demand, Some(Demand::Size(_))) || self.stop.is_some() && demand.is_some()
     }
 
-    /// Of TCP.
+    /// The application's demand, if TCP carries it.
     fn demand(&self) -> Option<Demand> {
         match self.traffic {
             Traffic::Tcp { demand, .. } | Traffic::Tunnelled { demand, .. } => Some(demand),

@@ -35,17 +35,17 @@ pub struct FlowCount {
     pub retransmitted: Bytes,
 }
 
-/// What the client of a tunnel did by some time.
+/// The counters of a tunnel's client at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TunnelCount {
     pub packets: u64,
     /// UDP payload.
     pub sent: Bytes,
-    /// What was in them was sent again.
+    /// Packets counted as lost, whose contents were sent again.
     pub packets_lost: u64,
     /// Arrived behind later ones: most of them were counted as lost before.
     pub packets_late: u64,
-    /// Counted as lost, without what arrived after all.
+    /// Bytes counted as lost, less those that were acknowledged later.
     pub lost: Bytes,
 }
 
@@ -167,7 +167,7 @@ impl std::ops::Sub for TunnelCount {
             sent: self.sent - before.sent,
             packets_lost: self.packets_lost - before.packets_lost,
             packets_late: self.packets_late.saturating_sub(before.packets_late),
-            // What was lost before may have arrived since.
+            // Packets counted as lost before may have arrived since.
             lost: Bytes::new(self.lost.count().saturating_sub(before.lost.count())),
         }
     }

@@ -70,7 +70,7 @@ pub(crate) enum Kind {
     Data,
     Ack,
     Datagram,
-    /// Of a QUIC tunnel; `sequence` is the number of its payload.
+    /// A QUIC tunnel's datagram; `sequence` is the number of its payload.
     Tunnelled,
 }
 

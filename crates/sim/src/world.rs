@@ -75,13 +75,13 @@ pub struct World {
     awaited: Vec<Time>,
     /// A flow's at the flow's number, then those from servers of tunnels to applications.
     connections: Vec<Option<Box<Connection>>>,
-    /// Of each flow, the connection that ends at the receiving application.
+    /// For each flow, the connection that ends at the receiving application.
     arriving: Vec<u32>,
     tunnels: Vec<Tunnel>,
     datagrams: Datagrams,
     /// The datagrams of one transmit.
     buffer: Vec<u8>,
-    /// What tunnels take for the beginning of time.
+    /// The instant at which the tunnels' clocks begin.
     epoch: Instant,
     records: Vec<Record>,
     /// Flows that must finish by themselves and did not.
@@ -555,7 +555,7 @@ impl World {
     pub fn counts(&self) -> Vec<FlowCount> {
         let count = |(record, arriving): (&Record, &u32)| {
             let connection = self.connections[*arriving as usize].as_ref();
-            // What a tunnel sends is not counted by flows.
+            // The tunnel counts the packets that it sends for its flows.
             let tcp = connection.filter(|connection| connection.leg.is_none());
             let counts = tcp.map_or(record.counts, |c| c.sender.counts());
             FlowCount {

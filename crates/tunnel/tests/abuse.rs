@@ -23,7 +23,7 @@ async fn those_who_never_read_take_no_more_than_the_budget_and_do_not_stop_other
     never_read(40, Bytes::kib(8 * 1024)).await;
 }
 
-/// `WEIR_READERS` is how many. Each takes four sockets, of which a process may have `ulimit -n`.
+/// `WEIR_READERS` sets their number. Each takes four sockets: `ulimit -n` has to allow them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "sixteen thousand sockets"]
 async fn thousands_that_never_read_take_no_more_than_the_budget_and_do_not_stop_others() {

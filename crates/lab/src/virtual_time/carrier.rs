@@ -1,4 +1,4 @@
-//! Who carries the flows of a system: a kernel's TCP, or a tunnel.
+//! The carrier of a system's flows: a kernel's TCP, or a tunnel.
 
 use super::network::Way;
 use crate::file::{SystemKind, SystemSpec};
@@ -14,7 +14,7 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// Whom the system names.
+    /// The carrier that the system names.
     pub(super) fn of(system: &SystemSpec) -> Result<Self, String> {
         let name = system.congestion.as_ref().map_or("", |name| name.get_ref().as_str());
         if system.kind == SystemKind::Tunnel {

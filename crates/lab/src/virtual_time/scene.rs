@@ -17,7 +17,7 @@ pub(super) struct Scene {
     pub(super) topology: TopologySettings,
     pub(super) flows: FlowsSettings,
     pub(super) hosts: Arc<TcpConfig>,
-    /// Of the link, in IP packets.
+    /// The largest IP packet that the link takes.
     pub(super) mtu: Bytes,
     pub(super) omit: Span,
     pub(super) duration: Span,

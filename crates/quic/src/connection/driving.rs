@@ -129,7 +129,7 @@ impl Connection {
             }
             StreamEvent::Readable { id } => readable.push(id),
             StreamEvent::Writable { id } => {
-                // Whichever stream the engine names, the first in the queue has its turn.
+                // The first stream in the queue has its turn, not the one that the engine names.
                 if Some(id) != self.control_out {
                     self.wake_writer();
                 }

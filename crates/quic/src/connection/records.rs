@@ -5,7 +5,7 @@ use crate::credit::Record;
 use bytes::Bytes;
 use quinn_proto::StreamId;
 
-/// Of several limits for one thing only the last is told.
+/// The subject of a record. A later record of the same subject replaces one that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RecordKey {
     Connection,

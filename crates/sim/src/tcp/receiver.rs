@@ -19,7 +19,7 @@ pub(crate) struct Receiver {
     acknowledged: u64,
     /// The end of the window that it offered.
     promised: u64,
-    /// What the application has read. `None`: it reads everything at once.
+    /// Bytes that the application has read. `None`: it reads everything at once.
     read: Option<u64>,
     beyond: Ranges,
     /// Where ranges changed most recently, newest first (RFC 2018, section 4).

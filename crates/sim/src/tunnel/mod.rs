@@ -27,7 +27,7 @@ pub(crate) struct Tunnel {
     pub(crate) ends: [End; 2],
     /// Where its ways begin, there and back.
     pub(crate) ways: (u32, u32),
-    /// What its packets bear as their flow.
+    /// The flow number of its packets.
     pub(crate) number: u32,
     pub(crate) flows: Vec<Passenger>,
     /// Flows that have begun and have no stream, by their places in `flows`.
@@ -71,7 +71,7 @@ pub(crate) struct Arrival {
     pub(crate) ecn: Option<quic::EcnCodepoint>,
 }
 
-/// What the client's end tells of its connection.
+/// The figures of the client's connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measured {
     pub(crate) count: TunnelCount,

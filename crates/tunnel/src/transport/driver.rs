@@ -506,9 +506,10 @@ thread_local! {
 
 /// No joined packet exceeds this.
 const RECEIVE: usize = 65_536;
-/// A packet that waits for its reader keeps so much memory at most, unless the kernel joined it with more.
+/// A packet that waits for its reader keeps so much memory at most, unless the kernel joined it with
+/// more.
 const SLAB: usize = 16 * 1024;
-/// Packets received in one turn, about: some milliseconds of work where every packet is a stream's.
+/// Packets received in one turn, about: one or two milliseconds of work.
 const TURN: usize = 128;
 /// As many full packets as one UDP payload holds.
 const MOST_SEGMENTS: usize = 44;
