@@ -267,6 +267,13 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Lines of intervals that `weir perf client` has printed. A test does not wait for "0.3-0.4": on a busy
+/// machine an interval ends late and is named after when it ended.
+pub fn intervals(printed: &str) -> usize {
+    let table = printed.lines().skip_while(|line| !line.trim_start().starts_with("seconds "));
+    table.skip(1).take_while(|line| line.contains("bit/s")).count()
+}
+
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill")
         .args([&format!("-{name}"), &pid.to_string()])
