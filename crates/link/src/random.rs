@@ -33,6 +33,17 @@ impl Stream {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
+    /// Between the bounds, both included; each order of magnitude is as likely as another.
+    pub fn log_uniform(&mut self, least: u64, most: u64) -> u64 {
+        let (low, high) = ((least + 1) as f64, (most + 2) as f64);
+        let drawn = low * (high / low).powf(self.unit());
+        (drawn as u64 - 1).clamp(least, most)
+    }
+
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.bits().is_multiple_of(count)
+    }
+
     #[inline]
     pub fn happens(&mut self, chance: Share) -> bool {
         self.unit() < chance.fraction()

@@ -73,6 +73,8 @@ struct PathControl {
     /// The latest time that the algorithm knows.
     clock: Option<Instant>,
     largest_acked: Option<u64>,
+    /// When the packet that was acknowledged last as the largest was sent.
+    largest_sent_at: Option<Instant>,
     /// Some acknowledgements are kept from the engine.
     keeps_back: bool,
 }
@@ -508,6 +510,7 @@ impl PathControl {
             last_sent: None,
             clock: None,
             largest_acked: None,
+            largest_sent_at: None,
             keeps_back: false,
         }
     }
@@ -516,7 +519,10 @@ impl PathControl {
     /// short of CPU time acknowledges a backlog in one go; by the times of arrival the path would
     /// seem to have stood still and then raced.
     fn acknowledged_at(&mut self, now: Instant, frame: &AckFrame) -> Instant {
-        let at = now.checked_sub(frame.delay()).unwrap_or(now);
+        let sent = self.flight.sent_at(frame.largest).or(self.largest_sent_at).unwrap_or(now);
+        self.largest_sent_at = Some(sent);
+        let whole = now.saturating_duration_since(sent);
+        let at = sent + bare_round_trip(whole, frame);
         *self.clock.insert(self.clock.map_or(at, |clock| clock.max(at)))
     }
 
@@ -525,8 +531,7 @@ impl PathControl {
             && self.largest_acked.is_none_or(|known| frame.largest > known)
         {
             let whole = now.saturating_duration_since(sent);
-            // The peer is believed as far as it leaves the path a round trip.
-            let bare = whole.saturating_sub(frame.delay()).max(whole / 16);
+            let bare = bare_round_trip(whole, frame);
             let held = whole - bare + looked_at.saturating_duration_since(now);
             self.lag.on_rtt(bare, held);
             // Of several in one moment the shortest says most of the path.
@@ -738,6 +743,11 @@ pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 const IDLE: Duration = Duration::from_millis(200);
 /// Records of lost packets are kept for so long and four round trips: their late arrival proves the loss wrong.
 const KEPT: Duration = Duration::from_millis(100);
+
+/// A round trip without the peer's delay. The peer is believed as far as it leaves the path a part of it.
+fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
+    whole.saturating_sub(frame.delay()).max(whole / 16)
+}
 
 #[cfg(test)]
 mod tests {

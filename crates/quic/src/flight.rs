@@ -277,6 +277,12 @@ impl Flight {
         self.first + self.sent.len() as u64
     }
 
+    /// When a packet was sent that has not been acknowledged.
+    pub(crate) fn sent_at(&self, number: u64) -> Option<Instant> {
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.sent.get(index)?.map(|record| record.at)
+    }
+
     fn take(&mut self, number: u64) -> Option<Sent> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.sent.get_mut(index)?.take()

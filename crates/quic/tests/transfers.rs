@@ -40,20 +40,20 @@ fn transfer_all(first: u64, count: u64) {
 
 /// Tells how much arrived, and the hash of all packets.
 fn transfer(seed: u64) -> (u64, u64) {
-    let mut draw = Draw(Stream::new(seed, "transfer"));
-    let rate = draw.within(100_000, 500_000_000);
+    let mut draw = Stream::new(seed, "transfer");
+    let rate = draw.log_uniform(100_000, 500_000_000);
     let path = path(&mut draw, rate);
     let ends = [ends(&mut draw, rate), ends(&mut draw, rate)];
     let congestion = [ends[CLIENT].congestion, ends[SERVER].congestion];
     let mut world = World::of(seed, ends, &path);
     if draw.one_in(3) {
-        let most = draw.within(64 * 1024, 4 << 20);
+        let most = draw.log_uniform(64 * 1024, 4 << 20);
         world = world.with_windows(Windows { receive: most, stream: most, send: most });
     }
     for side in [CLIENT, SERVER] {
         if draw.one_in(3) {
-            world.hosts[side].moderation = Span::from_micros(draw.within(10, 2000));
-            world.hosts[side].slack = Span::from_micros(draw.within(10, 4000));
+            world.hosts[side].moderation = Span::from_micros(draw.log_uniform(10, 2000));
+            world.hosts[side].slack = Span::from_micros(draw.log_uniform(10, 4000));
         }
     }
     if draw.one_in(2) {
@@ -67,15 +67,15 @@ fn transfer(seed: u64) -> (u64, u64) {
     }
     // Not more than the path carries in some seconds.
     let most = (rate / 2).clamp(2000, 400_000);
-    let streams = if draw.one_in(2) { 1 } else { draw.within(1, 12) };
+    let streams = if draw.one_in(2) { 1 } else { draw.log_uniform(1, 12) };
     for _ in 0..streams {
         let from = if draw.one_in(4) { SERVER } else { CLIENT };
-        let (up, down) = (draw.within(1, most) - 1, draw.within(1, most) - 1);
-        let cut = Some(draw.within(1, most));
+        let (up, down) = (draw.log_uniform(1, most) - 1, draw.log_uniform(1, most) - 1);
+        let cut = Some(draw.log_uniform(1, most));
         let transfer = Transfer { up, down, ..Transfer::default() };
         world.transfer(
             from,
-            match draw.within(0, 8) {
+            match draw.log_uniform(0, 8) {
                 7 => Transfer { reset_after: cut, ..transfer },
                 8 => Transfer { stop_after: cut, ..transfer },
                 _ => transfer,
@@ -97,35 +97,36 @@ fn transfer(seed: u64) -> (u64, u64) {
     (progress.iter().map(|(.., received)| received).sum(), world.hash())
 }
 
-fn path(draw: &mut Draw, rate: u64) -> Path {
+fn path(draw: &mut Stream, rate: u64) -> Path {
     let mut path = Path::new("1mbit", "0ms", "droptail:10p");
-    path.mtu = if draw.one_in(4) { draw.within(1200, 1472) as usize } else { 1472 };
-    let round_trip = Span::from_micros(draw.within(100, 300_000));
-    for (link, rate) in [(&mut path.up, rate), (&mut path.down, rate / draw.within(1, 10))] {
+    path.mtu = if draw.one_in(4) { draw.log_uniform(1200, 1472) as usize } else { 1472 };
+    let round_trip = Span::from_micros(draw.log_uniform(100, 300_000));
+    for (link, rate) in [(&mut path.up, rate), (&mut path.down, rate / draw.log_uniform(1, 10))] {
         link.rate = link::Capacity::Fixed(Rate::from_bits_per_second(rate.max(100_000)));
         link.delay = round_trip / 2;
-        link.queue = format!("droptail:{}p", draw.within(8, 500)).parse().unwrap();
+        link.queue = format!("droptail:{}p", draw.log_uniform(8, 500)).parse().unwrap();
         if draw.one_in(2) {
-            link.loss = link::Loss::Bernoulli(draw.percent(10));
+            link.loss = link::Loss::Bernoulli(percent(draw, 10));
         }
         if draw.one_in(3) {
-            let spread = Span::from_micros(draw.within(10, 20_000)).nanos().min(link.delay.nanos());
+            let spread =
+                Span::from_micros(draw.log_uniform(10, 20_000)).nanos().min(link.delay.nanos());
             link.jitter.spread = Span::from_nanos(spread);
             link.jitter.reorder = draw.one_in(2);
         }
         if draw.one_in(4) {
-            link.duplicate = draw.percent(10);
+            link.duplicate = percent(draw, 10);
         }
         if draw.one_in(4) {
-            link.corrupt = draw.percent(5);
+            link.corrupt = percent(draw, 5);
         }
     }
     path
 }
 
-fn ends(draw: &mut Draw, rate: u64) -> quic::Settings {
+fn ends(draw: &mut Stream, rate: u64) -> quic::Settings {
     let fixed = format!("fixed {}bit", (rate / 2).max(100_000));
-    let congestion = match draw.within(0, 5) {
+    let congestion = match draw.log_uniform(0, 5) {
         0 => "bbr",
         1 => "cubic",
         2 => fixed.as_str(),
@@ -136,49 +137,34 @@ fn ends(draw: &mut Draw, rate: u64) -> quic::Settings {
         // A server may send an address that has not answered three times what came from it (RFC
         // 9000, section 8): a challenge that was lost is repeated when so much has come.
         idle: Duration::from_secs(90),
-        seed: draw.within(1, 1 << 40),
+        seed: draw.log_uniform(1, 1 << 40),
         ..settings(congestion)
     }
 }
 
-fn moves(draw: &mut Draw, world: &mut World) {
+fn moves(draw: &mut Stream, world: &mut World) {
     let mut at = world.now().nanos() / 1_000_000;
-    for _ in 0..draw.within(1, 6) {
-        at += draw.within(50, 3000);
-        let last = if draw.one_in(2) { 1 } else { draw.within(1, 250) as u8 };
-        let port = draw.within(1024, 65_000) as u16;
+    for _ in 0..draw.log_uniform(1, 6) {
+        at += draw.log_uniform(50, 3000);
+        let last = if draw.one_in(2) { 1 } else { draw.log_uniform(1, 250) as u8 };
+        let port = draw.log_uniform(1024, 65_000) as u16;
         let to = SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), port));
         world.change_at(millis(at), Change::Address(to));
     }
 }
 
-fn outages(draw: &mut Draw, world: &mut World, path: &Path) {
+fn outages(draw: &mut Stream, world: &mut World, path: &Path) {
     let mut at = world.now().nanos() / 1_000_000;
-    for _ in 0..draw.within(1, 4) {
-        at += draw.within(50, 2000);
+    for _ in 0..draw.log_uniform(1, 4) {
+        at += draw.log_uniform(50, 2000);
         world.change_at(millis(at), Change::Path(Box::new(path.clone().loss("100%"))));
-        at += draw.within(50, 3000);
+        at += draw.log_uniform(50, 3000);
         world.change_at(millis(at), Change::Path(Box::new(path.clone())));
     }
 }
 
-struct Draw(Stream);
-
-impl Draw {
-    /// Each order of magnitude is as likely as another.
-    fn within(&mut self, least: u64, most: u64) -> u64 {
-        let (low, high) = ((least + 1) as f64, (most + 2) as f64);
-        let drawn = low * (high / low).powf(self.0.unit());
-        (drawn as u64 - 1).clamp(least, most)
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.0.bits().is_multiple_of(count)
-    }
-
-    fn percent(&mut self, most: u64) -> Share {
-        Share::from_percent(self.0.unit() * most as f64).unwrap()
-    }
+fn percent(draw: &mut Stream, most: u64) -> Share {
+    Share::from_percent(draw.unit() * most as f64).unwrap()
 }
 
 fn number(name: &str, usual: u64) -> u64 {

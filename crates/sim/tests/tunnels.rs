@@ -221,20 +221,21 @@ fn transfer_all(first: u64, count: u64) {
 }
 
 fn transfer(seed: u64) -> Outcome {
-    let mut draw = Draw(Stream::new(seed, "transfer"));
-    let rate = draw.within(1_000_000, 300_000_000);
-    let (there, back) = (draw.link(rate), draw.link(rate));
-    let mtu = if draw.one_in(4) { draw.within(1228, 1500) } else { 1500 };
-    let by = ["tcpa", "tcpa", "bbr", "cubic"][draw.within(0, 3) as usize];
+    let mut draw = Stream::new(seed, "transfer");
+    let rate = draw.log_uniform(1_000_000, 300_000_000);
+    let (there, back) = (drawn_link(&mut draw, rate), drawn_link(&mut draw, rate));
+    let mtu = if draw.one_in(4) { draw.log_uniform(1228, 1500) } else { 1500 };
+    let by = ["tcpa", "tcpa", "bbr", "cubic"][draw.log_uniform(0, 3) as usize];
     let (topology, from, to) = hosts(&there, &back);
-    let gather = if draw.one_in(3) { Span::from_micros(draw.within(10, 1000)) } else { Span::ZERO };
+    let gather =
+        if draw.one_in(3) { Span::from_micros(draw.log_uniform(10, 1000)) } else { Span::ZERO };
     let spec = TunnelSpec::new(from, to, congestion(by));
     let tunnels = vec![TunnelSpec { mtu: Bytes::new(mtu), gather, ..spec }];
     let most = (rate / 4).clamp(2000, 2_000_000);
-    let flows: Vec<FlowSpec> = (0..draw.within(1, 6))
+    let flows: Vec<FlowSpec> = (0..draw.log_uniform(1, 6))
         .map(|_| {
-            let size = Demand::Size(Bytes::new(draw.within(1, most)));
-            let start = Time::from_nanos(draw.within(0, 2_000_000_000));
+            let size = Demand::Size(Bytes::new(draw.log_uniform(1, most)));
+            let start = Time::from_nanos(draw.log_uniform(0, 2_000_000_000));
             FlowSpec::tunnelled(from, to, 0, size).starting(start)
         })
         .collect();
@@ -251,47 +252,33 @@ fn transfer(seed: u64) -> Outcome {
     outcome
 }
 
-struct Draw(Stream);
-
-impl Draw {
-    /// Each order of magnitude is as likely as another.
-    fn within(&mut self, least: u64, most: u64) -> u64 {
-        let (low, high) = ((least + 1) as f64, (most + 2) as f64);
-        let drawn = low * (high / low).powf(self.0.unit());
-        (drawn as u64 - 1).clamp(least, most)
+fn drawn_link(draw: &mut Stream, rate: u64) -> LinkConfig {
+    let mut link = LinkConfig {
+        rate: link::Capacity::Fixed(Rate::from_bits_per_second(rate)),
+        delay: Span::from_micros(draw.log_uniform(50, 100_000)),
+        queue: format!("droptail:{}p", draw.log_uniform(8, 200)).parse().unwrap(),
+        ..LinkConfig::default()
+    };
+    if draw.one_in(2) {
+        link.loss = link::Loss::Bernoulli(percent(draw, 8));
     }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.0.bits().is_multiple_of(count)
+    if draw.one_in(3) {
+        let spread =
+            Span::from_micros(draw.log_uniform(10, 10_000)).nanos().min(link.delay.nanos());
+        link.jitter.spread = Span::from_nanos(spread);
+        link.jitter.reorder = draw.one_in(2);
     }
-
-    fn percent(&mut self, most: u64) -> Share {
-        Share::from_percent(self.0.unit() * most as f64).unwrap()
+    if draw.one_in(4) {
+        link.duplicate = percent(draw, 5);
     }
-
-    fn link(&mut self, rate: u64) -> LinkConfig {
-        let mut link = LinkConfig {
-            rate: link::Capacity::Fixed(Rate::from_bits_per_second(rate)),
-            delay: Span::from_micros(self.within(50, 100_000)),
-            queue: format!("droptail:{}p", self.within(8, 200)).parse().unwrap(),
-            ..LinkConfig::default()
-        };
-        if self.one_in(2) {
-            link.loss = link::Loss::Bernoulli(self.percent(8));
-        }
-        if self.one_in(3) {
-            let spread = Span::from_micros(self.within(10, 10_000)).nanos().min(link.delay.nanos());
-            link.jitter.spread = Span::from_nanos(spread);
-            link.jitter.reorder = self.one_in(2);
-        }
-        if self.one_in(4) {
-            link.duplicate = self.percent(5);
-        }
-        if self.one_in(4) {
-            link.corrupt = self.percent(3);
-        }
-        link
+    if draw.one_in(4) {
+        link.corrupt = percent(draw, 3);
     }
+    link
+}
+
+fn percent(draw: &mut Stream, most: u64) -> Share {
+    Share::from_percent(draw.unit() * most as f64).unwrap()
 }
 
 fn number(name: &str, usual: u64) -> u64 {
