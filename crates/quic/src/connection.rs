@@ -6,7 +6,9 @@ mod records;
 
 use crate::control::{Losses, Shared};
 use crate::credit::{Allowed, EarlyFinals, Granted, Record};
+use crate::endpoint::Settings;
 use crate::lost::Lost;
+use crate::meter::Charge;
 use crate::reading::{Reading, Readings};
 use crate::reassembly::Reassembly;
 use crate::stream::{Readable, Stream, StreamError};
@@ -71,6 +73,9 @@ pub struct Connection {
     control: Shared,
     readings: Readings,
     streams: HashMap<StreamId, Stream>,
+    /// Of them, opened by the peer.
+    peers_streams: u64,
+    charge: Charge,
     accepted: VecDeque<StreamId>,
     /// For all streams together.
     granted: Granted,
@@ -111,16 +116,19 @@ impl Connection {
         inner: quinn_proto::Connection,
         control: Shared,
         readings: Readings,
-        most_streams: u32,
+        settings: &Settings,
     ) -> Self {
         Self {
             handle,
+        let most_streams = settings.streams;
             inner,
             control,
             readings,
             streams: HashMap::new(),
             accepted: VecDeque::new(),
             granted: Granted::new(),
+            peers_streams: 0,
+            charge: Charge::new(&settings.meter, 0),
             allowed: Allowed::new(),
             window: crate::FIRST_CREDIT,
             stream_window: crate::FIRST_CREDIT,
@@ -309,6 +317,7 @@ impl Connection {
         !self.records_out.is_empty()
     }
 
+        self.weigh();
     /// The application wants no more of a stream, or has had all of it.
     pub fn stop(&mut self, id: StreamId, code: u32) {
         // A stream that has ended needs no frame.
@@ -327,6 +336,18 @@ impl Connection {
     /// Nobody asks for the sending half any more.
     pub fn drop_sending(&mut self, id: StreamId) {
         self.finish(id);
+    /// What the peer makes this end hold: data that was not consumed with the gaps in it, streams, and records.
+    pub fn held(&self) -> u64 {
+        self.charge.bytes()
+    }
+
+    /// Data that the application has not read since the last call gets memory of its own. Called about once a second.
+    pub fn compact(&mut self) {
+        if self.held() > LEAST_COMPACTED {
+            self.streams.values_mut().for_each(Stream::compact);
+        }
+    }
+
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.sender_gone = true;
         }
@@ -419,7 +440,15 @@ impl Connection {
         }
     }
 
+            self.peers_streams -= u64::from(id.initiator() != self.inner.side());
     fn lose(&mut self, why: Lost) {
+        self.weigh();
+    }
+
+    fn weigh(&mut self) {
+        let data = self.granted.received() - self.granted.consumed();
+        let records = self.records_in.held() as u64 + self.early_finals.memory();
+        self.charge.set(data + records + self.peers_streams * STREAM_MEMORY);
         if self.lost.is_none() {
             self.lost = Some(why);
             self.events.push_back(Event::Lost);
@@ -465,3 +494,7 @@ const OVER_CREDIT: &str = "the peer sent more than its credit";
 pub(crate) const FIRST_STREAMS: u32 = 128;
 /// A stream writes so much in one turn.
 const TURN: u64 = 128 * 1024;
+/// Less is not worth a look at every stream.
+const LEAST_COMPACTED: u64 = 64 * 1024;
+/// A stream that carries nothing takes about so much, with the tasks that wait for it.
+const STREAM_MEMORY: u64 = 6 * 1024;

@@ -63,6 +63,8 @@ fn bidirectional(number: u64) -> Option<StreamId> {
     (number & 2 == 0).then(|| StreamId::new(side, Dir::Bi, number >> 2))
 }
 
+/// An entry of a map with its share of the map's nodes.
+const EARLY_FINAL_MEMORY: u64 = 40;
 /// A peer learns of a sixteenth of the window.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
@@ -154,6 +156,10 @@ impl EarlyFinals {
     pub(crate) fn begin(&mut self, id: StreamId) -> Option<u64> {
         self.begun = self.begun.max(id.index() + 1);
         self.early.remove(&id.index())
+    }
+
+    pub(crate) fn memory(&self) -> u64 {
+        self.early.len() as u64 * EARLY_FINAL_MEMORY
     }
 
     /// A stream that has begun and is not known any more is over.

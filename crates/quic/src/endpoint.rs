@@ -5,6 +5,7 @@ use crate::choice::Congestion;
 use crate::connection::{Connection, Event, FIRST_STREAMS};
 use crate::control::{Factory, Shared, UNKNOWN_RTT};
 use crate::lost::Lost;
+use crate::meter::Meter;
 use crate::reading::Readings;
 use crate::session::Observing;
 use bytes::BytesMut;
@@ -33,6 +34,8 @@ pub struct Settings {
     pub streams: u32,
     /// For what algorithms draw by chance.
     pub seed: u64,
+    /// Counts what the peers of this endpoint, and of others that share it, make them hold.
+    pub meter: Arc<Meter>,
 }
 
 /// One of an endpoint's connections.
@@ -391,7 +394,7 @@ impl Endpoint {
             self.connections.resize_with(key.slot + 1, || None);
             self.deadlines.resize(key.slot + 1, None);
         }
-        let connection = Connection::new(handle, inner, control, readings, self.settings.streams);
+        let connection = Connection::new(handle, inner, control, readings, &self.settings);
         self.connections[key.slot] = Some((key.serial, connection));
         if let Some(connection) = self.get(key) {
             connection.pump(now);

@@ -24,6 +24,7 @@ mod fixed;
 mod flight;
 mod lag;
 mod lost;
+mod meter;
 mod pacer;
 #[cfg(test)]
 mod pair;
@@ -41,6 +42,7 @@ pub use connection::{Connection, DatagramRefused, Event, Statistics};
 pub use credit::FIRST_CREDIT;
 pub use endpoint::{Endpoint, Key, RefusedError, Settings};
 pub use lost::Lost;
+pub use meter::{Charge, Meter};
 pub use quinn_proto::{
     ConnectionId, ConnectionIdGenerator, EcnCodepoint, EndpointConfig, Incoming, ServerConfig,
     StreamId, Transmit, crypto,

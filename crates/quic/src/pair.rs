@@ -5,11 +5,13 @@ use crate::connection::{Connection, Event};
 use crate::credit::{FIRST_CREDIT, Record};
 use crate::endpoint::{Endpoint, Key, Settings};
 use crate::lost::Lost;
+use crate::meter::Meter;
 use crate::plain::Plain;
 use crate::stream::Readable;
 use bytes::Bytes;
 use quinn_proto::{Dir, Side, StreamId};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 struct Pair {
@@ -34,6 +36,7 @@ impl Pair {
             largest_packet: 1452,
             streams: 256,
             seed: 1,
+            meter: Arc::new(Meter::unlimited()),
         };
         let mut plain = Plain::new(1);
         let mut ends = [plain.client(settings.clone()), plain.server(settings)];

@@ -23,6 +23,8 @@ pub struct Reassembly {
 struct Run {
     pieces: VecDeque<Bytes>,
     bytes: usize,
+    /// The first piece shares its memory with nothing.
+    is_own: bool,
 }
 
 impl Reassembly {
@@ -73,6 +75,22 @@ impl Reassembly {
     /// path makes them; a peer that does it wants the memory.
     pub fn is_scattered(&self) -> bool {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
+    }
+
+    /// The offset of the first byte that is missing.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Copies what waits behind gaps into memory of its own. A piece shares the memory of the packets that arrived
+    /// with it, so a peer could keep a multiple of its credit by pieces that never leave.
+    pub fn compact(&mut self) {
+        for run in self.held.values_mut().filter(|run| run.pieces.len() > 1 || !run.is_own) {
+            let mut whole = Vec::with_capacity(run.bytes);
+            run.pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+            run.pieces = VecDeque::from([Bytes::from(whole)]);
+            run.is_own = true;
+        }
     }
 
     /// The first bytes that are ready, as many slices as `out` has room for; tells how many.
@@ -164,6 +182,25 @@ mod tests {
             packets.insert(2900 * offset + 1450, Bytes::from_static(&[0; 1450]));
         }
         assert!(!packets.is_scattered());
+    }
+
+    #[test]
+    fn compacted_runs_share_no_memory_and_hold_the_same_bytes() {
+        let packet = Bytes::from((0..=255).collect::<Vec<u8>>());
+        let mut reassembly = Reassembly::default();
+        for offset in [10, 11, 12, 40, 200] {
+            reassembly.insert(offset, packet.slice(offset as usize..offset as usize + 1));
+        }
+        assert!(!packet.is_unique());
+        reassembly.compact();
+        assert!(packet.is_unique());
+        reassembly.insert(13, packet.slice(13..14));
+        assert_eq!(reassembly.held(), 6);
+        reassembly.insert(0, packet.slice(0..10));
+        assert_eq!(reassembly.peek(100), packet.slice(0..14));
+        reassembly.insert(14, packet.slice(14..200));
+        assert_eq!((reassembly.peek(300).len(), reassembly.held()), (201, 0));
+        assert_eq!(reassembly.peek(300), packet.slice(..201));
     }
 
     proptest! {

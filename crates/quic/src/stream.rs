@@ -31,6 +31,10 @@ pub(crate) struct Stream {
     pub(crate) allowed: Allowed,
     /// Arrived and not read by the application.
     chunks: VecDeque<(u64, Bytes)>,
+    /// Of them, the first so many have memory of their own.
+    own: usize,
+    /// Since the last [`Self::compact`].
+    was_read: bool,
     end: Option<Result<(), u32>>,
     /// The application reads no more.
     discarded: bool,
@@ -50,6 +54,8 @@ impl Stream {
             granted: Granted::new(),
             allowed: Allowed::new(),
             chunks: VecDeque::new(),
+            own: 0,
+            was_read: false,
             end: None,
             discarded: false,
             final_size: None,
@@ -83,6 +89,18 @@ impl Stream {
     pub(crate) fn discard(&mut self) {
         self.discarded = true;
         self.chunks = VecDeque::new();
+        self.own = 0;
+    }
+
+    /// Copies chunks that the application has not read since the last time into memory of their own: they share that
+    /// of the packets that arrived with them.
+    pub(crate) fn compact(&mut self) {
+        if !std::mem::take(&mut self.was_read) {
+            for (_, chunk) in self.chunks.range_mut(self.own..) {
+                *chunk = Bytes::copy_from_slice(chunk);
+            }
+            self.own = self.chunks.len();
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -104,11 +122,13 @@ impl Stream {
         if let Some(Err(code)) = self.end {
             return Some(Err(StreamError::GivenUp(code)));
         }
+        self.was_read = true;
         let mut read = 0;
         while read < most
             && let Some(chunk) = self.chunks.pop_front()
         {
             read += chunk.1.len();
+            self.own = self.own.saturating_sub(1);
             out.push(chunk);
         }
         if self.chunks.is_empty() && self.chunks.capacity() > FEW {
@@ -124,3 +144,28 @@ impl Stream {
 const MOST_CHUNKS: u64 = 4096;
 /// Room for so many chunks is kept.
 const FEW: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_that_nobody_reads_get_memory_of_their_own() {
+        let packet = Bytes::from(vec![7; 100]);
+        let mut stream = Stream::new();
+        for offset in [0, 50] {
+            stream.push(offset, packet.slice(offset as usize..offset as usize + 50));
+        }
+        let mut out = Vec::new();
+        assert_eq!(stream.read(50, &mut out), Some(Ok(Readable::Some)));
+        out.clear();
+        // It was read a moment ago.
+        stream.compact();
+        assert!(!packet.is_unique());
+        stream.compact();
+        assert!(packet.is_unique());
+        stream.push(100, packet.slice(..1));
+        assert_eq!(stream.read(1000, &mut out), Some(Ok(Readable::Some)));
+        assert_eq!(out, [(50, Bytes::from(vec![7; 50])), (100, Bytes::from(vec![7]))]);
+    }
+}

@@ -8,6 +8,7 @@ use crate::run::{RunError, runtime};
 use crate::target::Target;
 use crate::transport::quic::QuicClient;
 use crate::transport::{Connection, Transport, Tuning};
+use quic::Meter;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::{Display, Formatter};
 use std::io;
@@ -95,7 +96,7 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
         Err(refusal) => return bad(&refusal),
     };
     let tuning = Tuning { handshake: PATIENCE, ..tuning.clone() };
-    let quic = match QuicClient::new(server.tls, tuning) {
+    let quic = match QuicClient::new(server.tls, tuning, &Arc::new(Meter::unlimited())) {
         Ok(quic) => quic,
         Err(error) => return bad(&error),
     };

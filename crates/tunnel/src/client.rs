@@ -11,9 +11,9 @@ use crate::access::Resolve;
 use crate::counters::{Counted, Counters};
 use crate::identity::ServerTrust;
 use crate::target::{HostPort, Target};
+use crate::memory::Budget;
 use crate::transport::quic::{QuicClient, QuicError};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
-use crate::windows::Budget;
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
 use rustls::pki_types::CertificateDer;
@@ -153,17 +153,18 @@ impl Client {
             Shards::start(parts.shards, parts.tuning.gather).map_err(ClientError::Threads)?,
         );
         let mut servers = Vec::new();
+        let budget = Budget::new(parts.tuning.memory);
         for server in parts.servers {
             servers.push(Arc::new(Remote {
                 name: server.trust.server_name().to_owned(),
-                quic: QuicClient::new(server.tls, parts.tuning.clone())?,
+                quic: QuicClient::new(server.tls, parts.tuning.clone(), budget.meter())?,
                 address: server.address,
             }));
         }
         let world = Arc::new(World {
             servers,
             resolver: parts.resolver,
-            budget: Budget::new(parts.tuning.memory),
+            budget: budget.clone(),
             tuning: parts.tuning,
             limits: parts.limits,
             reverses: Reverses::default(),
@@ -179,6 +180,7 @@ impl Client {
             client.until_ended(link.shard(), keep);
         }
         client.world.reverses.replace(&parts.reverse, &client.world, &client.shards);
+        client.until_ended(client.shards.handle(0), budget.keep());
         Ok(client)
     }
 
@@ -234,6 +236,11 @@ impl Client {
     }
 
     pub fn links(&self) -> Vec<LinkStatus> {
+    /// What servers make this end hold, of the memory.
+    pub fn memory_held(&self) -> Bytes {
+        self.world.budget.held()
+    }
+
         let status = |link: &Arc<Link>| match link.current() {
             Some((server, session)) => LinkStatus {
                 server: self.world.servers.get(server).map(|remote| remote.address.clone()),

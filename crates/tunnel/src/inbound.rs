@@ -5,6 +5,7 @@ use bytes::Bytes;
 use quic::Reassembly;
 use std::io::IoSlice;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The side of a stream that brings bytes, in order.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(crate) struct Inbound<C: Connection> {
     chunks: Vec<(u64, Bytes)>,
     reassembly: Reassembly,
     windows: Arc<Windows<C>>,
+    /// Where the gap was, and when, the last time that there was one.
+    gap: Option<(u64, Instant)>,
     ended: bool,
 }
 
@@ -29,7 +32,7 @@ pub(crate) enum HeadError {
 impl<C: Connection> Inbound<C> {
     pub(crate) fn new(receiving: C::Receiving, windows: Arc<Windows<C>>) -> Self {
         let (chunks, reassembly) = (Vec::new(), Reassembly::default());
-        Self { receiving, chunks, reassembly, windows, ended: false }
+        Self { receiving, chunks, reassembly, windows, gap: None, ended: false }
     }
 
     pub(crate) fn ready(&self) -> usize {
@@ -82,7 +85,8 @@ impl<C: Connection> Inbound<C> {
     /// As `fill`, past what is ready already.
     async fn more(&mut self, known: usize) -> Result<(), StreamError> {
         while self.reassembly.ready() <= known && !self.ended {
-            self.ended = !self.receiving.read(AT_ONCE, &mut self.chunks).await?;
+            let Some(more) = self.read().await else { continue };
+            self.ended = !more?;
             let before = self.reassembly.held();
             let mut received = 0;
             for (offset, bytes) in self.chunks.drain(..) {
@@ -104,12 +108,33 @@ impl<C: Connection> Inbound<C> {
     }
 }
 
+impl<C: Connection> Inbound<C> {
+    /// Takes what has arrived. `None`: a gap stays, and what waits behind it was copied.
+    async fn read(&mut self) -> Option<Result<bool, StreamError>> {
+        if self.reassembly.held() == 0 {
+            self.gap = None;
+            return Some(self.receiving.read(AT_ONCE, &mut self.chunks).await);
+        }
+        let (next, now) = (self.reassembly.next(), Instant::now());
+        let (at, since) = self.gap.filter(|(at, _)| *at == next).unwrap_or((next, now));
+        self.gap = Some((at, since));
+        if now.saturating_duration_since(since) >= OLD_GAP {
+            self.gap = Some((at, now));
+            self.reassembly.compact();
+        }
+        let read = self.receiving.read(AT_ONCE, &mut self.chunks);
+        tokio::time::timeout(OLD_GAP, read).await.ok()
+    }
+}
+
 impl<C: Connection> Drop for Inbound<C> {
     fn drop(&mut self) {
         self.windows.on_read(0, self.reassembly.held(), 0);
     }
 }
 
+/// Lost packets are sent again sooner.
+const OLD_GAP: Duration = Duration::from_secs(1);
 /// Enough for one write.
 const AT_ONCE: usize = 128 * 1024;
 /// Room for so many chunks is kept.

@@ -25,6 +25,7 @@ pub mod identity;
 mod inbound;
 mod local;
 mod relay;
+mod memory;
 pub mod run;
 pub mod server;
 mod session;

@@ -5,7 +5,7 @@ use crate::frame::Status;
 use crate::inbound::{HeadError, Inbound};
 use crate::local::Local;
 use crate::transport::{Connection, Sending, StreamError};
-use crate::windows::Windows;
+use crate::windows::{LEAST_READ, Windows};
 use bytes::BytesMut;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -97,15 +97,24 @@ async fn outward<C: Connection>(
     let mut buffer = BytesMut::new();
     loop {
         local.readable().await?;
-        // Who is silent needs no buffer; whoever says much gets a large one.
+        // An idle application needs no buffer; a busy one gets a large one.
         if buffer.capacity() < LEAST_READ {
-            buffer.reserve(READ);
+            buffer.reserve(windows.read_at_once());
         }
         match local.try_read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => {
                 counters.bytes_out.add(count as u64);
-                sending.write(buffer.split().freeze()).await?;
+                let bytes = buffer.split().freeze();
+                let _waiting = windows.wait(count);
+                tokio::select! {
+                    biased;
+                    written = sending.write(bytes) => written?,
+                    () = blocked(windows) => {
+                        counters.tunnels_not_read.one();
+                        return Err(short_of_memory("the peer takes nothing").into());
+                    }
+                }
                 windows.on_write();
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => buffer = BytesMut::new(),
@@ -159,17 +168,27 @@ async fn writable<C: Connection>(
     }
     let _stuck = Stuck::of(windows);
     loop {
-        if let Ok(writable) = tokio::time::timeout(STUCK, local.writable()).await {
-            return writable;
-        }
-        if windows.has_to_go() {
-            counters.tunnels_not_read.one();
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "nobody reads, and memory is short",
-            ));
+        tokio::select! {
+            writable = tokio::time::timeout(STUCK, local.writable()) => match writable {
+                Ok(writable) => return writable,
+                Err(_) if windows.has_to_go() => break,
+                Err(_) => {}
+            },
+            () = windows.let_go() => break,
         }
     }
+    counters.tunnels_not_read.one();
+    Err(short_of_memory("nobody reads"))
+}
+
+/// Until bytes that the connection does not take have to go.
+async fn blocked<C: Connection>(windows: &Windows<C>) {
+    tokio::time::sleep(STUCK).await;
+    windows.let_go_blocked().await;
+}
+
+fn short_of_memory(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, format!("{why}, and memory is short"))
 }
 
 /// As long as it is kept.
@@ -194,7 +213,5 @@ impl<C: Connection> Drop for Stuck<'_, C> {
 pub(crate) const BROKEN: u32 = 1;
 /// After this whoever does not take what is theirs must not keep others waiting.
 const STUCK: Duration = Duration::from_secs(1);
-const READ: usize = 128 * 1024;
-const LEAST_READ: usize = 16 * 1024;
 /// One write takes so many packets' payload.
 const SLICES: usize = 128;

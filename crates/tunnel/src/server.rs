@@ -13,8 +13,8 @@ use crate::counters::{Counted, Counters};
 use crate::identity::{PeerName, TrustedPeer, peer_name};
 use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
+use crate::memory::Budget;
 use crate::transport::{Connection, Shards, Statistics, Tuning};
-use crate::windows::Budget;
 use limits::Usage;
 use reverse::Listeners;
 use rustls::pki_types::UnixTime;
@@ -98,12 +98,15 @@ impl Server {
         let shards = Arc::new(
             Shards::start(parts.shards, parts.tuning.gather).map_err(ServerError::Threads)?,
         );
-        let quic = QuicServer::bind(parts.listen, parts.tls, parts.tuning.clone(), &shards)?;
+        let budget = Budget::new(parts.tuning.memory);
+        let (tuning, meter) = (parts.tuning.clone(), budget.meter());
+        let quic = QuicServer::bind(parts.listen, parts.tls, tuning, meter, &shards)?;
+        shards.spawn(0, budget.clone().keep());
         let world = Arc::new(World {
             quic,
             guard: watch::Sender::new(Arc::new(parts.guard)),
             resolver: parts.resolver,
-            budget: Budget::new(parts.tuning.memory),
+            budget,
             tuning: parts.tuning,
             limits: parts.limits,
             counters: Arc::default(),
@@ -151,6 +154,11 @@ impl Server {
             peer,
             remote: session.connection.remote(),
             tunnels: session.tunnels(),
+    /// What peers make this end hold, of the memory.
+    pub fn memory_held(&self) -> Bytes {
+        self.world.budget.held()
+    }
+
             held: session.windows.held(),
             statistics: session.connection.statistics(),
         };

@@ -2,8 +2,9 @@ use crate::counters::Counters;
 use crate::datagrams::Flows;
 use crate::frame::Opening;
 use crate::inbound::Inbound;
+use crate::memory::Budget;
 use crate::transport::{Connection, Lost, Sending, StreamError};
-use crate::windows::{Budget, Windows};
+use crate::windows::Windows;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,18 +24,19 @@ pub(crate) struct Session<C: Connection> {
 pub(crate) struct Tunnel<C: Connection>(Arc<Session<C>>);
 
 impl<C: Connection> Session<C> {
-    /// `None`: the memory that all connections share has no room for another. Flows opened here bear
-    /// `first_flow` and every other number after it.
+    /// Flows opened here bear `first_flow` and every other number after it. `owner` is the peer's identity, for whose
+    /// connections there is a common share of the memory.
     pub(crate) fn new(
         connection: C,
         first_flow: u32,
         budget: &Budget,
+        owner: &Arc<str>,
         counters: &Arc<Counters>,
-    ) -> Option<Arc<Self>> {
-        let windows = Arc::new(Windows::new(connection.clone(), budget)?);
+    ) -> Arc<Self> {
+        let windows = Windows::new(connection.clone(), budget, owner);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
-        Some(Arc::new(Self { connection, windows, counters, flows, tunnels: AtomicUsize::new(0) }))
+        Arc::new(Self { connection, windows, counters, flows, tunnels: AtomicUsize::new(0) })
     }
 
     pub(crate) fn tunnels(&self) -> usize {

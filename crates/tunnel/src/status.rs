@@ -34,6 +34,10 @@ pub struct Status {
     /// Since 1970.
     pub certificate_expires: u64,
     pub memory_granted: u64,
+    /// In use, by what peers sent and did not take.
+    #[serde(default)]
+    pub memory_held: u64,
+    /// Given to connections that are busy.
     pub memory_limit: u64,
     pub counters: BTreeMap<String, u64>,
     /// How often it was told to read its file again.
@@ -116,7 +120,7 @@ impl Status {
         self.role == "server" || self.connections.iter().any(|one| !one.remote.is_empty())
     }
 
-    fn of(facts: &Facts, counted: Counted, granted: Bytes) -> Self {
+    fn of(facts: &Facts, counted: Counted, [held, granted]: [Bytes; 2]) -> Self {
         Self {
             role: String::new(),
             version: facts.version.to_owned(),

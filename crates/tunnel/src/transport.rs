@@ -78,6 +78,12 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn rtt(&self) -> Duration;
 
+    /// What the peer makes this end hold.
+    fn held(&self) -> Size;
+
+    /// Data that no application has read since the last call gets memory of its own.
+    fn compact(&self);
+
     /// How much the peer may send that was not consumed.
     fn set_receive_window(&self, window: Size);
 

@@ -1,119 +1,103 @@
+use crate::memory::{Budget, Holder, Share};
 use crate::transport::{Connection, carried_over};
-use quic::{FIRST_CREDIT, PathWindow, Reading};
+use quic::{Charge, FIRST_CREDIT, PathWindow, Reading};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 use units::Bytes;
 
-/// The memory that all connections of one end share for what they hold.
-#[derive(Debug, Clone)]
-pub(crate) struct Budget(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    total: u64,
-    granted: AtomicU64,
-}
-
-/// What one connection has of it; given back with it.
-#[derive(Debug)]
-pub(crate) struct Share {
-    budget: Budget,
-    granted: u64,
-}
-
-/// How much one connection may hold out of the budget: what its path asks for ([`PathWindow`]).
+/// How much one connection may hold: what its path asks for ([`PathWindow`]), as far as the memory goes.
 ///
 /// The peer has credit for as much, and gets more as the application consumes ([`quic`] counts). A stream whose
-/// application does not read keeps its credit, so the connection gets as much beside it, as far as the budget
-/// goes. Where the budget does not reach, one stuck stream after the other is reset, or they would stop all
-/// others.
+/// application does not read keeps its credit, so the connection gets as much beside it. Where the memory does not
+/// reach, one stuck stream after the other is reset, or they would stop all others.
+///
+/// A connection that rests keeps its credit and has no grant.
 #[derive(Debug)]
 pub(crate) struct Windows<C> {
     connection: C,
     state: Mutex<State>,
+    budget: Budget,
+    owner: Arc<str>,
+    /// Read from applications and not taken by the connection.
+    waiting: AtomicU64,
+    /// Tunnels whose bytes have waited for long.
+    blocked: AtomicU64,
+    /// One stuck tunnel is asked to go.
+    let_go: Notify,
+}
+
+/// Bytes that were read from an application and wait for the connection, as long as they do.
+#[derive(Debug)]
+pub(crate) struct Waiting<'a> {
+    counter: &'a AtomicU64,
+    charge: Charge,
 }
 
 #[derive(Debug)]
 struct State {
     share: Share,
-    least: u64,
     held: u64,
     /// What the path asks for, without what stuck streams have.
     path: PathWindow,
     stuck: u64,
+    last_active: Instant,
     /// As told to the connection.
     window: u64,
     send_window: u64,
-}
-
-impl Budget {
-    pub(crate) fn new(total: Bytes) -> Self {
-        Self(Arc::new(Shared { total: total.count(), granted: AtomicU64::new(0) }))
-    }
-
-    pub(crate) fn granted(&self) -> Bytes {
-        Bytes::new(self.0.granted.load(Ordering::Relaxed))
-    }
-
-    pub(crate) fn share(&self) -> Share {
-        Share { budget: self.clone(), granted: 0 }
-    }
-}
-
-impl Share {
-    /// `wanted`, or as much more than before as is left.
-    pub(crate) fn ask(&mut self, wanted: u64) -> u64 {
-        let shared = &self.budget.0;
-        let before = self.granted;
-        let result = shared.granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |granted| {
-            let others = granted - before;
-            Some(others + wanted.min(shared.total.saturating_sub(others)))
-        });
-        if let Ok(all) = result {
-            self.granted = wanted.min(shared.total.saturating_sub(all - before));
-        }
-        self.granted
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.budget.0.granted.fetch_sub(self.granted, Ordering::Relaxed);
-    }
+    /// A send window beyond the first may be full of data that the peer does not acknowledge.
+    sending: Share,
+    sending_charge: Charge,
 }
 
 impl<C: Connection> Windows<C> {
-    /// `None`: the budget has not even `least` left, and the connection is one too many.
-    pub(crate) fn new(connection: C, budget: &Budget) -> Option<Self> {
-        let mut share = budget.share();
-        let least = FIRST_CREDIT;
-        if share.ask(least) < least {
-            return None;
-        }
+    pub(crate) fn new(connection: C, budget: &Budget, owner: &Arc<str>) -> Arc<Self> {
+        let now = Instant::now();
         let state = State {
-            share,
-            least,
+            share: budget.share(owner),
             held: 0,
-            path: PathWindow::new(Instant::now(), least),
+            path: PathWindow::new(now, FIRST_CREDIT),
             stuck: 0,
-            window: least,
-            send_window: least,
+            last_active: now,
+            window: FIRST_CREDIT,
+            send_window: FIRST_CREDIT,
+            sending: budget.share(owner),
+            sending_charge: Charge::new(budget.meter(), 0),
         };
-        Some(Self { connection, state: Mutex::new(state) })
+        let windows = Arc::new(Self {
+            connection,
+            state: Mutex::new(state),
+            budget: budget.clone(),
+            owner: Arc::clone(owner),
+            waiting: AtomicU64::new(0),
+            blocked: AtomicU64::new(0),
+            let_go: Notify::new(),
+        });
+        let holder: Arc<dyn Holder> = Arc::clone(&windows) as _;
+        budget.add(Arc::downgrade(&holder));
+        windows
     }
 
     /// `received` bytes came on some stream, and what it holds behind gaps went from `before` to `after`.
     pub(crate) fn on_read(&self, received: usize, before: usize, after: usize) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let state = &mut *state;
         state.held = (state.held + after as u64).saturating_sub(before as u64);
+        if received == 0 {
+            return;
+        }
+        let now = Instant::now();
+        state.last_active = now;
         let rtt = || {
             carried_over(self.path(&self.connection.reading()));
             self.connection.rtt()
         };
-        if state.path.receive(Instant::now(), received as u64, rtt).is_some() {
+        let changed = state.path.receive(now, received as u64, rtt).is_some();
+        if changed || state.share.granted() < state.wanted() || self.budget.is_overdrawn() {
             state.ask();
+        }
+        if changed {
             self.connection.set_stream_window(Bytes::new(state.stream_window()));
         }
         self.apply(state);
@@ -121,35 +105,61 @@ impl<C: Connection> Windows<C> {
 
     /// The application of one stream does not read: the others go on.
     pub(crate) fn on_stuck(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = &mut *state;
+        let mut state = self.state();
         state.stuck += 1;
         state.ask();
-        self.apply(state);
+        self.apply(&mut state);
     }
 
     /// It reads again, or is no more.
     pub(crate) fn on_unstuck(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = &mut *state;
+        let mut state = self.state();
         state.stuck = state.stuck.saturating_sub(1);
         state.ask();
-        self.apply(state);
+        self.apply(&mut state);
     }
 
     /// Whether a stuck stream has to go because what it holds is missing elsewhere. Each that goes is no longer
     /// asked for, so that no more go than have to.
     pub(crate) fn has_to_go(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = &mut *state;
+        let mut state = self.state();
         state.ask();
-        state.share.granted < state.wanted()
+        state.share.granted() < state.wanted()
+    }
+
+    /// Until one of the stuck tunnels has to go: memory is short.
+    pub(crate) async fn let_go(&self) {
+        loop {
+            self.let_go.notified().await;
+            if self.budget.is_near() {
+                return;
+            }
+        }
+    }
+
+    /// Likewise, of a tunnel whose bytes the peer does not take.
+    pub(crate) async fn let_go_blocked(&self) {
+        let _blocked = Counted::one(&self.blocked);
+        self.let_go().await;
+    }
+
+    /// So much is read from an application at once: little where much waits for the connection already.
+    pub(crate) fn read_at_once(&self) -> usize {
+        let is_much = self.waiting.load(Ordering::Relaxed) > self.budget.limit() / 16;
+        if is_much { LEAST_READ } else { READ }
+    }
+
+    /// An application's bytes wait for the connection.
+    pub(crate) fn wait(&self, bytes: usize) -> Waiting<'_> {
+        let bytes = bytes as u64;
+        self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        Waiting { counter: &self.waiting, charge: Charge::new(self.budget.meter(), bytes) }
     }
 
     fn apply(&self, state: &mut State) {
-        let window = state.share.granted;
+        let window = state.share.granted();
         // Each change costs a lock and maybe a frame.
-        if window.abs_diff(state.window) >= (state.share.granted / 16).max(1) {
+        if window.abs_diff(state.window) >= (window / 16).max(1) {
             state.window = window;
             self.connection.set_receive_window(Bytes::new(window));
         }
@@ -157,39 +167,85 @@ impl<C: Connection> Windows<C> {
 
     /// What is held behind gaps now, and how much may be.
     pub(crate) fn held(&self) -> (Bytes, Bytes) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (Bytes::new(state.held), Bytes::new(state.share.granted))
+        let state = self.state();
+        (Bytes::new(state.held), Bytes::new(state.share.granted()))
     }
 
     /// Something was written.
     pub(crate) fn on_write(&self) {
         let reading = self.connection.reading();
         carried_over(self.path(&reading));
-        let cwnd = reading.cwnd.count();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(wanted) = quic::send_window(cwnd, state.least, state.send_window) {
-            state.send_window = wanted;
+        let mut state = self.state();
+        state.last_active = Instant::now();
+        let wanted = quic::send_window(reading.cwnd.count(), FIRST_CREDIT, state.send_window);
+        let Some(wanted) = wanted else { return };
+        let window = state.ask_to_send(wanted);
+        if window != state.send_window {
+            state.send_window = window;
             drop(state);
-            self.connection.set_send_window(Bytes::new(wanted));
+            self.connection.set_send_window(Bytes::new(window));
         }
     }
 
     /// No stream is left: what was granted is others'.
     pub(crate) fn on_idle(&self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = &mut *state;
+        let mut state = self.state();
         state.held = 0;
-        state.path.forget();
         state.stuck = 0;
-        state.ask();
-        state.window = state.share.granted;
+        self.give_back(&mut state);
+    }
+
+    fn give_back(&self, state: &mut State) {
+        state.path.forget();
+        state.share.ask(0);
+        state.ask_to_send(FIRST_CREDIT);
+        (state.window, state.send_window) = (FIRST_CREDIT, FIRST_CREDIT);
         self.connection.set_stream_window(Bytes::new(state.stream_window()));
         self.connection.set_receive_window(Bytes::new(state.window));
+        self.connection.set_send_window(Bytes::new(state.send_window));
     }
 
     fn path(&self, reading: &Reading) -> Duration {
         let least = reading.min_rtt.as_duration();
         if least.is_zero() { self.connection.rtt() } else { least }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<C: Connection> Holder for Windows<C> {
+    fn owner(&self) -> &Arc<str> {
+        &self.owner
+    }
+
+    fn held(&self) -> u64 {
+        let sending = self.state().sending_charge.bytes();
+        self.connection.held().count() + self.waiting.load(Ordering::Relaxed) + sending
+    }
+
+    fn sweep(&self) {
+        self.connection.compact();
+        let mut state = self.state();
+        let is_granted = state.share.granted() > 0 || state.sending.granted() > 0;
+        if is_granted && state.stuck == 0 && state.last_active.elapsed() > REST {
+            self.give_back(&mut state);
+        }
+    }
+
+    fn give_up_one(&self) -> bool {
+        let some = self.state().stuck + self.blocked.load(Ordering::Relaxed) > 0;
+        if some {
+            self.let_go.notify_one();
+        }
+        some
+    }
+
+    fn close(&self) {
+        let held = Bytes::new(Holder::held(self));
+        tracing::warn!(peer = %self.owner, %held, "connection closed: it holds more than its share of the memory");
+        self.connection.close("this connection holds more memory than its share");
     }
 }
 
@@ -206,25 +262,38 @@ impl State {
     fn stream_window(&self) -> u64 {
         self.path.bound()
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_never_exceed_the_budget_and_come_back() {
-        let budget = Budget::new(Bytes::new(1000));
-        let (mut one, mut two) = (budget.share(), budget.share());
-        assert_eq!(one.ask(600), 600);
-        assert_eq!(two.ask(600), 400);
-        assert_eq!(one.ask(2000), 600);
-        assert_eq!(one.ask(100), 100);
-        assert_eq!(two.ask(600), 600);
-        assert_eq!(budget.granted(), Bytes::new(700));
-        drop(two);
-        assert_eq!(one.ask(2000), 1000);
-        drop(one);
-        assert_eq!(budget.granted(), Bytes::ZERO);
+    /// A send window of `wanted`, as far as the memory goes. The first credit is not accounted for.
+    fn ask_to_send(&mut self, wanted: u64) -> u64 {
+        let granted = self.sending.ask(wanted - FIRST_CREDIT);
+        self.sending_charge.set(granted);
+        FIRST_CREDIT + granted
     }
 }
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.charge.bytes(), Ordering::Relaxed);
+    }
+}
+
+/// One more in a counter, as long as it is kept.
+struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    fn one(counter: &'a AtomicU64) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const READ: usize = 128 * 1024;
+pub(crate) const LEAST_READ: usize = 4 * 1024;
+/// A connection that has carried nothing for so long rests.
+const REST: Duration = Duration::from_secs(2);

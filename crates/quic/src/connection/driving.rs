@@ -77,6 +77,7 @@ impl Connection {
             self.drain(now, id);
         }
         self.readable = readable;
+        self.weigh();
         self.grow_stream_limit();
         self.mend_rtt(now);
     }
@@ -140,6 +141,7 @@ impl Connection {
                     self.events.push_back(Event::Delivered(id));
                 }
                 self.forget(id);
+                    self.peers_streams += 1;
             }
             StreamEvent::Stopped { id, error_code } => {
                 // RFC 9000, section 3.5: a stopped stream is reset.

@@ -13,6 +13,7 @@ use quic::plain::Plain;
 use quic::{Congestion, Connection, Endpoint, Event, Key, Lost, Settings, Statistics};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Span, Time};
 
@@ -448,6 +449,7 @@ pub fn settings(congestion: &str) -> Settings {
         largest_packet: 1452,
         streams: 4096,
         seed: 1,
+        meter: Arc::new(quic::Meter::unlimited()),
     }
 }
 

@@ -11,9 +11,10 @@ pub use spec::TunnelSpec;
 
 use crate::outcome::TunnelCount;
 use quic::plain::Plain;
-use quic::{Connection, Endpoint, Key, Settings, StreamId};
+use quic::{Connection, Endpoint, Key, Meter, Settings, StreamId};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span, Time};
 
@@ -96,6 +97,7 @@ impl Tunnel {
             largest_packet: LARGEST_PACKET,
             streams: STREAMS,
             seed: link::mix(seed ^ side),
+            meter: Arc::new(Meter::unlimited()),
         };
         let client = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 4000));
         let server = SocketAddr::from((Ipv4Addr::new(10, 0, 1, 1), 443));

@@ -179,8 +179,8 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
     let addresses = addresses.into_iter().take(MOST_ADDRESSES);
     let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
     let connection = first_to_answer(remote, addresses, place, world.tuning.handshake).await?;
-    let session = Session::new(connection, CLIENTS, &world.budget, &world.counters);
-    session.ok_or_else(|| Lost::Failed("no memory is left".to_owned()))
+    let owner = Arc::from(remote.address.to_string());
+    Ok(Session::new(connection, CLIENTS, &world.budget, &owner, &world.counters))
 }
 
 /// The next address is tried when the one before was refused, or said nothing for a moment (RFC 8305, 5): one

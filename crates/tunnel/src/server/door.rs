@@ -91,12 +91,8 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
         connection.close("this identity has as many connections as it may have");
         return;
     };
-    let session = Session::new(connection.clone(), SERVERS, &world.budget, &world.counters);
-    let Some(session) = session else {
-        tracing::warn!(%peer, "no memory is left for another connection");
-        connection.close("the server has no memory left for another connection");
-        return;
-    };
+    let owner = Arc::from(peer.as_str());
+    let session = Session::new(connection.clone(), SERVERS, &world.budget, &owner, &world.counters);
     world.counters.connections_made.one();
     tracing::info!(%peer, remote = %connection.remote(), "connected");
     world

@@ -18,9 +18,11 @@ pub(super) fn exposition(status: &Status) -> String {
     let expires = status.certificate_expires as f64;
     one("certificate_expires_seconds", "gauge", "Since 1970; then nobody connects.", expires);
     let granted = status.memory_granted as f64;
-    one("memory_granted_bytes", "gauge", "Of the budget for what is buffered.", granted);
+    one("memory_granted_bytes", "gauge", "Granted to busy connections, of the memory.", granted);
+    let held = status.memory_held as f64;
+    one("memory_held_bytes", "gauge", "What peers make this end hold.", held);
     let limit = status.memory_limit as f64;
-    one("memory_limit_bytes", "gauge", "The budget for what is buffered.", limit);
+    one("memory_limit_bytes", "gauge", "The memory for what is buffered.", limit);
     let reloads = status.reloads as f64;
     one("reloads_total", "counter", "How often the file was read again.", reloads);
     let refused = f64::from(u8::from(!status.reload_refused.is_empty()));

@@ -21,9 +21,10 @@ impl Display for Status {
         )?;
         writeln!(
             f,
-            "  carried {} in, {} out; memory {} of {}",
+            "  carried {} in, {} out; memory {} held, {} granted of {}",
             short(count("bytes_in")),
             short(count("bytes_out")),
+            short(self.memory_held),
             short(self.memory_granted),
             short(self.memory_limit),
         )?;

@@ -9,7 +9,7 @@ use super::{
 use crate::identity::Secret;
 use aws_lc_rs::{hkdf, hmac};
 use bytes::Bytes;
-use quic::{EndpointConfig, Incoming, Readable, Reading, Readings, Settings, StreamId};
+use quic::{EndpointConfig, Incoming, Meter, Readable, Reading, Readings, Settings, StreamId};
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
@@ -39,6 +39,7 @@ pub struct QuicConnection {
 pub struct QuicClient {
     crypto: Arc<QuicClientConfig>,
     tuning: Tuning,
+    meter: Arc<Meter>,
 }
 
 /// Accepts connections at one address, on as many sockets as there are shards.
@@ -69,8 +70,13 @@ pub struct ReceivingHalf {
 }
 
 impl QuicClient {
-    pub fn new(tls: rustls::ClientConfig, tuning: Tuning) -> Result<Self, QuicError> {
-        Ok(Self { crypto: Arc::new(QuicClientConfig::try_from(tls)?), tuning })
+    pub fn new(
+        tls: rustls::ClientConfig,
+        tuning: Tuning,
+        meter: &Arc<Meter>,
+    ) -> Result<Self, QuicError> {
+        let crypto = Arc::new(QuicClientConfig::try_from(tls)?);
+        Ok(Self { crypto, tuning, meter: Arc::clone(meter) })
     }
 }
 
@@ -91,7 +97,8 @@ impl Transport for QuicClient {
         };
         let socket = socket::bind(local, false, self.tuning.socket_buffer).map_err(failed)?;
         let config = EndpointConfig::new(Arc::new(reset_key(&Secret::random())));
-        let endpoint = quic::Endpoint::new(config, None, settings(&self.tuning), true, None);
+        let endpoint =
+            quic::Endpoint::new(config, None, settings(&self.tuning, &self.meter), true, None);
         let driven = Driven::start(socket, endpoint).map_err(failed)?;
         let crypto = Arc::clone(&self.crypto) as _;
         let begun =
@@ -107,6 +114,7 @@ impl QuicServer {
         address: SocketAddr,
         tls: rustls::ServerConfig,
         tuning: Tuning,
+        meter: &Arc<Meter>,
         shards: &Shards,
     ) -> Result<Self, QuicError> {
         let crypto = Arc::new(QuicServerConfig::try_from(tls)?);
@@ -130,8 +138,8 @@ impl QuicServer {
                     let mut config =
                         quic::ServerConfig::new(Arc::clone(&crypto) as _, token_key(&secret));
                     config.max_incoming(WAITING).incoming_buffer_size_total(1 << 20);
-                    let endpoint =
-                        quic::Endpoint::new(own, Some(config), settings(&tuning), true, None);
+                    let settings = settings(&tuning, meter);
+                    let endpoint = quic::Endpoint::new(own, Some(config), settings, true, None);
                     Ok((Driven::start(socket, endpoint)?, at))
                 })
                 .map_err(|error| QuicError::Bind(bound, error))?;
@@ -316,6 +324,14 @@ impl Connection for QuicConnection {
         self.handle.with(|connection| connection.rtt()).unwrap_or_default()
     }
 
+    fn held(&self) -> Size {
+        Size::new(self.handle.with(|connection| connection.held()).unwrap_or(0))
+    }
+
+    fn compact(&self) {
+        let _ = self.handle.with(quic::Connection::compact);
+    }
+
     fn set_receive_window(&self, window: Size) {
         let _ = self.handle.change(|connection| connection.set_receive_window(window.count()));
     }
@@ -421,7 +437,7 @@ impl fmt::Debug for Knock {
     }
 }
 
-fn settings(tuning: &Tuning) -> Settings {
+fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
     Settings {
         congestion: tuning.congestion,
         keepalive: tuning.keepalive,
@@ -431,6 +447,7 @@ fn settings(tuning: &Tuning) -> Settings {
         largest_packet: tuning.largest_packet,
         streams: tuning.streams,
         seed: rand::random(),
+        meter: Arc::clone(meter),
     }
 }
 

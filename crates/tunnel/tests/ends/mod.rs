@@ -1,6 +1,7 @@
 //! Both ends of a tunnel on the loopback, with keys that know each other.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod raw;
 pub mod wire;
 
 use std::net::SocketAddr;
@@ -27,12 +28,7 @@ impl Keys {
     }
 
     pub fn guard(&self, dial: &[&str], listen: &[&str]) -> Guard {
-        let name: tunnel::identity::PeerName = "client".parse().unwrap();
-        let proof = Proof::Pins(vec![self.client.pin()]);
-        let trusted = vec![TrustedPeer { name: name.clone(), proof }];
-        let rules = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
-        let access = Access::new([(name, Rights { dial: rules(dial), listen: rules(listen) })]);
-        Guard { trusted, access }
+        guard_of(&[("client", &self.client)], dial, listen)
     }
 
     pub fn server_parts(&self, guard: Guard) -> ServerParts {
@@ -65,6 +61,18 @@ impl Keys {
             shards: Some(2),
         }
     }
+}
+
+/// All of them have the same rights.
+pub fn guard_of(peers: &[(&str, &Identity)], dial: &[&str], listen: &[&str]) -> Guard {
+    let rules = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
+    let rights = || Rights { dial: rules(dial), listen: rules(listen) };
+    let trusted = peers.iter().map(|(name, identity)| TrustedPeer {
+        name: name.parse().unwrap(),
+        proof: Proof::Pins(vec![identity.pin()]),
+    });
+    let access = Access::new(peers.iter().map(|(name, _)| (name.parse().unwrap(), rights())));
+    Guard { trusted: trusted.collect(), access }
 }
 
 pub fn tuning() -> Tuning {

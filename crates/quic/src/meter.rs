@@ -1,0 +1,106 @@
+//! The memory that peers make an endpoint hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts what the peers of one or several endpoints make them hold, and calls somebody when that exceeds a mark.
+///
+/// Credit that a peer has cannot be taken back (RFC 9000, section 4.1). An endpoint that gives more credit than it
+/// has memory, because few peers use theirs at once, has to know what is in use.
+pub struct Meter {
+    held: AtomicU64,
+    mark: u64,
+    exceeded: Box<dyn Fn() + Send + Sync>,
+}
+
+/// A part of what a [`Meter`] counts; leaves the meter when it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    meter: Arc<Meter>,
+    bytes: u64,
+}
+
+impl Meter {
+    /// `exceeded` is called for each addition that ends beyond `mark`.
+    pub fn new(mark: u64, exceeded: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { held: AtomicU64::new(0), mark, exceeded: Box::new(exceeded) }
+    }
+
+    /// Nobody looks at it.
+    pub fn unlimited() -> Self {
+        Self::new(u64::MAX, || {})
+    }
+
+    pub fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: u64) {
+        if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.mark {
+            (self.exceeded)();
+        }
+    }
+
+    fn remove(&self, bytes: u64) {
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Charge {
+    pub fn new(meter: &Arc<Meter>, bytes: u64) -> Self {
+        meter.add(bytes);
+        Self { meter: Arc::clone(meter), bytes }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn set(&mut self, bytes: u64) {
+        match bytes.checked_sub(self.bytes) {
+            Some(0) => {}
+            Some(more) => self.meter.add(more),
+            None => self.meter.remove(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.meter.remove(self.bytes);
+    }
+}
+
+impl std::fmt::Debug for Meter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Meter").field("held", &self.held()).field("mark", &self.mark).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_add_up_and_the_mark_is_told() {
+        let told = Arc::new(AtomicU64::new(0));
+        let teller = Arc::clone(&told);
+        let meter = Arc::new(Meter::new(100, move || {
+            teller.fetch_add(1, Ordering::Relaxed);
+        }));
+        let told = || told.load(Ordering::Relaxed);
+        let mut one = Charge::new(&meter, 60);
+        let two = Charge::new(&meter, 40);
+        assert_eq!((meter.held(), told()), (100, 0));
+        one.set(61);
+        assert_eq!((meter.held(), told()), (101, 1));
+        one.set(61);
+        one.set(20);
+        assert_eq!((meter.held(), told()), (60, 1));
+        drop(two);
+        assert_eq!((meter.held(), one.bytes()), (20, 20));
+        drop(one);
+        assert_eq!(meter.held(), 0);
+    }
+}

@@ -1,0 +1,348 @@
+//! The memory of one end, and how identities share it.
+//!
+//! A connection is granted a window, and the peer learns of it as credit. An identity always gets its fair share,
+//! which is the memory divided by the identities that are busy, and more where others leave it. A connection that
+//! rests has no grant. Credit that a peer has stays valid, so all peers together may send more than there is memory:
+//! a [`Meter`] counts what is held. Where that comes near the limit, the identity that exceeds its fair share most
+//! loses the tunnels that nobody reads, and at the limit a connection.
+
+use quic::Meter;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use units::Bytes;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Budget(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: u64,
+    meter: Arc<Meter>,
+    /// The meter is near the limit.
+    near: Arc<Notify>,
+    /// Identities were granted their fair share while others had more than theirs.
+    is_overdrawn: AtomicBool,
+    ledger: Mutex<Ledger>,
+}
+
+#[derive(Debug, Default)]
+struct Ledger {
+    granted: u64,
+    by_owner: HashMap<Arc<str>, Account>,
+    holders: Vec<Weak<dyn Holder>>,
+}
+
+/// An identity's grants.
+#[derive(Debug, Default, Clone, Copy)]
+struct Account {
+    granted: u64,
+    /// Shares that have a grant.
+    busy: u64,
+}
+
+/// A connection's grant; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Budget,
+    owner: Arc<str>,
+    granted: u64,
+}
+
+/// A connection that holds memory.
+pub(crate) trait Holder: Debug + Send + Sync {
+    fn owner(&self) -> &Arc<str>;
+
+    /// What is held now, and what may become so without more credit.
+    fn held(&self) -> u64;
+
+    /// Gives back the grant if nothing was carried for a while, and copies what waits out of memory that it shares.
+    fn sweep(&self);
+
+    /// Gives up a tunnel that nobody reads; `false`: there is none.
+    fn give_up_one(&self) -> bool;
+
+    fn close(&self);
+}
+
+impl Budget {
+    pub(crate) fn new(limit: Bytes) -> Self {
+        let limit = limit.count();
+        let near = Arc::new(Notify::new());
+        let notified = Arc::clone(&near);
+        let meter = Arc::new(Meter::new(mark(limit), move || notified.notify_one()));
+        let (is_overdrawn, ledger) = (AtomicBool::new(false), Mutex::default());
+        Self(Arc::new(Shared { limit, meter, near, is_overdrawn, ledger }))
+    }
+
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.0.meter
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.0.limit
+    }
+
+    /// Little is left: tunnels that nobody reads have to go.
+    pub(crate) fn is_near(&self) -> bool {
+        self.0.meter.held() > self.0.mark()
+    }
+
+    pub(crate) fn granted(&self) -> Bytes {
+        Bytes::new(self.ledger().granted)
+    }
+
+    pub(crate) fn held(&self) -> Bytes {
+        Bytes::new(self.0.meter.held())
+    }
+
+    pub(crate) fn share(&self, owner: &Arc<str>) -> Share {
+        Share { budget: self.clone(), owner: Arc::clone(owner), granted: 0 }
+    }
+
+    pub(crate) fn add(&self, holder: Weak<dyn Holder>) {
+        let mut ledger = self.ledger();
+        if ledger.holders.len() == ledger.holders.capacity() {
+            ledger.holders.retain(|holder| holder.strong_count() > 0);
+        }
+        ledger.holders.push(holder);
+    }
+
+    /// Grants exceed the memory: those that have more than their fair share have to ask again.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.0.is_overdrawn.load(Ordering::Relaxed)
+    }
+
+    /// For ever: takes back the grants of connections that rest, and makes room where peers use credit that is more
+    /// than the memory.
+    pub(crate) async fn keep(self) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(SWEEP) => {
+                    for holder in self.holders() {
+                        holder.sweep();
+                    }
+                }
+                () = self.0.near.notified() => {
+                    self.relieve();
+                    // A tunnel that is given up takes a moment to go.
+                    tokio::time::sleep(RELIEF).await;
+                }
+            }
+        }
+    }
+
+    fn relieve(&self) {
+        let held = self.0.meter.held();
+        let mut holders: Vec<_> =
+            self.holders().into_iter().map(|holder| (holder.held(), holder)).collect();
+        let mut owners = HashMap::<Arc<str>, u64>::new();
+        for (held, holder) in &holders {
+            if *held > 0 {
+                *owners.entry(Arc::clone(holder.owner())).or_default() += held;
+            }
+        }
+        let fair = self.0.mark() / (owners.len() as u64).max(1);
+        holders.sort_by_cached_key(|(held, holder)| {
+            std::cmp::Reverse((owners.get(holder.owner()).copied().unwrap_or(0), *held))
+        });
+        let mut beyond = held.saturating_sub(self.0.limit);
+        for (held, holder) in holders {
+            // An identity within its share loses nothing.
+            let Some(all) = owners.get_mut(holder.owner()).filter(|all| **all > fair) else {
+                continue;
+            };
+            if beyond > 0 {
+                holder.close();
+                *all -= held;
+                beyond = beyond.saturating_sub(held);
+            } else if holder.give_up_one() {
+                return;
+            }
+        }
+    }
+
+    fn holders(&self) -> Vec<Arc<dyn Holder>> {
+        let mut ledger = self.ledger();
+        ledger.holders.retain(|holder| holder.strong_count() > 0);
+        ledger.holders.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Share {
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// `wanted`, or as much of it as this identity is entitled to or others leave.
+    pub(crate) fn ask(&mut self, wanted: u64) -> u64 {
+        let shared = Arc::clone(&self.budget.0);
+        let mut ledger = shared.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let granted = ledger.grant(&self.owner, self.granted, wanted, shared.grants());
+        shared.is_overdrawn.store(ledger.granted > shared.grants(), Ordering::Relaxed);
+        self.granted = granted;
+        granted
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.ask(0);
+    }
+}
+
+impl Shared {
+    /// The rest is for credit that resting connections still have.
+    fn grants(&self) -> u64 {
+        self.limit - self.limit / 4
+    }
+
+    fn mark(&self) -> u64 {
+        mark(self.limit)
+    }
+}
+
+impl Ledger {
+    /// Replaces a share's grant.
+    fn grant(&mut self, owner: &Arc<str>, before: u64, wanted: u64, limit: u64) -> u64 {
+        let mut account = self.by_owner.get(owner).copied().unwrap_or_default();
+        account.granted -= before;
+        account.busy -= u64::from(before > 0);
+        let others = self.granted - before;
+        let owners = self.by_owner.len() as u64 + u64::from(!self.by_owner.contains_key(owner));
+        let fair = limit / owners;
+        // Connections of one identity share in the same way.
+        let entitled = fair.saturating_sub(account.granted).max(fair / (account.busy + 1));
+        let free = limit.saturating_sub(others);
+        let granted = wanted.min(entitled.max(free).max(LEAST_GRANT));
+        account.granted += granted;
+        account.busy += u64::from(granted > 0);
+        self.granted = others + granted;
+        if account.busy > 0 {
+            self.by_owner.insert(Arc::clone(owner), account);
+        } else {
+            self.by_owner.remove(owner);
+        }
+        granted
+    }
+}
+
+/// The last eighth is for the time until tunnels that were given up are gone.
+fn mark(limit: u64) -> u64 {
+    limit - limit / 8
+}
+
+/// A connection makes progress with this, whatever others have.
+const LEAST_GRANT: u64 = 16 * 1024;
+const SWEEP: Duration = Duration::from_secs(1);
+const RELIEF: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    fn budget() -> Budget {
+        Budget::new(Bytes::kib(4000))
+    }
+
+    fn share(budget: &Budget, owner: &str) -> Share {
+        budget.share(&Arc::from(owner))
+    }
+
+    #[test]
+    fn one_identity_has_all_and_gives_it_back() {
+        let budget = budget();
+        let (mut one, mut two) = (share(&budget, "a"), share(&budget, "a"));
+        assert_eq!(one.ask(2000 * KIB), 2000 * KIB);
+        // Three quarters of the memory are granted; connections of one identity have a fair share, too.
+        assert_eq!(two.ask(3000 * KIB), 1500 * KIB);
+        assert!(budget.is_overdrawn());
+        assert_eq!(one.ask(2000 * KIB), 1500 * KIB);
+        assert!(!budget.is_overdrawn());
+        drop(two);
+        assert_eq!(one.ask(9000 * KIB), 3000 * KIB);
+        assert_eq!(one.ask(0), 0);
+        assert_eq!(budget.granted(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn an_identity_gets_its_fair_share_from_one_that_has_all() {
+        let budget = budget();
+        let mut greedy: Vec<_> = (0..8).map(|_| share(&budget, "greedy")).collect();
+        greedy.iter_mut().for_each(|share| _ = share.ask(3000 * KIB));
+        let mut other = share(&budget, "other");
+        assert_eq!(other.ask(1500 * KIB), 1500 * KIB);
+        for _ in 0..8 {
+            greedy.iter_mut().for_each(|share| _ = share.ask(3000 * KIB));
+        }
+        assert_eq!(other.ask(2000 * KIB), 1500 * KIB);
+        let all: u64 = greedy.iter().map(Share::granted).sum();
+        assert!(all <= 1600 * KIB && !budget.is_overdrawn(), "{all}");
+        // An identity that rests counts for nothing.
+        drop(other);
+        assert_eq!(greedy[0].ask(3000 * KIB), 3000 * KIB - (all - 187 * KIB - KIB / 2));
+    }
+
+    #[derive(Debug)]
+    struct Fake {
+        owner: Arc<str>,
+        charge: Mutex<quic::Charge>,
+        has_stuck: bool,
+        given_up: AtomicBool,
+    }
+
+    impl Holder for Fake {
+        fn owner(&self) -> &Arc<str> {
+            &self.owner
+        }
+
+        fn held(&self) -> u64 {
+            self.charge.lock().unwrap().bytes()
+        }
+
+        fn sweep(&self) {}
+
+        fn give_up_one(&self) -> bool {
+            self.given_up.store(self.has_stuck, Ordering::Relaxed);
+            self.has_stuck
+        }
+
+        fn close(&self) {
+            self.charge.lock().unwrap().set(0);
+        }
+    }
+
+    #[test]
+    fn the_greediest_identity_is_relieved_and_no_other() {
+        let budget = budget();
+        let fake = |owner: &str, kib: u64, has_stuck| {
+            let charge = Mutex::new(quic::Charge::new(budget.meter(), kib * KIB));
+            let given_up = AtomicBool::new(false);
+            let fake = Arc::new(Fake { owner: Arc::from(owner), charge, has_stuck, given_up });
+            let weak: Weak<Fake> = Arc::downgrade(&fake);
+            budget.add(weak);
+            fake
+        };
+        let modest = fake("modest", 1100, true);
+        let greedy = [fake("greedy", 1500, false), fake("greedy", 1000, true)];
+        // Near the limit: the connection that has a tunnel to give up does.
+        budget.relieve();
+        assert!(greedy[1].given_up.load(Ordering::Relaxed));
+        assert_eq!((greedy[0].held(), greedy[1].held()), (1500 * KIB, 1000 * KIB));
+        // Beyond it: the largest connection goes.
+        let more = fake("greedy", 900, false);
+        budget.relieve();
+        assert_eq!((greedy[0].held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
+        assert_eq!(modest.held(), 1100 * KIB);
+        assert!(!modest.given_up.load(Ordering::Relaxed));
+    }
+}
