@@ -93,6 +93,8 @@ pub struct Connection {
     early_finals: EarlyFinals,
     events: VecDeque<Event>,
     connected: bool,
+    /// The peer's address may be forged: it is sent at most three times what came from it.
+    is_unproved: bool,
     lost: Option<Lost>,
     most_streams: u32,
     stream_limit: u32,
@@ -118,17 +120,17 @@ impl Connection {
         readings: Readings,
         settings: &Settings,
     ) -> Self {
+        let most_streams = settings.streams;
         Self {
             handle,
-        let most_streams = settings.streams;
             inner,
             control,
             readings,
             streams: HashMap::new(),
-            accepted: VecDeque::new(),
-            granted: Granted::new(),
             peers_streams: 0,
             charge: Charge::new(&settings.meter, 0),
+            accepted: VecDeque::new(),
+            granted: Granted::new(),
             allowed: Allowed::new(),
             window: crate::FIRST_CREDIT,
             stream_window: crate::FIRST_CREDIT,
@@ -141,6 +143,7 @@ impl Connection {
             early_finals: EarlyFinals::default(),
             events: VecDeque::new(),
             connected: false,
+            is_unproved: false,
             lost: None,
             most_streams,
             stream_limit: FIRST_STREAMS.min(most_streams),
@@ -314,10 +317,10 @@ impl Connection {
             self.tell(Record::Stream(id, limit));
         }
         self.raise();
+        self.weigh();
         !self.records_out.is_empty()
     }
 
-        self.weigh();
     /// The application wants no more of a stream, or has had all of it.
     pub fn stop(&mut self, id: StreamId, code: u32) {
         // A stream that has ended needs no frame.
@@ -333,9 +336,6 @@ impl Connection {
         self.forget(id);
     }
 
-    /// Nobody asks for the sending half any more.
-    pub fn drop_sending(&mut self, id: StreamId) {
-        self.finish(id);
     /// What the peer makes this end hold: data that was not consumed with the gaps in it, streams, and records.
     pub fn held(&self) -> u64 {
         self.charge.bytes()
@@ -348,6 +348,9 @@ impl Connection {
         }
     }
 
+    /// Nobody asks for the sending half any more.
+    pub fn drop_sending(&mut self, id: StreamId) {
+        self.finish(id);
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.sender_gone = true;
         }
@@ -437,11 +440,8 @@ impl Connection {
         if self.streams.get(&id).is_some_and(Stream::is_over) {
             self.leave_queue(id);
             self.streams.remove(&id);
-        }
-    }
-
             self.peers_streams -= u64::from(id.initiator() != self.inner.side());
-    fn lose(&mut self, why: Lost) {
+        }
         self.weigh();
     }
 
@@ -449,6 +449,9 @@ impl Connection {
         let data = self.granted.received() - self.granted.consumed();
         let records = self.records_in.held() as u64 + self.early_finals.memory();
         self.charge.set(data + records + self.peers_streams * STREAM_MEMORY);
+    }
+
+    fn lose(&mut self, why: Lost) {
         if self.lost.is_none() {
             self.lost = Some(why);
             self.events.push_back(Event::Lost);
@@ -492,9 +495,9 @@ const CLOSED: VarInt = VarInt::from_u32(0);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
 /// Streams that a peer may open before it has opened any.
 pub(crate) const FIRST_STREAMS: u32 = 128;
-/// A stream writes so much in one turn.
-const TURN: u64 = 128 * 1024;
 /// Less is not worth a look at every stream.
 const LEAST_COMPACTED: u64 = 64 * 1024;
 /// A stream that carries nothing takes about so much, with the tasks that wait for it.
 const STREAM_MEMORY: u64 = 6 * 1024;
+/// A stream writes so much in one turn.
+const TURN: u64 = 128 * 1024;

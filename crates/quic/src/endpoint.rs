@@ -140,8 +140,15 @@ impl Endpoint {
         config.crypto = Arc::new(Observing { inner: crypto, control: control.clone() });
         config.transport_config(Arc::new(transport(&self.settings, control.clone())));
         let mut buffer = Vec::new();
+        let is_proved = incoming.remote_address_validated();
         match self.inner.accept(incoming, now, &mut buffer, Some(Arc::new(config))) {
-            Ok((handle, inner)) => Ok(self.add(now, handle, inner, control, readings)),
+            Ok((handle, inner)) => {
+                let key = self.add(now, handle, inner, control, readings);
+                if let Some(connection) = self.get(key).filter(|_| !is_proved) {
+                    connection.expect_proof();
+                }
+                Ok(key)
+            }
             Err(error) => {
                 self.responses.extend(error.response.map(|transmit| (transmit, buffer)));
                 Err(RefusedError::Accept(error.cause.into()))

@@ -50,6 +50,8 @@ counters! {
     connections_in_violation
     /// Handshakes asked for a proof of their address, or not answered at all.
     handshakes_put_off
+    /// Handshakes given up for newer ones, because too many were under way.
+    handshakes_evicted
     /// Peers who showed no identity that is let in.
     strangers
     tunnels_opened

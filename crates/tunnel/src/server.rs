@@ -1,6 +1,7 @@
 //! The end that is connected to: lets in whom it knows and dials for them what they may reach.
 
 mod door;
+mod handshakes;
 mod limits;
 mod reverse;
 mod stream;
@@ -12,8 +13,8 @@ use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
 use crate::identity::{PeerName, TrustedPeer, peer_name};
 use crate::session::Session;
-use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::memory::Budget;
+use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use limits::Usage;
 use reverse::Listeners;
@@ -153,12 +154,12 @@ impl Server {
         let status = |(peer, session): (PeerName, Arc<Session<QuicConnection>>)| PeerStatus {
             peer,
             remote: session.connection.remote(),
-            tunnels: session.tunnels(),
     /// What peers make this end hold, of the memory.
     pub fn memory_held(&self) -> Bytes {
         self.world.budget.held()
     }
 
+            tunnels: session.tunnels(),
             held: session.windows.held(),
             statistics: session.connection.statistics(),
         };

@@ -82,6 +82,23 @@ impl Connection {
         self.mend_rtt(now);
     }
 
+    /// The address of the peer that begins this connection is not proved.
+    pub(crate) fn expect_proof(&mut self) {
+        self.is_unproved = true;
+    }
+
+    /// A packet of full size would exceed three times what came from an address that may be forged (RFC 9000,
+    /// section 8.1). The engine sends one whenever a single byte is left.
+    fn would_amplify(&self) -> bool {
+        if !self.is_unproved || self.connected {
+            return false;
+        }
+        let quinn_proto::ConnectionStats { udp_tx, udp_rx, path, .. } = self.inner.stats();
+        // The engine does not count the first packet, which has at least this size (section 14.1).
+        let received = LEAST_INITIAL + udp_rx.bytes;
+        udp_tx.bytes + u64::from(path.current_mtu) > received * 3
+    }
+
     /// The next packets of this connection, if any may leave now.
     pub(crate) fn transmit(
         &mut self,
@@ -89,11 +106,18 @@ impl Connection {
         most: usize,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
+        if self.would_amplify() {
+            return None;
+        }
         self.write_records();
         // The engine may have gone back to a former path, and says so only when it asks for its window.
         let _ = self.inner.congestion_state().window();
         let allowed = self.control.lock().open_gate(now, self.owes);
-        let most = if self.one_by_one > 0 { 1 } else { allowed.clamp(1, most) };
+        let most = if self.one_by_one > 0 || self.is_unproved && !self.connected {
+            1
+        } else {
+            allowed.clamp(1, most)
+        };
         let transmit = self.inner.poll_transmit(now, most, out);
         match &transmit {
             Some(_) => {
@@ -117,6 +141,7 @@ impl Connection {
                     let mut stream = Stream::new();
                     stream.final_size = self.early_finals.begin(id);
                     self.streams.insert(id, stream);
+                    self.peers_streams += 1;
                     self.accepted.push_back(id);
                     readable.push(id);
                 }
@@ -141,7 +166,6 @@ impl Connection {
                     self.events.push_back(Event::Delivered(id));
                 }
                 self.forget(id);
-                    self.peers_streams += 1;
             }
             StreamEvent::Stopped { id, error_code } => {
                 // RFC 9000, section 3.5: a stopped stream is reset.
@@ -250,4 +274,5 @@ const VIOLATION: VarInt = VarInt::from_u32(2);
 /// Loss probes that one timeout asks for (RFC 9002, section 6.2.4).
 const PROBES: u8 = 2;
 const SMALL: usize = 512;
+const LEAST_INITIAL: u64 = 1200;
 const SLACK: Duration = Duration::from_millis(2);

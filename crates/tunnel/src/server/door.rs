@@ -1,5 +1,6 @@
 //! Who comes to a shard's socket, until it is known who it is.
 
+use super::handshakes::{Handshake, Handshakes, Verdict};
 use super::limits::Place;
 use super::{World, stream};
 use crate::identity::{PeerName, peer_name};
@@ -7,61 +8,47 @@ use crate::session::{SERVERS, Session};
 use crate::transport::Connection;
 use crate::transport::quic::{Knock, QuicConnection};
 use rustls::pki_types::UnixTime;
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// Handshakes under way, by address.
-#[derive(Debug, Default)]
-struct Porch {
-    guests: Mutex<HashMap<IpAddr, usize>>,
-}
-
-/// One of them.
-struct Guest {
-    porch: Arc<Porch>,
-    address: IpAddr,
-}
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 pub(super) async fn keep(world: Arc<World>, shard: usize) {
-    let porch = Arc::<Porch>::default();
+    let limits = &world.limits;
+    let handshakes = Handshakes::new(limits.handshakes, limits.handshakes_unproved);
     loop {
         let knock = tokio::select! {
             knock = world.quic.knock(shard) => knock,
             () = world.draining.cancelled() => None,
         };
         let Some(knock) = knock else { return };
-        if let Some((knock, guest)) = admit(&world, &porch, knock) {
-            tokio::spawn(greet(Arc::clone(&world), knock, guest));
+        let address = knock.remote().ip();
+        match handshakes.admit(Instant::now(), address, knock.is_validated()) {
+            Verdict::Begin(handshake) => {
+                tokio::spawn(greet(Arc::clone(&world), knock, handshake));
+            }
+            Verdict::Prove => {
+                world.counters.handshakes_put_off.one();
+                knock.ask_for_proof();
+            }
+            Verdict::Drop => {
+                world.counters.handshakes_put_off.one();
+                knock.ignore();
+            }
         }
     }
 }
 
-/// A handshake costs this end a signature; what costs the other nothing is put off.
-fn admit(world: &World, porch: &Arc<Porch>, knock: Knock) -> Option<(Knock, Guest)> {
-    let address = knock.remote().ip().to_canonical();
-    let mut guests = porch.guests.lock().unwrap_or_else(PoisonError::into_inner);
-    let all: usize = guests.values().sum();
-    let same = guests.get(&address).copied().unwrap_or(0);
-    let limits = &world.limits;
-    let crowded = all >= limits.handshakes / 4 || same >= limits.handshakes_each_address / 4;
-    if all >= limits.handshakes || same >= limits.handshakes_each_address {
-        world.counters.handshakes_put_off.one();
-        knock.ignore();
-        return None;
-    }
-    if crowded && !knock.is_validated() {
-        world.counters.handshakes_put_off.one();
-        knock.ask_for_proof();
-        return None;
-    }
-    *guests.entry(address).or_default() += 1;
-    Some((knock, Guest { porch: Arc::clone(porch), address }))
-}
-
-async fn greet(world: Arc<World>, knock: Knock, guest: Guest) {
+async fn greet(world: Arc<World>, knock: Knock, handshake: Handshake) {
     let remote = knock.remote();
-    let connection = match knock.accept().await {
+    let connected = tokio::select! {
+        connected = knock.accept() => connected,
+        () = handshake.evicted() => {
+            world.counters.handshakes_evicted.one();
+            tracing::debug!(%remote, "handshake given up: too many are under way");
+            return;
+        }
+    };
+    drop(handshake);
+    let connection = match connected {
         Ok(connection) => connection,
         Err(error) => {
             tracing::info!(%remote, %error, "no connection was made");
@@ -69,7 +56,6 @@ async fn greet(world: Arc<World>, knock: Knock, guest: Guest) {
             return;
         }
     };
-    drop(guest);
     let peer = peer_name(&connection.certificates(), &world.guard().trusted, UnixTime::now());
     let peer = match peer {
         Ok(peer) => peer,
@@ -105,16 +91,4 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
     let why = stream::serve(&world, &session, &peer, &usage).await;
     world.counters.lost(&why);
     tracing::info!(%peer, %why, "disconnected");
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let mut guests = self.porch.guests.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = guests.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                guests.remove(&self.address);
-            }
-        }
-    }
 }

@@ -8,9 +8,11 @@ pub struct Limits {
     pub tunnels: usize,
     pub tunnels_each: usize,
     pub connections_each: usize,
-    /// Handshakes under way; beyond a quarter of it an address has to be proved.
+    /// Handshakes under way at each socket. Of more, the oldest of the network that has the most goes. Beyond a
+    /// quarter of them an address has to be proved.
     pub handshakes: usize,
-    pub handshakes_each_address: usize,
+    /// Of one network (an IPv4 address or an IPv6 /64), beyond which an address has to be proved.
+    pub handshakes_unproved: usize,
     /// For a target to answer.
     pub dial: Duration,
     /// For a stream to say what it is.
@@ -28,7 +30,7 @@ impl Default for Limits {
             tunnels_each: 12_000,
             connections_each: 64,
             handshakes: 256,
-            handshakes_each_address: 32,
+            handshakes_unproved: 8,
             dial: Duration::from_secs(10),
             opening: Duration::from_secs(10),
             datagrams_idle: Duration::from_secs(60),

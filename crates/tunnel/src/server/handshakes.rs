@@ -1,0 +1,241 @@
+//! Handshakes under way at one socket. A flood from one network takes the places of that network alone.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug)]
+pub(super) struct Handshakes {
+    /// At once.
+    most: usize,
+    /// Of one network at once, from which on an address has to be proved.
+    unproved: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all: usize,
+    serial: u64,
+    networks: HashMap<IpAddr, Network>,
+}
+
+/// One IPv4 address, or the 2^64 IPv6 addresses that one host may have.
+#[derive(Debug)]
+struct Network {
+    /// The oldest first.
+    under_way: VecDeque<(u64, CancellationToken)>,
+    begun: u32,
+    /// In a period, by the one before.
+    expected: u32,
+    since: Instant,
+}
+
+/// What becomes of a peer that wants a connection.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Begin(Handshake),
+    /// A handshake costs this end a signature. An address that may be forged has to be proved first.
+    Prove,
+    Drop,
+}
+
+/// One handshake, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    handshakes: Arc<Handshakes>,
+    network: IpAddr,
+    serial: u64,
+    evicted: CancellationToken,
+}
+
+impl Handshakes {
+    pub(super) fn new(most: usize, most_unproved: usize) -> Arc<Self> {
+        Arc::new(Self { most, unproved: most_unproved, state: Mutex::default() })
+    }
+
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        now: Instant,
+        address: IpAddr,
+        is_proved: bool,
+    ) -> Verdict {
+        let address = network(address);
+        let mut state = self.state();
+        let all = state.all;
+        let same = state.networks.get(&address).map_or(0, |network| network.under_way.len());
+        if !is_proved && (all >= self.most / 4 || same >= self.unproved) {
+            return Verdict::Prove;
+        }
+        if state.is_one_too_many(now, address, self.most as u32 * 2) {
+            return Verdict::Drop;
+        }
+        if all >= self.most {
+            state.evict();
+        }
+        state.serial += 1;
+        let (serial, evicted) = (state.serial, CancellationToken::new());
+        state.all += 1;
+        let network = state.networks.entry(address).or_insert_with(|| Network::new(now));
+        network.under_way.push_back((serial, evicted.clone()));
+        drop(state);
+        Verdict::Begin(Handshake {
+            handshakes: Arc::clone(self),
+            network: address,
+            serial,
+            evicted,
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// A network may begin `most` handshakes a second. Of more, each has the same chance: a peer among them
+    /// that tries again gets through.
+    fn is_one_too_many(&mut self, now: Instant, address: IpAddr, most: u32) -> bool {
+        if self.networks.len() >= REMEMBERED {
+            self.networks.retain(|_, network| {
+                !network.under_way.is_empty() || now.duration_since(network.since) < PERIOD
+            });
+        }
+        let network = self.networks.entry(address).or_insert_with(|| Network::new(now));
+        let passed = now.saturating_duration_since(network.since);
+        if passed >= PERIOD {
+            // The period before tells how many are to be expected.
+            let periods = (passed.as_secs_f64() / PERIOD.as_secs_f64()).max(1.0);
+            network.expected = (f64::from(network.begun) / periods) as u32;
+            (network.begun, network.since) = (0, now);
+        }
+        network.begun = network.begun.saturating_add(1);
+        let expected = network.expected.max(network.begun);
+        expected > most && rand::random_range(0..expected) < expected - most
+    }
+
+    /// The oldest of the network that has the most gives up its place.
+    fn evict(&mut self) {
+        let most = self.networks.values_mut().max_by_key(|network| network.under_way.len());
+        if let Some((_, evicted)) = most.and_then(|network| network.under_way.pop_front()) {
+            self.all -= 1;
+            evicted.cancel();
+        }
+    }
+}
+
+impl Network {
+    fn new(now: Instant) -> Self {
+        Self { under_way: VecDeque::new(), begun: 0, expected: 0, since: now }
+    }
+}
+
+impl Handshake {
+    /// Until it has to make room for another.
+    pub(super) async fn evicted(&self) {
+        self.evicted.cancelled().await;
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        let mut state = self.handshakes.state();
+        let Some(network) = state.networks.get_mut(&self.network) else { return };
+        let before = network.under_way.len();
+        network.under_way.retain(|(serial, _)| *serial != self.serial);
+        let gone = before - network.under_way.len();
+        state.all -= gone;
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::V4(address),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
+    }
+}
+
+/// The first 64 bits.
+const NETWORK: u128 = !(u64::MAX as u128);
+const PERIOD: Duration = Duration::from_secs(1);
+/// Networks that are known at once before those that are idle are forgotten.
+const REMEMBERED: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(network: u16, host: u64) -> IpAddr {
+        Ipv6Addr::from_bits(u128::from(network) << 64 | u128::from(host)).into()
+    }
+
+    fn begin(verdict: Verdict) -> Handshake {
+        match verdict {
+            Verdict::Begin(handshake) => handshake,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_flood_from_one_network_evicts_its_own_handshakes() {
+        let handshakes = Handshakes::new(256, 8);
+        let now = Instant::now();
+        let good = begin(handshakes.admit(now, address(1, 1), false));
+        let mut flood: Vec<_> =
+            (0..400).map(|host| begin(handshakes.admit(now, address(2, host), true))).collect();
+        let evicted = flood.iter().filter(|one| one.evicted.is_cancelled()).count();
+        assert_eq!((evicted, handshakes.state().all), (400 - 255, 256));
+        assert!(flood[..evicted].iter().all(|one| one.evicted.is_cancelled()));
+        assert!(!good.evicted.is_cancelled());
+        // Another network gets a place although all are taken.
+        let other = begin(handshakes.admit(now, address(3, 1), true));
+        assert!(!other.evicted.is_cancelled() && flood[evicted].evicted.is_cancelled());
+        flood.clear();
+        assert_eq!(handshakes.state().all, 2);
+        drop((good, other));
+        assert_eq!(handshakes.state().all, 0);
+    }
+
+    #[test]
+    fn unproved_addresses_have_a_part_of_the_places() {
+        let handshakes = Handshakes::new(64, 4);
+        let now = Instant::now();
+        let same: Vec<_> =
+            (0..4).map(|host| begin(handshakes.admit(now, address(1, host), false))).collect();
+        assert!(matches!(handshakes.admit(now, address(1, 9), false), Verdict::Prove));
+        let others: Vec<_> = (2..14)
+            .map(|network| begin(handshakes.admit(now, address(network, 1), false)))
+            .collect();
+        assert!(matches!(handshakes.admit(now, address(99, 1), false), Verdict::Prove));
+        drop(begin(handshakes.admit(now, address(99, 1), true)));
+        drop((same, others));
+    }
+
+    #[test]
+    fn beyond_a_rate_the_handshakes_of_one_network_are_dropped_by_chance() {
+        let handshakes = Handshakes::new(16, 4);
+        let mut now = Instant::now();
+        let (mut begun, mut last) = (0, 0);
+        for number in 0..30_000 {
+            now += Duration::from_micros(100);
+            if let Verdict::Begin(_) = handshakes.admit(now, address(1, number), true) {
+                begun += 1;
+                last += u32::from(number % 10_000 > 9_000);
+            }
+        }
+        // 32 a second are allowed.
+        assert!((90..350).contains(&begun), "{begun}");
+        assert!(last > 0);
+        drop(begin(handshakes.admit(now, address(2, 1), true)));
+    }
+
+    #[test]
+    fn an_ipv4_address_is_a_network_however_it_is_written() {
+        let (v4, mapped) = ("192.0.2.7".parse().unwrap(), "::ffff:192.0.2.7".parse().unwrap());
+        assert_eq!(network(v4), network(mapped));
+        assert_ne!(network(v4), network("192.0.2.8".parse().unwrap()));
+        assert_eq!(address(7, 0), network(address(7, 99)));
+    }
+}

@@ -1,0 +1,150 @@
+//! Floods of handshakes beside ordinary clients, in a network of their own.
+
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use ends::Keys;
+use ends::raw::RawPeer;
+use nix::sched::{CloneFlags, unshare};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tunnel::server::Server;
+
+/// 5 Mbit/s of first packets, from addresses of one /64 that can all receive.
+#[test]
+fn clients_get_through_a_flood_from_one_ipv6_network() {
+    let _ = clients_beside_a_flood();
+}
+
+fn clients_beside_a_flood() -> Option<()> {
+    let runtime = in_a_network_of_its_own()?;
+    // Each address of these networks is this host's.
+    for network in [ATTACKER, OTHER] {
+        assert!(ip(&format!("-6 route add local {network}::/64 dev lo")));
+    }
+    std::fs::write("/proc/sys/net/ipv6/ip_nonlocal_bind", "1").unwrap();
+    runtime.block_on(async {
+        let keys = Arc::new(Keys::new());
+        let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]));
+        parts.listen = "[::1]:0".parse().unwrap();
+        parts.limits.handshakes = 64;
+        let server = Server::start(parts).unwrap();
+        let at = server.local_addr().unwrap();
+        let (over, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let flood =
+            tokio::spawn(flood(Arc::clone(&keys), at, Arc::clone(&over), Arc::clone(&begun)));
+        // More than the places there are.
+        while begun.load(Ordering::Relaxed) < 200 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mut took = Vec::new();
+        for number in 0..40 {
+            // Neighbours of the attacker, and others.
+            let network = if number % 2 == 0 { OTHER } else { ATTACKER };
+            let from = address(network, 1 << 40 | number);
+            let start = Instant::now();
+            let mut peer = RawPeer::new(from, &keys.client, &keys.server, at).await;
+            let connected = peer.drive_until(PATIENCE, |peer| {
+                (peer.is_connected() || peer.lost().is_some()).then(|| peer.is_connected())
+            });
+            assert_eq!(connected.await, Some(true), "{:?}", peer.lost());
+            took.push(start.elapsed());
+        }
+        over.store(true, Ordering::Relaxed);
+        flood.await.unwrap();
+        took.sort_unstable();
+        let counted = server.counted();
+        eprintln!(
+            "beside {} handshakes: median {:?}, longest {:?}, {} evicted, {} put off",
+            begun.load(Ordering::Relaxed),
+            took[took.len() / 2],
+            took[took.len() - 1],
+            counted.handshakes_evicted,
+            counted.handshakes_put_off,
+        );
+        assert!(counted.handshakes_evicted > 0, "{counted:?}");
+        drop(server);
+    });
+    Some(())
+}
+
+/// Handshakes that are begun, proved if asked, and left there.
+async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Arc<AtomicUsize>) {
+    let mut ticks = tokio::time::interval(Duration::from_micros(2500));
+    let mut host = 1;
+    while !over.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        let from = address(ATTACKER, host);
+        host += 1;
+        let (keys, begun) = (Arc::clone(&keys), Arc::clone(&begun));
+        tokio::spawn(async move {
+            let mut peer = RawPeer::new(from, &keys.client, &keys.server, at).await;
+            peer.send_one().await;
+            peer.answer_retry().await;
+            begun.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// A server's answers to a client that never proves its address, byte by byte.
+#[test]
+fn an_address_that_is_not_proved_gets_three_times_its_bytes_at_most() {
+    let _ = answers_to_a_forged_address();
+}
+
+fn answers_to_a_forged_address() -> Option<()> {
+    let runtime = in_a_network_of_its_own()?;
+    runtime.block_on(async {
+        let keys = Keys::new();
+        let mut parts = keys.server_parts(keys.guard(&[], &[]));
+        parts.tuning.handshake = Duration::from_secs(3);
+        let server = Server::start(parts).unwrap();
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let at = server.local_addr().unwrap();
+        let mut peers = JoinSet::new();
+        for _ in 0..5 {
+            let mut peer = RawPeer::new(here, &keys.client, &keys.server, at).await;
+            peers.spawn(async move {
+                while peer.send_one().await {}
+                peer.listen(Duration::from_secs(4)).await;
+                assert!(peer.bytes_received > 0);
+                peer.bytes_received as f64 / peer.bytes_sent as f64
+            });
+        }
+        let worst = peers.join_all().await.into_iter().fold(0.0, f64::max);
+        eprintln!("amplification {worst:.3}");
+        assert!(worst <= 3.0, "{worst}");
+        drop(server);
+    });
+    Some(())
+}
+
+fn in_a_network_of_its_own() -> Option<tokio::runtime::Runtime> {
+    if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+        eprintln!("SKIPPED: no network of its own: {error}");
+        return None;
+    }
+    if !ip("link set lo up") {
+        eprintln!("SKIPPED: there is no ip(8)");
+        return None;
+    }
+    tokio::runtime::Builder::new_current_thread().enable_all().build().ok()
+}
+
+fn ip(arguments: &str) -> bool {
+    Command::new("ip").args(arguments.split(' ')).status().is_ok_and(|status| status.success())
+}
+
+fn address(network: &str, host: u64) -> IpAddr {
+    let network: Ipv6Addr = format!("{network}::").parse().unwrap();
+    Ipv6Addr::from_bits(network.to_bits() | u128::from(host)).into()
+}
+
+const ATTACKER: &str = "fd00:0:0:1";
+const OTHER: &str = "fd00:0:0:2";
+const PATIENCE: Duration = Duration::from_secs(30);
