@@ -9,9 +9,10 @@ pub use reverse::Reverse;
 
 use crate::access::Resolve;
 use crate::counters::{Counted, Counters};
+use crate::health::Health;
 use crate::identity::ServerTrust;
-use crate::target::{HostPort, Target};
 use crate::memory::Budget;
+use crate::target::{HostPort, Target};
 use crate::transport::quic::{QuicClient, QuicError};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use link::{Link, Links};
@@ -152,8 +153,8 @@ impl Client {
         let shards = Arc::new(
             Shards::start(parts.shards, parts.tuning.gather).map_err(ClientError::Threads)?,
         );
-        let mut servers = Vec::new();
         let budget = Budget::new(parts.tuning.memory);
+        let mut servers = Vec::new();
         for server in parts.servers {
             servers.push(Arc::new(Remote {
                 name: server.trust.server_name().to_owned(),
@@ -179,8 +180,8 @@ impl Client {
             let keep = Link::keep(Arc::clone(link), Arc::clone(&client.world));
             client.until_ended(link.shard(), keep);
         }
-        client.world.reverses.replace(&parts.reverse, &client.world, &client.shards);
         client.until_ended(client.shards.handle(0), budget.keep());
+        client.world.reverses.replace(&parts.reverse, &client.world, &client.shards);
         Ok(client)
     }
 
@@ -227,8 +228,17 @@ impl Client {
         self.world.links.connected().await;
     }
 
+    pub fn health(&self) -> Health {
+        self.shards.health()
+    }
+
     pub fn counted(&self) -> Counted {
         self.world.counters.now()
+    }
+
+    /// What servers make this end hold, of the memory.
+    pub fn memory_held(&self) -> Bytes {
+        self.world.budget.held()
     }
 
     pub fn memory_granted(&self) -> Bytes {
@@ -236,11 +246,6 @@ impl Client {
     }
 
     pub fn links(&self) -> Vec<LinkStatus> {
-    /// What servers make this end hold, of the memory.
-    pub fn memory_held(&self) -> Bytes {
-        self.world.budget.held()
-    }
-
         let status = |link: &Arc<Link>| match link.current() {
             Some((server, session)) => LinkStatus {
                 server: self.world.servers.get(server).map(|remote| remote.address.clone()),

@@ -4,6 +4,7 @@
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
 use crate::config::{ClientConfig, ConfigError, Forward, ServerConfig, Settings};
+use crate::health::{Health, Supervisor};
 use crate::identity::{ClientCredentials, Identity, IdentityError};
 use crate::server::{Guard, Server, ServerError};
 use crate::status::{
@@ -33,6 +34,10 @@ pub enum RunError {
     Status(#[from] StatusError),
     #[error("metrics cannot be served on {0}: {1}")]
     Metrics(crate::config::MetricsAddress, #[source] io::Error),
+    #[error(
+        "a task that this end depends on has failed: start it again, and report the panic in its log"
+    )]
+    Failed,
     #[error("the process cannot be prepared: {0}")]
     Process(#[source] io::Error),
 }
@@ -60,8 +65,18 @@ pub fn server(
             say(format!("listening on {address}; this server's pin is {}", config.identity.pin()));
         }
         warn_of_expiry(&config.identity);
+        let supervisor = Supervisor::of_environment();
+        supervisor.tell("READY=1");
+        let watched = Arc::downgrade(&server);
+        let watching =
+            supervisor.watch(|| watched.upgrade().map_or(Health::Good, |end| end.health()));
+        tokio::pin!(watching);
         loop {
-            match signals.next().await {
+            let heard = tokio::select! {
+                heard = signals.next() => heard,
+                () = &mut watching => return Err(RunError::Failed),
+            };
+            match heard {
                 Heard::End => break,
                 Heard::Reload => {
                     let outcome = again().map(|new| {
@@ -76,6 +91,7 @@ pub fn server(
                 }
             }
         }
+        supervisor.tell("STOPPING=1");
         say("ending; once more to end at once".to_owned());
         end(server, &mut signals, |server| server.drain(PATIENCE)).await;
         Ok(())
@@ -107,6 +123,11 @@ pub fn client(
             ));
         }
         warn_of_expiry(&config.identity);
+        let supervisor = Supervisor::of_environment();
+        supervisor.tell("READY=1");
+        let watched = Arc::downgrade(&client);
+        let watching = supervisor.watch(|| watched.upgrade().map_or(Health::Good, |end| end.health()));
+        tokio::pin!(watching);
         let mut connected = false;
         loop {
             let heard = tokio::select! {
@@ -118,6 +139,7 @@ pub fn client(
                     continue;
                 }
                 heard = signals.next() => heard,
+                () = &mut watching => return Err(RunError::Failed),
             };
             match heard {
                 Heard::End => break,
@@ -130,6 +152,7 @@ pub fn client(
                 }
             }
         }
+        supervisor.tell("STOPPING=1");
         say("ending; once more to end at once".to_owned());
         end(client, &mut signals, |client| client.drain(PATIENCE)).await;
         Ok(())

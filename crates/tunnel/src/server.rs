@@ -11,9 +11,10 @@ pub use limits::Limits;
 use crate::access::{Access, Resolve};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
+use crate::health::Health;
 use crate::identity::{PeerName, TrustedPeer, peer_name};
-use crate::session::Session;
 use crate::memory::Budget;
+use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use limits::Usage;
@@ -53,7 +54,7 @@ pub struct Guard {
 pub struct Server {
     world: Arc<World>,
     /// They end when nothing holds them any more.
-    _threads: Arc<Shards>,
+    threads: Arc<Shards>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +121,7 @@ impl Server {
         for shard in 0..shards.count() {
             shards.spawn(shard, door::keep(Arc::clone(&world), shard));
         }
-        Ok(Self { world, _threads: shards })
+        Ok(Self { world, threads: shards })
     }
 
     pub fn local_addr(&self) -> Option<SocketAddr> {
@@ -141,6 +142,10 @@ impl Server {
         }
     }
 
+    pub fn health(&self) -> Health {
+        self.threads.health()
+    }
+
     pub fn counted(&self) -> Counted {
         self.world.counters.now()
     }
@@ -149,16 +154,16 @@ impl Server {
         self.world.budget.granted()
     }
 
-    pub fn peers(&self) -> Vec<PeerStatus> {
-        let sessions = self.world.sessions().into_iter();
-        let status = |(peer, session): (PeerName, Arc<Session<QuicConnection>>)| PeerStatus {
-            peer,
-            remote: session.connection.remote(),
     /// What peers make this end hold, of the memory.
     pub fn memory_held(&self) -> Bytes {
         self.world.budget.held()
     }
 
+    pub fn peers(&self) -> Vec<PeerStatus> {
+        let sessions = self.world.sessions().into_iter();
+        let status = |(peer, session): (PeerName, Arc<Session<QuicConnection>>)| PeerStatus {
+            peer,
+            remote: session.connection.remote(),
             tunnels: session.tunnels(),
             held: session.windows.held(),
             statistics: session.connection.statistics(),

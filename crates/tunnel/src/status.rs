@@ -13,6 +13,7 @@ use crate::access::Access;
 use crate::client::{Client, LinkStatus};
 use crate::congestion::Reading;
 use crate::counters::Counted;
+use crate::health::Health;
 use crate::identity::Certificate;
 use crate::server::{PeerStatus, Server};
 use crate::transport::Statistics;
@@ -33,13 +34,16 @@ pub struct Status {
     pub congestion: String,
     /// Since 1970.
     pub certificate_expires: u64,
-    pub memory_granted: u64,
     /// In use, by what peers sent and did not take.
     #[serde(default)]
     pub memory_held: u64,
     /// Given to connections that are busy.
+    pub memory_granted: u64,
     pub memory_limit: u64,
     pub counters: BTreeMap<String, u64>,
+    /// A thread has not run its tasks for 10 s.
+    #[serde(default)]
+    pub has_stalled: bool,
     /// How often it was told to read its file again.
     #[serde(default)]
     pub reloads: u64,
@@ -102,7 +106,8 @@ impl Status {
             listens_on: server.local_addr().iter().map(ToString::to_string).collect(),
             refused,
             connections: server.peers().iter().map(ConnectionStatus::of_peer).collect(),
-            ..Self::of(facts, server.counted(), server.memory_granted())
+            has_stalled: server.health() != Health::Good,
+            ..Self::of(facts, server.counted(), [server.memory_held(), server.memory_granted()])
         }
     }
 
@@ -111,7 +116,8 @@ impl Status {
             role: "client".to_owned(),
             listens_on: client.bound().iter().map(ToString::to_string).collect(),
             connections: client.links().iter().map(ConnectionStatus::of_link).collect(),
-            ..Self::of(facts, client.counted(), client.memory_granted())
+            has_stalled: client.health() != Health::Good,
+            ..Self::of(facts, client.counted(), [client.memory_held(), client.memory_granted()])
         }
     }
 
@@ -129,6 +135,8 @@ impl Status {
             listens_on: Vec::new(),
             congestion: facts.congestion.clone(),
             certificate_expires: facts.certificate.valid_until().as_secs(),
+            has_stalled: false,
+            memory_held: held.count(),
             memory_granted: granted.count(),
             memory_limit: facts.memory.count(),
             counters: by_name(counted),
@@ -231,6 +239,8 @@ mod tests {
             listens_on: vec!["0.0.0.0:7500".to_owned()],
             congestion: "tcpa".to_owned(),
             certificate_expires: 1_900_000_000,
+            has_stalled: false,
+            memory_held: 0,
             memory_granted: 1,
             memory_limit: 2,
             counters: [("bytes_in".to_owned(), 7), ("tunnels".to_owned(), 3)].into(),

@@ -81,6 +81,9 @@ fn response(request: &[u8], tell: &Tell) -> String {
         ("GET", "/metrics", Some(status)) => {
             ("200 OK", prometheus::KIND, prometheus::exposition(&status))
         }
+        ("GET", "/healthz", Some(status)) if status.has_stalled => {
+            ("503 Service Unavailable", PLAIN, "a thread has stalled\n".to_owned())
+        }
         ("GET", "/healthz", Some(_)) => ("200 OK", PLAIN, "ok\n".to_owned()),
         ("GET", "/readyz", Some(status)) if status.is_ready() => {
             ("200 OK", PLAIN, "ok\n".to_owned())
@@ -117,6 +120,11 @@ mod tests {
         assert!(told("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(told("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         assert!(told("\0\u{ff}").starts_with("HTTP/1.1 405 "));
+        let mut stalled = status();
+        stalled.has_stalled = true;
+        let stalled: Tell = Arc::new(move || Some(stalled.clone()));
+        assert!(told("GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        assert!(response(b"GET /healthz HTTP/1.1\r\n\r\n", &stalled).starts_with("HTTP/1.1 503 "));
         let mut lonely = status();
         lonely.role = "client".to_owned();
         lonely.connections.clear();

@@ -4,7 +4,7 @@
 //! it, and sends what may leave; an application's task changes a connection under the same lock, on the same
 //! thread as a rule, and wakes the driver.
 
-use super::shards::carried;
+use super::shards::{Essential, carried};
 use super::timer::Timer;
 use bytes::BytesMut;
 use quic::{Connection, Endpoint, Event, Incoming, Key, Lost, StreamId};
@@ -84,6 +84,7 @@ impl Driven {
             joined: 1,
             out: Vec::new(),
             unsent: None,
+            _essential: Essential,
         };
         tokio::spawn(driver);
         Ok(driven)
@@ -319,6 +320,7 @@ struct Driver {
     out: Vec<u8>,
     /// In `out`, where the socket had no room.
     unsent: Option<quic::Transmit>,
+    _essential: Essential,
 }
 
 impl Future for Driver {

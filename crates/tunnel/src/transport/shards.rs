@@ -1,8 +1,9 @@
-use std::cell::Cell;
+use crate::health::Health;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
@@ -17,16 +18,35 @@ pub struct Shards {
     threads: Vec<JoinHandle<()>>,
     stop: CancellationToken,
     next: AtomicUsize,
+    began: Instant,
+    pulses: Vec<Arc<Pulse>>,
 }
+
+/// A thread's signs of life.
+#[derive(Debug, Default)]
+struct Pulse {
+    /// Milliseconds after the start, when its tasks ran last.
+    beat: AtomicU64,
+    has_failed: AtomicBool,
+}
+
+/// Kept by a task that a thread's sockets depend on: a panic in it is known to [`Shards::health`].
+#[derive(Debug)]
+pub(super) struct Essential;
 
 impl Shards {
     /// As many as `count`, or as there are CPUs to run on; for `gather` see [`super::Tuning`].
     pub fn start(count: Option<usize>, gather: Duration) -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let count = count.unwrap_or(cores).clamp(1, MOST);
-        let stop = CancellationToken::new();
-        let mut shards =
-            Self { handles: Vec::new(), threads: Vec::new(), stop, next: AtomicUsize::new(0) };
+        let mut shards = Self {
+            handles: Vec::new(),
+            threads: Vec::new(),
+            stop: CancellationToken::new(),
+            next: AtomicUsize::new(0),
+            began: Instant::now(),
+            pulses: Vec::new(),
+        };
         for index in 0..count {
             let breath = Mutex::new(Breath::new(gather));
             let runtime = Builder::new_current_thread()
@@ -36,9 +56,18 @@ impl Shards {
                 })
                 .build()?;
             shards.handles.push(runtime.handle().clone());
-            let stop = shards.stop.clone();
+            let pulse = Arc::<Pulse>::default();
+            shards.pulses.push(Arc::clone(&pulse));
+            let (stop, began) = (shards.stop.clone(), shards.began);
             let thread = std::thread::Builder::new().name(format!("tunnel-{index}"));
             shards.threads.push(thread.spawn(move || {
+                PULSE.set(Some(Arc::clone(&pulse)));
+                runtime.spawn(async move {
+                    loop {
+                        pulse.beat.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+                        tokio::time::sleep(BEAT).await;
+                    }
+                });
                 runtime.block_on(stop.cancelled());
                 // A name server that does not answer is not waited for.
                 runtime.shutdown_background();
@@ -53,6 +82,19 @@ impl Shards {
 
     pub fn handle(&self, index: usize) -> &Handle {
         &self.handles[index % self.handles.len()]
+    }
+
+    pub fn health(&self) -> Health {
+        let failed = |pulse: &Arc<Pulse>| pulse.has_failed.load(Ordering::Relaxed);
+        if self.pulses.iter().any(failed) || self.threads.iter().any(JoinHandle::is_finished) {
+            return Health::Failed;
+        }
+        let oldest = self.pulses.iter().map(|pulse| pulse.beat.load(Ordering::Relaxed)).min();
+        let oldest = Duration::from_millis(oldest.unwrap_or(0));
+        match self.began.elapsed().saturating_sub(oldest) {
+            silence if silence > STALLED => Health::Stalled,
+            _ => Health::Good,
+        }
     }
 
     /// One after the other.
@@ -80,6 +122,16 @@ impl Drop for Shards {
     }
 }
 
+impl Drop for Essential {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            PULSE.with_borrow(|pulse| {
+                pulse.iter().for_each(|pulse| pulse.has_failed.store(true, Ordering::Relaxed));
+            });
+        }
+    }
+}
+
 /// So much was carried by the thread that says so.
 pub(crate) fn carried(bytes: usize) {
     CARRIED.with(|carried| carried.set(carried.get() + bytes as u64));
@@ -91,6 +143,7 @@ pub(crate) fn carried_over(path: Duration) {
 }
 
 thread_local! {
+    static PULSE: RefCell<Option<Arc<Pulse>>> = const { RefCell::new(None) };
     static CARRIED: Cell<u64> = const { Cell::new(0) };
     static SHORTEST_PATH: Cell<Duration> = const { Cell::new(Duration::MAX) };
 }
@@ -151,6 +204,9 @@ fn gathering(least: Duration, path: Duration) -> Duration {
     }
 }
 
+const BEAT: Duration = Duration::from_secs(1);
+/// A thread whose tasks have not run for so long has stalled.
+const STALLED: Duration = Duration::from_secs(10);
 /// Rates are measured over this.
 const STRETCH: Duration = Duration::from_millis(2);
 /// In so many stretches every connection that is busy says how long its path is.
@@ -164,6 +220,34 @@ const MOST: usize = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stalled_thread_and_a_failed_task_are_known() {
+        let health = |shards: &Shards| {
+            for _ in 0..1000 {
+                if shards.health() != Health::Good {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            shards.health()
+        };
+        let shards = Shards::start(Some(2), Duration::ZERO).unwrap();
+        assert_eq!(shards.health(), Health::Good);
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let blocked = shards.spawn(1, async move { held.recv() });
+        assert_eq!(health(&shards), Health::Stalled);
+        drop(release);
+        drop(blocked);
+        let task = async {
+            let _essential = Essential;
+            panic!("a panic that a test asks for");
+        };
+        let shards = Shards::start(Some(2), Duration::ZERO).unwrap();
+        shards.spawn(0, async { panic!("a task of one connection") });
+        shards.spawn(1, task);
+        assert_eq!(health(&shards), Health::Failed);
+    }
 
     #[test]
     fn on_long_paths_more_gathers_and_on_short_ones_nobody_waits_longer() {

@@ -1,0 +1,80 @@
+//! Whether the threads of an end still run, for its health check and its supervisor.
+
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+/// How the threads of an end fare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Health {
+    Good,
+    /// Some thread has not run its tasks for a while.
+    Stalled,
+    /// A task that a socket depends on has ended by a panic: only a restart helps.
+    Failed,
+}
+
+/// systemd, where it started this process (sd_notify(3)).
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    socket: Option<std::os::unix::net::UnixDatagram>,
+    /// Nothing is heard of this process for so long: it is killed.
+    watchdog: Option<Duration>,
+}
+
+impl Supervisor {
+    pub(crate) fn of_environment() -> Self {
+        let watchdog = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
+        let is_mine = |pid: String| pid.parse() == Ok(std::process::id());
+        let is_mine = std::env::var("WATCHDOG_PID").map_or(true, is_mine);
+        let watchdog = watchdog.filter(|_| is_mine).map(Duration::from_micros);
+        let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
+            connected(path.as_bytes())
+                .inspect_err(
+                    |error| tracing::warn!(%error, "the supervisor cannot be told of the state"),
+                )
+                .ok()
+        });
+        Self { socket, watchdog }
+    }
+
+    pub(crate) fn tell(&self, state: &str) {
+        if let Some(socket) = &self.socket {
+            let _ = socket.send(state.as_bytes());
+        }
+    }
+
+    /// Tells the supervisor that this end is in good health, as long as it is. Returns when it has failed.
+    pub(crate) async fn watch(&self, health: impl Fn() -> Health) {
+        let pause = self.watchdog.map_or(LOOK, |period| (period / 3).min(LOOK));
+        let mut before = Health::Good;
+        loop {
+            let now = health();
+            match now {
+                Health::Good => self.tell("WATCHDOG=1"),
+                Health::Stalled if before == Health::Good => {
+                    tracing::error!("a thread of this end has stalled");
+                }
+                Health::Stalled => {}
+                Health::Failed => return,
+            }
+            before = now;
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+fn connected(path: &[u8]) -> io::Result<std::os::unix::net::UnixDatagram> {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let address = match path {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(path))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+const LOOK: Duration = Duration::from_secs(5);
