@@ -55,9 +55,10 @@ fn help_shows_how_it_is_used() {
             "{said:?}"
         );
     }
-    let unit = world.weir(&["tunnel", "unit", "server", "tunnel.toml"]);
     let file = world.path("tunnel.toml");
-    let starts = format!(" tunnel server --config {} --status-socket ", file.display());
+    std::fs::write(&file, "[server]\n").unwrap();
+    let unit = world.weir(&["tunnel", "unit", "server", "tunnel.toml"]);
+    let starts = format!(" tunnel server --config {} \\\n", file.display());
     assert!(unit.stdout.contains(&starts) && unit.stdout.contains("ExecReload="), "{unit:?}");
     for verb in ["status", "reload"] {
         let none = world.weir(&["tunnel", verb, "--status-socket", "none.sock"]);

@@ -106,15 +106,9 @@ fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
 
 /// Where nothing is said, the keys are those of `weir tunnel keys`.
 fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, ConfigError> {
-    let place = |said: &Option<Said<PathBuf>>, ending: &str| match said {
-        Some(said) => (path(file, said), said.place),
-        None => {
-            let usual = Path::new(DEFAULT_DIRECTORY).join(format!("{role}.{ending}"));
-            (usual, Place::Nowhere)
-        }
-    };
-    let (certificate, at) = place(table.cert_file, "crt");
-    let (key, _) = place(table.key_file, "key");
+    let certificate = own_file(file, table.cert_file, role, "crt");
+    let key = own_file(file, table.key_file, role, "key");
+    let at = table.cert_file.as_ref().map_or(Place::Nowhere, |said| said.place);
     if at == Place::Nowhere && !certificate.exists() {
         return Err(ConfigError::Incomplete(format!(
             "there is no {}: `weir tunnel keys {role}` makes it, or name another by --cert-file \
@@ -124,6 +118,17 @@ fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, Con
     }
     let identity = Identity::load(&certificate, &key);
     identity.map_err(|error| file.source.error(at, error.to_string()))
+}
+
+/// The certificate (`crt`) or the key of an end.
+pub(super) fn own_file(
+    file: &File,
+    said: &Option<Said<PathBuf>>,
+    role: &str,
+    ending: &str,
+) -> PathBuf {
+    let usual = || Path::new(DEFAULT_DIRECTORY).join(format!("{role}.{ending}"));
+    said.as_ref().map_or_else(usual, |said| path(file, said))
 }
 
 fn authorities(

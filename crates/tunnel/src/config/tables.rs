@@ -1,5 +1,6 @@
 //! The file as it is written. Flags fill the same tables.
 
+use super::check::own_file;
 use super::locate::{ConfigError, Source};
 use super::said::{OneOrMore, Said};
 use super::{MetricsAddress, check};
@@ -112,6 +113,28 @@ impl File {
         file.source = source;
         file.directory = path.parent().map(Path::to_owned).unwrap_or_default();
         Ok(file)
+    }
+
+    /// Where a server (or a client) with this file has its certificate and its key.
+    pub fn identity_files(&self, is_server: bool) -> [PathBuf; 2] {
+        let (role, [certificate, key]) = match is_server {
+            true => {
+                let table = self.server.clone().unwrap_or_default();
+                ("server", [table.cert_file, table.key_file])
+            }
+            false => {
+                let table = self.client.clone().unwrap_or_default();
+                ("client", [table.cert_file, table.key_file])
+            }
+        };
+        [own_file(self, &certificate, role, "crt"), own_file(self, &key, role, "key")]
+    }
+
+    pub fn memory(&self, is_server: bool) -> Bytes {
+        let server = self.server.as_ref().and_then(|table| table.memory.as_ref());
+        let client = self.client.as_ref().and_then(|table| table.memory.as_ref());
+        let said = if is_server { server } else { client };
+        said.map_or(super::Settings::default().memory, |said| said.value)
     }
 
     /// What a server is to do, by this file and by flags, which come first.

@@ -54,17 +54,17 @@ impl Identity {
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let text = read(certificate)?;
         let chain = chain(certificate, &text)?;
-        let mode =
-            fs::metadata(key).map_err(|source| IdentityError::file("read", key, source))?.mode();
-        if mode & 0o007 != 0 {
-            return Err(IdentityError::OpenKey { path: key.to_owned() });
-        }
         let secret =
             PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| IdentityError::Pem {
                 path: key.to_owned(),
                 what: "private key",
                 reason: error.to_string(),
             })?;
+        let mode =
+            fs::metadata(key).map_err(|source| IdentityError::file("read", key, source))?.mode();
+        if mode & 0o007 != 0 {
+            return Err(IdentityError::OpenKey { path: key.to_owned() });
+        }
         Self::of(chain, secret).map_err(|error| match error {
             IdentityError::Tls(rustls::Error::InconsistentKeys(_)) => {
                 IdentityError::Mismatch { certificate: certificate.to_owned(), key: key.to_owned() }
@@ -151,8 +151,9 @@ impl Made {
         if !force && let Some(path) = [certificate, key].into_iter().find(|path| path.exists()) {
             return Err(IdentityError::Exists { path: path.to_owned() });
         }
-        write(key, &self.key, force)?;
-        write(certificate, &self.certificate, force)
+        write(key, &self.key, 0o600, force)?;
+        // A service that is handed its key reads the certificate itself.
+        write(certificate, &self.certificate, 0o644, force)
     }
 }
 
@@ -181,13 +182,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
 }
 
 /// Under another name first, so that the file is whole whenever it is there.
-fn write(path: &Path, text: &str, force: bool) -> Result<(), IdentityError> {
+fn write(path: &Path, text: &str, mode: u32, force: bool) -> Result<(), IdentityError> {
     let failed = |source| IdentityError::file("write", path, source);
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".new-{}", std::process::id()));
     let beside = Path::new(&beside);
     let mut file =
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside).map_err(failed)?;
+        OpenOptions::new().write(true).create_new(true).mode(mode).open(beside).map_err(failed)?;
     let placed = file
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
@@ -213,9 +214,7 @@ mod tests {
         let (certificate, key) = (home.path().join("a.crt"), home.path().join("a.key"));
         let (identity, made) = Identity::generate("laptop", 730).unwrap();
         made.write(&certificate, &key, false).unwrap();
-        for path in [&certificate, &key] {
-            assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
-        }
+        assert_eq!(fs::metadata(&key).unwrap().mode() & 0o777, 0o600);
         assert_eq!(Identity::load(&certificate, &key).unwrap().pin(), identity.pin());
         assert_eq!(identity.certificate().names, ["laptop"]);
 

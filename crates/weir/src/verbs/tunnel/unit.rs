@@ -2,6 +2,7 @@ use crate::exit::Ending;
 use crate::output::print;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
+use units::Bytes;
 
 #[derive(Debug, Args)]
 pub(crate) struct Unit {
@@ -23,16 +24,28 @@ pub(crate) fn run(arguments: &Unit) -> anyhow::Result<Ending> {
         Role::Server => "server",
         Role::Client => "client",
     };
-    print(unit(role, &arguments.config)?)?;
+    let file = tunnel::config::File::read(&arguments.config)?;
+    let is_server = role == "server";
+    let identity = file.identity_files(is_server);
+    print(unit(role, &arguments.config, identity, file.memory(is_server))?)?;
     Ok(Ending::Fine)
 }
 
-/// It may open sockets and read its file and keys, and little else. A socket of its own for status: one that
-/// bears a process number would be another one after each start.
-fn unit(role: &str, config: &Path) -> anyhow::Result<String> {
+/// It may open sockets and read its file, and little else. A user of its own cannot read the private key: systemd
+/// hands it over. A status socket of its own: one that bears a process number would be another one after each start.
+fn unit(
+    role: &str,
+    config: &Path,
+    identity: [PathBuf; 2],
+    memory: Bytes,
+) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
     let (weir, config) = (weir.display(), std::path::absolute(config)?);
-    let config = config.display();
+    let [certificate, key] = identity.map(std::path::absolute);
+    let (config, certificate, key) = (config.display(), certificate?, key?);
+    let (certificate, key) = (certificate.display(), key.display());
+    // Beside what peers make it hold there are connections, sockets and threads.
+    let most_memory = memory.count() * 2 + (1 << 30);
     let socket = format!("/run/weir-tunnel-{role}/status.sock");
     Ok(format!(
         "[Unit]\n\
@@ -41,26 +54,59 @@ fn unit(role: &str, config: &Path) -> anyhow::Result<String> {
          Wants=network-online.target\n\
          After=network-online.target\n\n\
          [Service]\n\
-         ExecStart={weir} tunnel {role} --config {config} --status-socket {socket}\n\
+         Type=notify\n\
+         ExecStart={weir} tunnel {role} --config {config} \\\n    \
+         --cert-file {certificate} --key-file %d/key --status-socket {socket}\n\
          ExecReload={weir} tunnel reload --status-socket {socket}\n\
+         LoadCredential=key:{key}\n\
          Restart=on-failure\n\
          RestartSec=1\n\
          TimeoutStopSec=15\n\
-         LimitNOFILE=65536\n\
+         WatchdogSec=30\n\
          RuntimeDirectory=weir-tunnel-{role}\n\
          RuntimeDirectoryMode=0700\n\
-         CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_ADMIN CAP_DAC_OVERRIDE\n\
-         NoNewPrivileges=yes\n\
-         ProtectSystem=full\n\
-         ProtectHome=yes\n\
-         PrivateTmp=yes\n\
-         ProtectKernelTunables=yes\n\
-         ProtectKernelModules=yes\n\
-         RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK\n\n\
+         LimitNOFILE=65536\n\
+         MemoryMax={most_memory}\n\
+         TasksMax=512\n\
+         {CONFINEMENT}\n\
          [Install]\n\
          WantedBy=multi-user.target\n"
     ))
 }
+
+/// CAP_NET_ADMIN is for receive buffers beyond `net.core.rmem_max`. Netlink tells the machine's own addresses.
+const CONFINEMENT: &str = "\
+DynamicUser=yes
+CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_ADMIN
+AmbientCapabilities=CAP_NET_BIND_SERVICE CAP_NET_ADMIN
+NoNewPrivileges=yes
+UMask=0077
+ProtectSystem=strict
+ProtectHome=yes
+ProtectProc=invisible
+ProcSubset=pid
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+PrivateTmp=yes
+PrivateDevices=yes
+PrivateMounts=yes
+DevicePolicy=closed
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RemoveIPC=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+";
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
