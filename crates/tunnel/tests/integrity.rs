@@ -1,5 +1,5 @@
-//! Random transfers over a path that loses 5 %, reorders, and on which the client comes from another port again
-//! and again: each arrives byte for byte.
+//! Random transfers over a path that loses 5 %, reorders, duplicates and corrupts packets, and on which the client
+//! comes from another port again and again: each arrives byte for byte.
 //!
 //! The long form: `cargo test --release -p weir-tunnel --test integrity -- --ignored`.
 
@@ -53,6 +53,8 @@ async fn transfers(count: u64, largest: u32, seed: u64) {
     let (server, client, doors, wire) = tuned_pair_over_wire(&[address], &Tuning::default()).await;
     wire.lose(50);
     wire.reorder(20);
+    wire.duplicate(10);
+    wire.corrupt(5);
     let known = Arc::clone(&all);
     let targets = tokio::spawn(async move {
         let mut tasks = Vec::new();

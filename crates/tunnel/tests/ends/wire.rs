@@ -1,4 +1,4 @@
-//! What lies between the two ends: it can lose, reorder, go dead, come from another port, and say again what it
+//! What lies between the two ends: it can lose, reorder, duplicate, corrupt, go dead, come from another port, and say again what it
 //! heard.
 
 use std::net::SocketAddr;
@@ -18,6 +18,9 @@ struct State {
     /// Of 1000 packets, each way.
     loss: AtomicU32,
     reorder: AtomicU32,
+    duplicate: AtomicU32,
+    /// One bit of a packet is flipped.
+    corrupt: AtomicU32,
     /// What clients say is lost; what servers say.
     deaf: AtomicBool,
     mute: AtomicBool,
@@ -35,6 +38,8 @@ impl Wire {
         let state = Arc::new(State {
             loss: AtomicU32::new(0),
             reorder: AtomicU32::new(0),
+            duplicate: AtomicU32::new(0),
+            corrupt: AtomicU32::new(0),
             deaf: AtomicBool::new(false),
             mute: AtomicBool::new(false),
             heard: Mutex::new(None),
@@ -71,6 +76,14 @@ impl Wire {
 
     pub fn reorder(&self, of_thousand: u32) {
         self.state.reorder.store(of_thousand, Ordering::Relaxed);
+    }
+
+    pub fn duplicate(&self, of_thousand: u32) {
+        self.state.duplicate.store(of_thousand, Ordering::Relaxed);
+    }
+
+    pub fn corrupt(&self, of_thousand: u32) {
+        self.state.corrupt.store(of_thousand, Ordering::Relaxed);
     }
 
     pub fn cut(&self, dead: bool) {
@@ -136,9 +149,16 @@ async fn far(server: SocketAddr) -> Arc<UdpSocket> {
 
 impl State {
     /// What finds no room in a socket is lost.
-    fn pass(&self, packet: Vec<u8>, send: impl FnOnce(&[u8]) + Send + 'static) {
+    fn pass(&self, mut packet: Vec<u8>, send: impl Fn(&[u8]) + Send + 'static) {
         if self.chance(&self.loss) {
             return;
+        }
+        if self.chance(&self.corrupt) {
+            let bit = self.draw() as usize % (packet.len() * 8).max(1);
+            packet.get_mut(bit / 8).into_iter().for_each(|byte| *byte ^= 1 << (bit % 8));
+        }
+        if self.chance(&self.duplicate) {
+            send(&packet);
         }
         if !self.chance(&self.reorder) {
             return send(&packet);
@@ -150,6 +170,10 @@ impl State {
     }
 
     fn chance(&self, of_thousand: &AtomicU32) -> bool {
+        self.draw() % 1000 < u64::from(of_thousand.load(Ordering::Relaxed))
+    }
+
+    fn draw(&self) -> u64 {
         // xorshift64 (Marsaglia 2003).
         let step = |mut value: u64| {
             value ^= value << 13;
@@ -159,7 +183,6 @@ impl State {
         let random = self
             .random
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |value| Some(step(value)));
-        let random = random.unwrap_or(0);
-        random % 1000 < u64::from(of_thousand.load(Ordering::Relaxed))
+        random.unwrap_or(0)
     }
 }
