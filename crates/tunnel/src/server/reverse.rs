@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Who listens where, so that a client that comes back takes over from the connection it lost.
 #[derive(Debug, Default)]
-pub(super) struct Listeners(Mutex<HashMap<Target, (PeerName, CancellationToken)>>);
+pub(super) struct Listeners(Mutex<HashMap<Target, (PeerName, Arc<CancellationToken>)>>);
 
 /// One that is bound.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Bound<C: Connection> {
     socket: Socket<C>,
     peer: PeerName,
     target: Target,
-    over: CancellationToken,
+    over: Arc<CancellationToken>,
     world: Arc<World>,
 }
 
@@ -47,10 +47,16 @@ impl<C: Connection> Bound<C> {
         target: &Target,
         admitted: &Admitted,
     ) -> Result<Self, Answer> {
-        let over = world.listeners.take(peer, target);
+        let over = Arc::<CancellationToken>::default();
         let mut tries = TRIES;
         loop {
-            match bind(world, admitted).await {
+            // Again at each try: another identity that held the entry may have let go of it.
+            let is_holder = world.listeners.take(peer, target, &over);
+            let bound = match is_holder || has_open_port(target) {
+                true => bind(world, admitted).await,
+                false => Err(io::ErrorKind::AddrInUse.into()),
+            };
+            match bound {
                 Ok(socket) => {
                     world.counters.listeners.one();
                     let (peer, target) = (peer.clone(), target.clone());
@@ -60,6 +66,10 @@ impl<C: Connection> Bound<C> {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
                     tries -= 1;
                     tokio::time::sleep(BREATH).await;
+                    if over.is_cancelled() {
+                        let message = format!("a later connection of {peer} listens on {target}");
+                        return Err(Answer { status: Status::Busy, message });
+                    }
                 }
                 Err(error) => {
                     world.listeners.forget(target, &over);
@@ -129,26 +139,30 @@ impl<C: Connection> Bound<C> {
 }
 
 impl Listeners {
-    /// The same identity's earlier one ends. Another identity's stands: the address is in use.
-    fn take(&self, peer: &PeerName, target: &Target) -> CancellationToken {
-        let over = CancellationToken::new();
+    /// Whether the entry is this token's now. The same identity's earlier entry ends. Another identity's entry stays:
+    /// the address is in use.
+    fn take(&self, peer: &PeerName, target: &Target, over: &Arc<CancellationToken>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match all.get(target) {
-            Some((other, _)) if other != peer => {}
-            _ => {
-                if let Some((_, before)) = all.insert(target.clone(), (peer.clone(), over.clone()))
-                {
-                    before.cancel();
-                }
-            }
+        // A later connection of the identity took over from this one.
+        if over.is_cancelled() {
+            return false;
         }
-        over
+        match all.get(target) {
+            Some((_, held)) if Arc::ptr_eq(held, over) => return true,
+            Some((other, _)) if other != peer => return false,
+            _ => {}
+        }
+        if let Some((_, before)) = all.insert(target.clone(), (peer.clone(), Arc::clone(over))) {
+            before.cancel();
+        }
+        true
     }
 
-    fn forget(&self, target: &Target, over: &CancellationToken) {
-        // A token that replaced this one cancelled it.
-        if !over.is_cancelled() {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(target);
+    /// Removes the entry of this token. An entry of another identity or of a later connection stays.
+    fn forget(&self, target: &Target, over: &Arc<CancellationToken>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(target).is_some_and(|(_, held)| Arc::ptr_eq(held, over)) {
+            all.remove(target);
         }
     }
 }
@@ -176,6 +190,11 @@ async fn bind<C: Connection>(world: &World, admitted: &Admitted) -> io::Result<S
             Ok(Socket::Unix(UnixListener::bind(path)?))
         }
     }
+}
+
+/// Two listeners with an open port are at two addresses.
+fn has_open_port(target: &Target) -> bool {
+    matches!(target, Target::Tcp(host) | Target::Udp(host) if host.port() == 0)
 }
 
 fn arrived(number: u32, flow: Option<u32>) -> Opening {

@@ -1,0 +1,83 @@
+//! Two identities that may listen at the same address of the server.
+
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use ends::Keys;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tunnel::access::Access;
+use tunnel::client::{Client, Reverse};
+use tunnel::identity::{Identity, PeerName, Proof, TrustedPeer};
+use tunnel::server::Server;
+
+#[tokio::test]
+async fn an_identity_that_is_refused_a_listener_leaves_the_entry_of_its_holder() {
+    let keys = Keys::new();
+    let other = Keys { server: keys.server.clone(), client: Identity::generate("b", 1).unwrap().0 };
+    let at = free_address().await;
+    let listen = format!("tcp:{at}");
+    let mut guard = keys.guard(&[], &[&listen]);
+    let name: PeerName = "other".parse().unwrap();
+    let rights = guard.access.rights(&guard.trusted[0].name).unwrap().clone();
+    let proof = Proof::Pins(vec![other.client.pin()]);
+    let first = (guard.trusted[0].name.clone(), rights.clone());
+    guard.access = Access::new([first, (name.clone(), rights)]);
+    guard.trusted.push(TrustedPeer { name, proof });
+    let server = Server::start(keys.server_parts(guard)).unwrap();
+    let listener = |keys: &Keys, target: SocketAddr| {
+        let mut parts = keys.client_parts(&[server.local_addr().unwrap()], Vec::new());
+        let target = format!("tcp:{target}").parse().unwrap();
+        parts.reverse = vec![Reverse { listen: listen.parse().unwrap(), target }];
+        Client::start(parts)
+    };
+    let (one, two) = (greeter(b'1').await, greeter(b'2').await);
+    let holder = listener(&keys, one).await.unwrap();
+    until("the first connection listens", || server.counted().listeners == 1).await;
+    assert_eq!(greeting(at).await, Some(b'1'));
+
+    let refused = listener(&other, two).await.unwrap();
+    until("the other is refused", || server.counted().tunnels_refused > 0).await;
+    drop(refused);
+    assert_eq!(greeting(at).await, Some(b'1'));
+
+    // The holder comes back over another connection, while the server takes the first for alive.
+    let again = listener(&keys, two).await.unwrap();
+    let taken_over = async { while greeting(at).await != Some(b'2') {} };
+    let taken_over = tokio::time::timeout(Duration::from_secs(30), taken_over).await;
+    taken_over.expect("the holder's later connection does not listen");
+    drop((holder, again, server));
+}
+
+async fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+/// Says this byte to whoever comes.
+async fn greeter(word: u8) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(&[word]).await;
+        }
+    });
+    address
+}
+
+async fn greeting(at: SocketAddr) -> Option<u8> {
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    TcpStream::connect(at).await.ok()?.read_u8().await.ok()
+}
+
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let wait = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect(what);
+}
