@@ -5,6 +5,7 @@
 //! or its keeper (loopback, link-local, a cloud's metadata, see [`special`]); a rule for a name or a wide
 //! prefix does not cover them, only one that lists them.
 
+mod lookups;
 mod resolve;
 mod rule;
 pub mod special;
@@ -12,11 +13,13 @@ pub mod special;
 #[cfg(test)]
 mod properties;
 
+pub use lookups::{Bounded, LOOKUPS, LOOKUPS_EACH, Lookups};
 pub use resolve::{BoxFuture, Resolve, SystemResolver};
 pub use rule::{Ports, Reach, Rule, RuleError};
 
 use crate::identity::PeerName;
 use crate::target::Target;
+use rule::MayCover;
 use special::Special;
 use std::collections::HashMap;
 use std::io;
@@ -37,6 +40,8 @@ pub struct Access {
 pub struct Rights {
     /// What it may have dialled from here.
     pub dial: Vec<Rule>,
+    /// Names that no rule lists are looked up where a prefix has the port, and what they resolve to is checked.
+    pub resolve_names: bool,
     /// Where it may have this end listen for it.
     pub listen: Vec<Rule>,
 }
@@ -59,6 +64,11 @@ pub enum Refusal {
     UnknownPeer { peer: PeerName },
     #[error("no rule of {peer} allows {target}")]
     NotListed { peer: PeerName, target: Target },
+    #[error(
+        "no rule of {peer} lists the name in {target}, and prefixes cover addresses alone: ask for an address, \
+         or have the server list the name or set `resolve-names`"
+    )]
+    NameNotListed { peer: PeerName, target: Target },
     #[error("{target} is {address}, {special}: a rule of {peer} must list that address itself")]
     Special { peer: PeerName, target: Target, address: IpAddr, special: Special },
     #[error("no rule of {peer} lets it listen on {target}")]
@@ -167,8 +177,14 @@ impl Access {
         resolver: &dyn Resolve,
     ) -> Result<Admitted, Refusal> {
         let rights = self.of(peer)?;
-        if !rights.dial.iter().any(|rule| rule.may_cover(target)) {
-            return Err(Refusal::NotListed { peer: peer.clone(), target: target.clone() });
+        let (peer_name, wanted) = (peer.clone(), target.clone());
+        match rights.dial.iter().map(|rule| rule.may_cover(target)).max().unwrap_or_default() {
+            MayCover::Yes => {}
+            MayCover::ByAddress if rights.resolve_names => {}
+            MayCover::ByAddress => {
+                return Err(Refusal::NameNotListed { peer: peer_name, target: wanted });
+            }
+            MayCover::No => return Err(Refusal::NotListed { peer: peer_name, target: wanted }),
         }
         let resolved = resolved(target, resolver).await?;
         self.check(peer, target, &resolved)
@@ -248,20 +264,28 @@ impl Refusal {
         match self {
             Self::UnknownPeer { .. } => "unknown-peer",
             Self::NotListed { .. } => "not-listed",
+            Self::NameNotListed { .. } => "name-not-listed",
             Self::Special { .. } => "special-address",
             Self::ListenNotListed { .. } => "listen-not-listed",
             Self::ListenByName { .. } => "listen-by-name",
-            Self::Lookup { .. } => "lookup-failed",
+            Self::Lookup { source, .. } => match source.kind() {
+                io::ErrorKind::QuotaExceeded => "lookup-over-quota",
+                io::ErrorKind::TimedOut => "lookup-timed-out",
+                _ => "lookup-failed",
+            },
             Self::NoAddress { .. } => "no-address",
         }
     }
 
-    pub const REASONS: [&str; 7] = [
+    pub const REASONS: [&str; 10] = [
         "unknown-peer",
         "not-listed",
+        "name-not-listed",
         "special-address",
         "listen-not-listed",
         "listen-by-name",
+        "lookup-over-quota",
+        "lookup-timed-out",
         "lookup-failed",
         "no-address",
     ];
@@ -292,7 +316,10 @@ mod tests {
         access.admit_listen(&peer, &target).unwrap_err();
         access.clone().admit_resolved(&peer, &target, &[]).unwrap_err();
         assert!(access.refused().any(|counted| counted == ("unknown-peer", 2)));
-        let error = io::ErrorKind::NotFound.into();
+        let lookup = |error: io::ErrorKind| Refusal::Lookup {
+            target: "tcp:b:1".parse().unwrap(),
+            source: error.into(),
+        };
         for refusal in [
             Refusal::UnknownPeer { peer: peer.clone() },
             Refusal::NotListed { peer: peer.clone(), target: target.clone() },
@@ -304,10 +331,44 @@ mod tests {
             },
             Refusal::ListenNotListed { peer, target: target.clone() },
             Refusal::ListenByName { target: target.clone() },
-            Refusal::Lookup { target: target.clone(), source: error },
+            Refusal::NameNotListed { peer: "a".parse().unwrap(), target: target.clone() },
+            lookup(io::ErrorKind::NotFound),
+            lookup(io::ErrorKind::TimedOut),
+            lookup(io::ErrorKind::QuotaExceeded),
             Refusal::NoAddress { target },
         ] {
             assert!(Refusal::REASONS.contains(&refusal.reason()), "{refusal}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_looked_up_for_rules_that_list_them_alone_unless_the_rights_say_otherwise() {
+        let rules = ["tcp:10.0.0.0/8:22", "tcp:[2001:db8::/32]:*", "tcp:*.example.org:80"];
+        let dial: Vec<Rule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
+        let (careful, open): (PeerName, PeerName) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let rights = |resolve_names| Rights { dial: dial.clone(), resolve_names, ..Rights::default() };
+        let access = Access::new([(careful.clone(), rights(false)), (open.clone(), rights(true))]);
+        for (target, of_careful, of_open) in [
+            ("tcp:a.example.org:80", "lookup-failed", "lookup-failed"),
+            ("tcp:a.example.com:22", "name-not-listed", "lookup-failed"),
+            ("tcp:a.example.com:80", "name-not-listed", "lookup-failed"),
+            ("udp:a.example.com:22", "not-listed", "not-listed"),
+            ("tcp:192.0.2.1:22", "not-listed", "not-listed"),
+        ] {
+            let target = target.parse().unwrap();
+            for (peer, expected) in [(&careful, of_careful), (&open, of_open)] {
+                let verdict = access.admit(peer, &target, &NoNames).await;
+                assert_eq!(verdict.unwrap_err().reason(), expected, "{target} of {peer}");
+            }
+        }
+    }
+
+    #[derive(Debug)]
+    struct NoNames;
+
+    impl Resolve for NoNames {
+        fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
+            Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
         }
     }
 
@@ -316,7 +377,7 @@ mod tests {
         let rules = ["tcp:127.0.0.1:8000-8010", "udp:[::]:53", "tcp:10.0.0.0/8:*", "unix:/run/w/*"];
         let listen = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let peer: PeerName = "a".parse().unwrap();
-        let access = Access::new([(peer.clone(), Rights { dial: Vec::new(), listen })]);
+        let access = Access::new([(peer.clone(), Rights { listen, ..Rights::default() })]);
         for (target, good) in [
             ("tcp:127.0.0.1:8000", true),
             ("tcp:127.0.0.1:8011", false),

@@ -7,7 +7,7 @@ mod reverse;
 
 pub use reverse::Reverse;
 
-use crate::access::Resolve;
+use crate::access::{LOOKUPS, LOOKUPS_EACH, Lookups, Resolve};
 use crate::counters::{Counted, Counters};
 use crate::health::Health;
 use crate::identity::ServerTrust;
@@ -126,6 +126,8 @@ pub struct LinkStatus {
 struct World {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
+    /// Of the targets of listeners at the server, by the listener's number: guests there have them looked up.
+    lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,
     reverses: Reverses,
@@ -164,6 +166,7 @@ impl Client {
         }
         let world = Arc::new(World {
             servers,
+            lookups: Lookups::new(Arc::clone(&parts.resolver), LOOKUPS_EACH, LOOKUPS),
             resolver: parts.resolver,
             budget: budget.clone(),
             tuning: parts.tuning,

@@ -73,7 +73,7 @@ pub struct Settings {
     pub memory: Bytes,
     /// Silence after which a connection is asked whether it lives; three times as long, and it is dead.
     pub keepalive: Span,
-    /// How long a target may take to accept.
+    /// How long a target may take to accept, the look-up of its name included.
     pub dial_timeout: Span,
     /// Sockets on the same port, each with a thread of its own; as many as there are CPUs by default.
     pub endpoints: usize,

@@ -3,6 +3,7 @@ use crate::frame::{Answer, Status};
 use crate::local::Local;
 use std::io;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What came of a dial that failed, as the one who asked is told.
 #[derive(Debug, thiserror::Error)]
@@ -13,16 +14,21 @@ pub(crate) enum DialError {
     Failed(#[from] io::Error),
 }
 
-/// Each address in its turn, so that the last has its time too; all within `patience`.
-pub(crate) async fn dial(way: &Admitted, patience: Duration) -> Result<Local, DialError> {
+/// Each address in its turn, so that the last has its time too; all within `patience` since the request `began`.
+pub(crate) async fn dial(
+    way: &Admitted,
+    patience: Duration,
+    began: Instant,
+) -> Result<Local, DialError> {
+    let left = (began + patience).saturating_duration_since(Instant::now());
     let addresses = match way.way() {
         Way::Unix(path) => {
-            let dialled = tokio::time::timeout(patience, Local::dial_unix(path)).await;
+            let dialled = tokio::time::timeout(left, Local::dial_unix(path)).await;
             return Ok(dialled.map_err(|_| DialError::TimedOut(patience))??);
         }
         Way::Tcp(addresses) | Way::Udp(addresses) => addresses,
     };
-    let each = patience / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let each = left / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut failure = DialError::TimedOut(patience);
     for address in addresses {
         match tokio::time::timeout(each, Local::dial_tcp(*address)).await {

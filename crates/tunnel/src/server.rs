@@ -8,7 +8,7 @@ mod stream;
 
 pub use limits::Limits;
 
-use crate::access::{Access, Resolve};
+use crate::access::{Access, Lookups, Resolve};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
 use crate::health::Health;
@@ -81,7 +81,7 @@ struct World {
     quic: QuicServer,
     /// Whoever is carried is asked again when it changes.
     guard: watch::Sender<Arc<Guard>>,
-    resolver: Arc<dyn Resolve>,
+    lookups: Lookups<PeerName>,
     tuning: Tuning,
     limits: Limits,
     counters: Arc<Counters>,
@@ -107,7 +107,7 @@ impl Server {
         let world = Arc::new(World {
             quic,
             guard: watch::Sender::new(Arc::new(parts.guard)),
-            resolver: parts.resolver,
+            lookups: Lookups::new(parts.resolver, parts.limits.lookups_each, parts.limits.lookups),
             budget,
             tuning: parts.tuning,
             limits: parts.limits,

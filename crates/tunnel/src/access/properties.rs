@@ -144,7 +144,10 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn two(own: &[Rule], others: &[Rule]) -> Access {
-    let rights = |rules: &[Rule]| Rights { dial: rules.to_vec(), listen: rules.to_vec() };
+    let rights = |rules: &[Rule]| {
+        let (dial, listen) = (rules.to_vec(), rules.to_vec());
+        Rights { dial, listen, resolve_names: true }
+    };
     Access::new([(peer("a"), rights(own)), (peer("b"), rights(others))])
 }
 

@@ -41,6 +41,16 @@ pub enum Reach {
     Covered,
 }
 
+/// How a rule stands to a target before anything is looked up, the best last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum MayCover {
+    #[default]
+    No,
+    /// The target is a name and the rule a prefix: it depends on the address.
+    ByAddress,
+    Yes,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
     #[error("`{0}` does not say what it is: write tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH")]
@@ -57,21 +67,25 @@ pub enum RuleError {
 
 impl Rule {
     /// Whether it is worth a look-up.
-    pub(super) fn may_cover(&self, target: &Target) -> bool {
+    pub(super) fn may_cover(&self, target: &Target) -> MayCover {
+        let sure = |covers| if covers { MayCover::Yes } else { MayCover::No };
         match (self, target) {
-            (Self::Tcp(hosts, ports), Target::Tcp(host))
-            | (Self::Udp(hosts, ports), Target::Udp(host)) => {
-                ports.hold(host.port())
-                    && match (hosts, host.host().parse::<IpAddr>()) {
-                        (Hosts::Prefix(prefix), Ok(address)) => {
-                            prefix.contains(&address.to_canonical())
-                        }
-                        (Hosts::Prefix(_), Err(_)) => true,
-                        (hosts, _) => hosts.name(host.host()),
-                    }
+            (Self::Tcp(_, ports) | Self::Udp(_, ports), Target::Tcp(host) | Target::Udp(host))
+                if !ports.hold(host.port()) =>
+            {
+                MayCover::No
             }
-            (rule, Target::Unix(path)) => rule.covers_path(path),
-            _ => false,
+            (Self::Tcp(hosts, _), Target::Tcp(host)) | (Self::Udp(hosts, _), Target::Udp(host)) => {
+                match (hosts, host.host().parse::<IpAddr>()) {
+                    (Hosts::Prefix(prefix), Ok(address)) => {
+                        sure(prefix.contains(&address.to_canonical()))
+                    }
+                    (Hosts::Prefix(_), Err(_)) => MayCover::ByAddress,
+                    (hosts, _) => sure(hosts.name(host.host())),
+                }
+            }
+            (rule, Target::Unix(path)) => sure(rule.covers_path(path)),
+            _ => MayCover::No,
         }
     }
 

@@ -15,6 +15,7 @@ use crate::transport::{Connection, Sending};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
+use tokio::time::Instant;
 
 /// What comes to `listen` at the server reaches `target` as seen from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,10 +134,12 @@ async fn reach<C: Connection>(
         world.counters.tunnels_over_limit.one();
         return Err(refusal(Status::Busy, "the client has as many tunnels as it may have"));
     }
-    let admitted = Admitted::by_own_file(&target, &*world.resolver).await;
+    let (began, patience) = (Instant::now(), world.limits.answer);
+    let resolver = world.lookups.of(&number, began + patience);
+    let admitted = Admitted::by_own_file(&target, &resolver).await;
     let admitted = admitted.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
     let Way::Udp(addresses) = admitted.way() else {
-        let local = dial(&admitted, world.limits.answer).await.map_err(|error| {
+        let local = dial(&admitted, patience, began).await.map_err(|error| {
             world.counters.dials_failed.one();
             Answer::from(error)
         })?;

@@ -45,7 +45,11 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
             tracing::warn!("peer {} may connect and do nothing: it has no `allow`", peer.name);
         }
         peers.push(TrustedPeer { name: peer.name.clone(), proof });
-        let own = Rights { dial: peer.allow.clone(), listen: peer.reverse.clone() };
+        let own = Rights {
+            dial: peer.allow.clone(),
+            resolve_names: peer.resolve_names,
+            listen: peer.reverse.clone(),
+        };
         rights.push((peer.name.clone(), own));
     }
     Ok(ServerConfig { listen_on, identity, peers, access: Access::new(rights), settings })

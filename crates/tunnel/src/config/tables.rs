@@ -54,6 +54,9 @@ pub struct PeerTable {
     pub certificate_name: Option<Said<String>>,
     #[serde(default)]
     pub allow: Vec<Rule>,
+    /// Whether names are looked up that only a prefix in `allow` could cover.
+    #[serde(default)]
+    pub resolve_names: bool,
     #[serde(default)]
     pub reverse: Vec<Rule>,
 }

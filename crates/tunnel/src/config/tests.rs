@@ -22,6 +22,7 @@ fn one_file_for_both_ends() {
         name = "laptop"
         pin = "{pin}"
         allow = ["tcp:10.0.0.0/8:22,80", "tcp:db.internal:5432", "unix:/run/app/*"]
+        resolve-names = true
         reverse = ["tcp:127.0.0.1:8080"]
 
         [client]
@@ -54,6 +55,7 @@ fn one_file_for_both_ends() {
     let ssh = "tcp:10.1.2.3:22".parse().unwrap();
     let address: IpAddr = [10, 1, 2, 3].into();
     server.access.admit_resolved(&laptop, &ssh, &[address]).unwrap();
+    assert!(server.access.rights(&laptop).unwrap().resolve_names);
     let _: &dyn Resolve = &SystemResolver;
 
     let client = file.client_config(ClientTable::default()).unwrap();
@@ -76,8 +78,9 @@ fn flags_come_first_and_add_to_lists() {
         let pin = Said::by_flag("--peer", OneOrMore(vec![pin.parse().unwrap()]));
         let name = name.parse().unwrap();
         let allow = vec!["tcp:127.0.0.1:22".parse().unwrap()];
+        let (pin, reverse) = (Some(pin), Vec::new());
         let table =
-            PeerTable { name, pin: Some(pin), certificate_name: None, allow, reverse: Vec::new() };
+            PeerTable { name, pin, certificate_name: None, allow, resolve_names: false, reverse };
         Said::by_flag("--peer", table)
     };
     let flags = ServerTable {

@@ -1,3 +1,4 @@
+use crate::access::{LOOKUPS, LOOKUPS_EACH};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,8 +14,11 @@ pub struct Limits {
     pub handshakes: usize,
     /// Of one network (an IPv4 address or an IPv6 /64), beyond which an address has to be proved.
     pub handshakes_unproved: usize,
-    /// For a target to answer.
+    /// For a target to answer, the look-up of its name included.
     pub dial: Duration,
+    /// Look-ups of names under way, each of which occupies a thread.
+    pub lookups: usize,
+    pub lookups_each: usize,
     /// For a stream to say what it is.
     pub opening: Duration,
     /// Flows of datagrams over which nothing went for so long are forgotten.
@@ -32,6 +36,8 @@ impl Default for Limits {
             handshakes: 256,
             handshakes_unproved: 8,
             dial: Duration::from_secs(10),
+            lookups: LOOKUPS,
+            lookups_each: LOOKUPS_EACH,
             opening: Duration::from_secs(10),
             datagrams_idle: Duration::from_secs(60),
             listeners_each: 64,

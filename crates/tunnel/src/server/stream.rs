@@ -14,10 +14,12 @@ use crate::relay::relay_while;
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::{Connection, Lost, Sending};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio::net::UdpSocket;
+use tokio::time::Instant;
 
 /// Until the connection ends.
 pub(super) async fn serve<C: Connection>(
@@ -101,8 +103,10 @@ impl<C: Connection> Visit<C> {
     }
 
     async fn dial(&self, target: Target, flow: Option<u32>) -> Result<Granted<C>, Answer> {
+        let (began, patience) = (Instant::now(), self.world.limits.dial);
         let guard = self.world.guard();
-        let admitted = guard.access.admit(&self.peer, &target, &*self.world.resolver).await;
+        let resolver = self.world.lookups.of(&self.peer, began + patience);
+        let admitted = guard.access.admit(&self.peer, &target, &resolver).await;
         let admitted = admitted.map_err(|refusal| denied(&refusal))?;
         if let Way::Udp(addresses) = admitted.way() {
             let not_understood = |message: &str| Answer {
@@ -120,7 +124,7 @@ impl<C: Connection> Visit<C> {
                 .ok_or_else(|| not_understood("the number of this flow is taken"))?;
             return Ok(Granted::Datagrams(flow, socket, target));
         }
-        let local = dial(&admitted, self.world.limits.dial).await.map_err(|error| {
+        let local = dial(&admitted, patience, began).await.map_err(|error| {
             self.world.counters.dials_failed.one();
             Answer::from(error)
         })?;
@@ -214,7 +218,12 @@ enum Granted<C: Connection> {
 
 fn denied(refusal: &Refusal) -> Answer {
     let status = match refusal {
-        Refusal::Lookup { .. } | Refusal::NoAddress { .. } => Status::Unreachable,
+        Refusal::Lookup { source, .. } => match source.kind() {
+            ErrorKind::QuotaExceeded => Status::Busy,
+            ErrorKind::TimedOut => Status::TimedOut,
+            _ => Status::Unreachable,
+        },
+        Refusal::NoAddress { .. } => Status::Unreachable,
         _ => Status::Denied,
     };
     Answer { status, message: refusal.to_string() }

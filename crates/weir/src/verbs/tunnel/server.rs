@@ -20,6 +20,9 @@ pub(crate) struct Server {
     /// *.name, an address or a prefix, PORTS 22 or 80,443 or 8000-8999 or *; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow: Vec<Rule>,
+    /// Look names up for them that only a prefix of --allow could cover, too
+    #[arg(long, requires = "peer")]
+    resolve_names: bool,
     /// Where they may have this end listen for them, likewise; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow_reverse: Vec<Rule>,
@@ -36,11 +39,13 @@ pub(crate) fn run(arguments: Server) -> anyhow::Result<Ending> {
 impl Server {
     pub(super) fn config(self) -> Result<ServerConfig, ConfigError> {
         let file = self.settings.file()?;
-        let (allow, reverse) = (self.allow, self.allow_reverse);
+        let (allow, reverse, resolve_names) = (self.allow, self.allow_reverse, self.resolve_names);
         let peer = |NamedPin { name, pin }| {
             let pin = said("--peer", Some(OneOrMore(vec![pin])));
             let (allow, reverse) = (allow.clone(), reverse.clone());
-            Said::by_flag("--peer", PeerTable { name, pin, certificate_name: None, allow, reverse })
+            let certificate_name = None;
+            let table = PeerTable { name, pin, certificate_name, allow, resolve_names, reverse };
+            Said::by_flag("--peer", table)
         };
         let table = ServerTable {
             listen_on: said("--listen-on", self.listen_on),

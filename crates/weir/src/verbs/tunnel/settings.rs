@@ -28,7 +28,7 @@ pub(super) struct Settings {
     /// Silence after which the other end is asked whether it lives; after three it is dead [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Working")]
     keepalive: Option<Span>,
-    /// How long a target may take to accept [default: 10s]
+    /// How long a target may take to accept, the look-up of its name included [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Working")]
     dial_timeout: Option<Span>,
     /// Threads, each with a socket of its own [default: as many as CPUs]
