@@ -5,7 +5,7 @@
 //! | [`cpu`], [`process`] | `/proc/stat`, `/proc/PID/stat` and the process's CPU clock |
 //! | [`softirqs`], [`interrupts`], [`softnet`] | the files of these names |
 //! | [`snmp`] | counters of IP, TCP and UDP |
-//! | [`interface`], [`qdisc`] | rtnetlink |
+//! | [`interface`], [`qdisc`], [`route`] | rtnetlink |
 //! | [`tcp`] | `TCP_INFO` and sock_diag |
 //! | [`cgroup`], [`pressure`] | limits, throttling, stalls |
 //! | [`machine`] | the facts a report must name |
@@ -43,6 +43,7 @@ mod netlink;
 pub mod pressure;
 pub mod process;
 pub mod qdisc;
+pub mod route;
 pub mod sampler;
 pub mod snmp;
 pub mod softirqs;

@@ -2,10 +2,11 @@
 //!
 //! A name is looked up once. What it resolved to is checked, and that address is dialled: a name that
 //! answers differently the second time is not asked a second time. Some addresses mean this very machine
-//! or its keeper (loopback, link-local, a cloud's metadata, see [`special`]); a rule for a name or a wide
-//! prefix does not cover them, only one that lists them.
+//! or its keeper (its own, loopback, link-local, a cloud's metadata, see [`special`]); a rule for a name or a
+//! wide prefix does not cover them, only one that lists them.
 
 mod lookups;
+mod own;
 mod resolve;
 mod rule;
 pub mod special;
@@ -21,6 +22,7 @@ use crate::identity::PeerName;
 use crate::target::Target;
 use rule::MayCover;
 use special::Special;
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -145,8 +147,11 @@ impl Access {
         let mut refusal = None;
         let mut admitted = Vec::new();
         for address in resolved.iter().map(IpAddr::to_canonical) {
-            let verdict = rights.dial.iter().map(|rule| rule.covers(target, address)).max();
-            match verdict.unwrap_or_default() {
+            // The kernel is asked once, and not where no rule comes near.
+            let judged = OnceCell::new();
+            let special = || *judged.get_or_init(|| special::of_target(address));
+            let verdict = rights.dial.iter().map(|rule| rule.covers(target, address, &special));
+            match verdict.max().unwrap_or_default() {
                 Reach::Covered => admitted.push(SocketAddr::new(address, host.port())),
                 Reach::NotExplicitly(special) => {
                     refusal = Some(Refusal::Special {
@@ -177,14 +182,18 @@ impl Access {
         resolver: &dyn Resolve,
     ) -> Result<Admitted, Refusal> {
         let rights = self.of(peer)?;
-        let (peer_name, wanted) = (peer.clone(), target.clone());
-        match rights.dial.iter().map(|rule| rule.may_cover(target)).max().unwrap_or_default() {
+        let may_cover = rights.dial.iter().map(|rule| rule.may_cover(target)).max();
+        match may_cover.unwrap_or_default() {
             MayCover::Yes => {}
             MayCover::ByAddress if rights.resolve_names => {}
             MayCover::ByAddress => {
-                return Err(Refusal::NameNotListed { peer: peer_name, target: wanted });
+                let (peer, target) = (peer.clone(), target.clone());
+                return Err(Refusal::NameNotListed { peer, target });
             }
-            MayCover::No => return Err(Refusal::NotListed { peer: peer_name, target: wanted }),
+            MayCover::No => {
+                let (peer, target) = (peer.clone(), target.clone());
+                return Err(Refusal::NotListed { peer, target });
+            }
         }
         let resolved = resolved(target, resolver).await?;
         self.check(peer, target, &resolved)
@@ -204,7 +213,9 @@ impl Access {
         let address: IpAddr =
             host.host().parse().map_err(|_| Refusal::ListenByName { target: target.clone() })?;
         let address = address.to_canonical();
-        match rights.listen.iter().map(|rule| rule.covers(target, address)).max() {
+        // Nothing is listened on but this machine's own addresses.
+        let special = || special::special(address);
+        match rights.listen.iter().map(|rule| rule.covers(target, address, &special)).max() {
             Some(Reach::Covered) => Ok(Admitted(way(vec![SocketAddr::new(address, host.port())]))),
             _ => Err(refused()),
         }
@@ -346,7 +357,8 @@ mod tests {
         let rules = ["tcp:10.0.0.0/8:22", "tcp:[2001:db8::/32]:*", "tcp:*.example.org:80"];
         let dial: Vec<Rule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let (careful, open): (PeerName, PeerName) = ("a".parse().unwrap(), "b".parse().unwrap());
-        let rights = |resolve_names| Rights { dial: dial.clone(), resolve_names, ..Rights::default() };
+        let rights =
+            |resolve_names| Rights { dial: dial.clone(), resolve_names, ..Rights::default() };
         let access = Access::new([(careful.clone(), rights(false)), (open.clone(), rights(true))]);
         for (target, of_careful, of_open) in [
             ("tcp:a.example.org:80", "lookup-failed", "lookup-failed"),

@@ -164,7 +164,8 @@ fn a_name_that_leads_elsewhere_at_the_second_look_is_refused_and_what_stands_goe
     let own = ends.own("server").join(" ");
     let script = format!(
         "mount --bind {hosts} /etc/hosts && exec {weir} tunnel server --listen-on 127.0.0.1:7500 \
-         --peer {peer} --allow tcp:app.test:{target} --status-socket server.sock {own}",
+         --peer {peer} --allow tcp:app.test:{target} --allow tcp:10.9.9.9:{target} \
+         --status-socket server.sock {own}",
         hosts = hosts.display(),
         weir = env!("CARGO_BIN_EXE_weir"),
         peer = ends.peer,

@@ -1,4 +1,4 @@
-use super::special::{Special, lists, special};
+use super::special::{Special, lists};
 use crate::target::{HostPort, Target};
 use ipnet::IpNet;
 use std::fmt::{Display, Formatter};
@@ -89,8 +89,13 @@ impl Rule {
         }
     }
 
-    /// The address is the target's, canonical.
-    pub(super) fn covers(&self, target: &Target, address: IpAddr) -> Reach {
+    /// The address is the target's, canonical; `special` says of it why a rule must list it, if it must.
+    pub(super) fn covers(
+        &self,
+        target: &Target,
+        address: IpAddr,
+        special: &dyn Fn() -> Option<Special>,
+    ) -> Reach {
         let (hosts, ports, host) = match (self, target) {
             (Self::Tcp(hosts, ports), Target::Tcp(host))
             | (Self::Udp(hosts, ports), Target::Udp(host)) => (hosts, ports, host),
@@ -99,7 +104,7 @@ impl Rule {
         if !ports.hold(host.port()) {
             return Reach::Elsewhere;
         }
-        hosts.reach(host, address)
+        hosts.reach(host, address, special)
     }
 
     pub(super) fn covers_path(&self, path: &Path) -> bool {
@@ -114,16 +119,22 @@ impl Rule {
 }
 
 impl Hosts {
-    fn reach(&self, host: &HostPort, address: IpAddr) -> Reach {
+    fn reach(
+        &self,
+        host: &HostPort,
+        address: IpAddr,
+        special: &dyn Fn() -> Option<Special>,
+    ) -> Reach {
         let within = match self {
             Self::Prefix(prefix) => prefix.contains(&address),
             named => named.name(host.host()),
         };
-        match (within, special(address)) {
-            (false, _) => Reach::Elsewhere,
-            (true, None) => Reach::Covered,
-            (true, Some(special)) if self.lists(address, special) => Reach::Covered,
-            (true, Some(special)) => Reach::NotExplicitly(special),
+        if !within {
+            return Reach::Elsewhere;
+        }
+        match special() {
+            Some(special) if !self.lists(address, special) => Reach::NotExplicitly(special),
+            _ => Reach::Covered,
         }
     }
 

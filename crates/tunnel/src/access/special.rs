@@ -1,5 +1,6 @@
 //! Addresses that mean more than a host somewhere.
 
+use super::own;
 use ipnet::IpNet;
 use std::fmt::{Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,6 +18,8 @@ pub enum Special {
     Broadcast,
     /// An IPv6 address that a gateway would turn into one of these.
     Translated,
+    /// An address of this machine, as the kernel sees it now.
+    Own,
 }
 
 /// `None` for all that a rule may cover with a name or a wide prefix.
@@ -31,8 +34,23 @@ pub fn special(address: IpAddr) -> Option<Special> {
     }
 }
 
+/// Likewise of an address that is to be reached from here, which may be this machine's own. The kernel is asked at each
+/// call: addresses come and go.
+pub(super) fn of_target(address: IpAddr) -> Option<Special> {
+    let address = address.to_canonical();
+    if let Some(special) = special(address) {
+        return Some(special);
+    }
+    if own::is_own(address) {
+        return Some(Special::Own);
+    }
+    let IpAddr::V6(address) = address else { return None };
+    let inside = embedded(address).any(|inside| own::is_own(inside.into()));
+    inside.then_some(Special::Translated)
+}
+
 /// Whether a rule for this prefix lists the address, rather than covering it by chance: it lies within
-/// the special range. Metadata and translated addresses have to be written out.
+/// the special range. Metadata, translated addresses and this machine's own have to be written out.
 pub(super) fn lists(prefix: IpNet, address: IpAddr, special: Special) -> bool {
     if !prefix.contains(&address) {
         return false;
@@ -42,7 +60,9 @@ pub(super) fn lists(prefix: IpNet, address: IpAddr, special: Special) -> bool {
         Special::Unspecified | Special::Loopback => narrow(8, 128),
         Special::LinkLocal => narrow(16, 10),
         Special::Multicast => narrow(4, 8),
-        Special::Metadata | Special::Broadcast | Special::Translated => narrow(32, 128),
+        Special::Metadata | Special::Broadcast | Special::Translated | Special::Own => {
+            narrow(32, 128)
+        }
     }
 }
 
@@ -71,25 +91,45 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
     if address.is_multicast() {
         return Some(Special::Multicast);
     }
-    let [a, b, c, d, e, f, g, h] = address.segments();
-    let embedded = match [a, b, c, d, e, f] {
-        // NAT64, RFC 6052 and RFC 8215; the compatible addresses of RFC 4291, 2.5.5.1.
-        [0x64, 0xff9b, 0, 0, 0, 0] | [0x64, 0xff9b, 1, ..] | [0, 0, 0, 0, 0, 0] => (g, h),
+    let inside = embedded(address).any(|inside| special(inside.into()).is_some());
+    inside.then_some(Special::Translated)
+}
+
+/// The IPv4 addresses that a gateway, a tunnel or an old stack may find in this one.
+fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+    let octets = address.octets();
+    let at = |places: [usize; 4]| Some(Ipv4Addr::from(places.map(|place| octets[place])));
+    let last = at([12, 13, 14, 15]);
+    // No network begins with a zero: read at the wrong place, most addresses do.
+    let likely = |places| at(places).filter(|address| address.octets()[0] != 0);
+    let found = match address.segments() {
+        // NAT64 with the prefix of RFC 6052; SIIT's `::ffff:0:a.b.c.d` (RFC 2765, 2.1); the compatible addresses
+        // of RFC 4291, 2.5.5.1.
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0, 0, 0, 0, 0, 0, ..] => {
+            [last, None, None, None]
+        }
+        // NAT64 with prefixes of 48, 56, 64 and 96 bits inside that of RFC 8215: RFC 6052, 2.2, says where the
+        // address is in each, around octet 8.
+        [0x64, 0xff9b, 1, ..] => {
+            [likely([6, 7, 9, 10]), likely([7, 9, 10, 11]), likely([9, 10, 11, 12]), last]
+        }
         // 6to4, RFC 3056.
-        [0x2002, ..] => (b, c),
-        // Teredo, RFC 4380: the client's address with every bit turned.
-        [0x2001, 0, ..] => (!g, !h),
-        _ => return None,
+        [0x2002, ..] => [at([2, 3, 4, 5]), None, None, None],
+        // Teredo, RFC 4380, 4: the server, and the client with every bit turned.
+        [0x2001, 0, ..] => {
+            [at([4, 5, 6, 7]), last.map(|client| Ipv4Addr::from(!client.to_bits())), None, None]
+        }
+        // ISATAP, RFC 5214, 6.1: below any prefix.
+        [_, _, _, _, 0 | 0x200, 0x5efe, ..] => [last, None, None, None],
+        _ => [None; 4],
     };
-    let ([w, x], [y, z]) = (embedded.0.to_be_bytes(), embedded.1.to_be_bytes());
-    let embedded = Ipv4Addr::new(w, x, y, z);
-    special(embedded.into()).map(|_| Special::Translated)
+    found.into_iter().flatten()
 }
 
 fn is_metadata(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => METADATA_V4.contains(&address),
-        IpAddr::V6(address) => METADATA_V6.contains(&address),
+        IpAddr::V6(address) => METADATA_V6.contains(&address) || address.segments()[..2] == AMAZONS,
     }
 }
 
@@ -103,15 +143,17 @@ impl Display for Special {
             Self::Multicast => "a multicast address",
             Self::Broadcast => "a broadcast or reserved address",
             Self::Translated => "which stands for such an IPv4 address",
+            Self::Own => "an address of the server itself",
         })
     }
 }
 
-const METADATA_V4: [Ipv4Addr; 5] = [
+const METADATA_V4: [Ipv4Addr; 6] = [
     // Amazon, Google, Microsoft, DigitalOcean, OpenStack and others.
     Ipv4Addr::new(169, 254, 169, 254),
     // Amazon's containers.
     Ipv4Addr::new(169, 254, 170, 2),
+    Ipv4Addr::new(169, 254, 170, 23),
     // Alibaba.
     Ipv4Addr::new(100, 100, 100, 200),
     // Oracle.
@@ -119,12 +161,18 @@ const METADATA_V4: [Ipv4Addr; 5] = [
     // Microsoft's host agent.
     Ipv4Addr::new(168, 63, 129, 16),
 ];
-const METADATA_V6: [Ipv6Addr; 2] = [
-    // Amazon.
-    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+const METADATA_V6: [Ipv6Addr; 4] = [
     // Google.
     Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+    // Oracle.
+    Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
+    // Scaleway.
+    Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
+    // OpenStack.
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
+/// fd00:ec2::/32: instances' metadata at `::254`, containers' credentials at `::23`, and more.
+const AMAZONS: [u16; 2] = [0xfd00, 0xec2];
 
 #[cfg(test)]
 mod tests {
@@ -153,7 +201,20 @@ mod tests {
             ("2002:7f00:1::", Some(Special::Translated)),
             ("2002:808:808::", None),
             ("::127.0.0.1", Some(Special::Translated)),
-            ("2001:0:1:2:3:4:80ff:fffe", Some(Special::Translated)),
+            ("::ffff:0:127.0.0.1", Some(Special::Translated)),
+            ("64:ff9b:1:7f00:0:100::", Some(Special::Translated)),
+            ("64:ff9b:1:7f:0:1::", Some(Special::Translated)),
+            ("64:ff9b:1:aa:7f:0:100::", Some(Special::Translated)),
+            ("64:ff9b:1:aaaa:bb:cccc:7f00:1", Some(Special::Translated)),
+            ("64:ff9b:1:808:8:800:808:808", None),
+            ("64:ff9b:1::8.8.8.8", None),
+            ("2001:0:7f00:1:3:4:f7f7:f7f7", Some(Special::Translated)),
+            ("2001:db8::200:5efe:127.0.0.1", Some(Special::Translated)),
+            ("2001:db8::5efe:8.8.8.8", None),
+            ("fd00:ec2::23", Some(Special::Metadata)),
+            ("fd20:ce::254", Some(Special::Metadata)),
+            ("fe80::a9fe:a9fe", Some(Special::Metadata)),
+            ("2001:0:808:808:3:4:80ff:fffe", Some(Special::Translated)),
             ("10.0.0.1", None),
             ("192.168.1.1", None),
             ("fd00::1", None),

@@ -1,0 +1,41 @@
+//! Addresses of this machine itself. They look like any other, and what listens there trusts who is on it.
+
+use nix::ifaddrs::getifaddrs;
+use std::net::IpAddr;
+
+/// Whether the kernel would deliver here what is sent to the address. Where it does not tell, every address is: no rule
+/// reaches then what it does not list.
+pub(super) fn is_own(address: IpAddr) -> bool {
+    let error = match probe::route::is_local(address) {
+        Ok(own) => return own,
+        Err(error) => error,
+    };
+    is_of_interface(address).unwrap_or_else(|| {
+        tracing::warn!(%address, %error, "nobody tells whether this is an address of this machine");
+        true
+    })
+}
+
+fn is_of_interface(address: IpAddr) -> Option<bool> {
+    let own = |found: nix::ifaddrs::InterfaceAddress| {
+        let found = found.address?;
+        let v4 = found.as_sockaddr_in().map(|found| IpAddr::V4(found.ip()));
+        v4.or_else(|| found.as_sockaddr_in6().map(|found| IpAddr::V6(found.ip())))
+    };
+    Some(getifaddrs().ok()?.filter_map(own).any(|own| own == address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_sources_tell_the_loopback_from_an_address_of_another() {
+        for (address, own) in [("127.0.0.1", true), ("192.0.2.1", false), ("2001:db8::1", false)] {
+            let address = address.parse().unwrap();
+            assert_eq!(is_own(address), own, "{address}");
+            assert_eq!(is_of_interface(address), Some(own), "{address}");
+        }
+        assert!(is_own([127, 9, 9, 9].into()));
+    }
+}
