@@ -142,7 +142,7 @@ struct World {
 #[derive(Debug)]
 struct Remote {
     address: HostPort,
-    name: String,
+    trust: ServerTrust,
     quic: QuicClient,
 }
 
@@ -159,7 +159,7 @@ impl Client {
         let mut servers = Vec::new();
         for server in parts.servers {
             servers.push(Arc::new(Remote {
-                name: server.trust.server_name().to_owned(),
+                trust: server.trust,
                 quic: QuicClient::new(server.tls, parts.tuning.clone(), budget.meter())?,
                 address: server.address,
             }));

@@ -1,8 +1,10 @@
 //! Who is at the other end: keys, pins and certificates. Both ends show one, always, in TLS 1.3.
 //!
 //! A peer is known by the hash of its public key (a [`Pin`]) or by a certificate of an authority. Either
-//! way its certificate must be valid today. Nothing is resumed: whoever is let in has just shown it all.
+//! way its certificate must be valid today, and not be on a revocation list of the authority. Nothing is resumed:
+//! whoever is let in has just shown it all.
 
+mod authorities;
 mod certificate;
 mod error;
 mod keys;
@@ -13,6 +15,7 @@ mod trust;
 #[cfg(test)]
 mod handshakes;
 
+pub use authorities::Authorities;
 pub use certificate::Certificate;
 pub use error::IdentityError;
 pub use keys::{Identity, Secret};
@@ -20,4 +23,5 @@ pub use pin::Pin;
 pub use tls::{
     ALPN, ClientCredentials, Credentials, ServerCredentials, client_config, server_config,
 };
-pub use trust::{PeerName, Proof, ServerTrust, TrustedPeer, authorities, peer_name};
+pub(crate) use trust::good_until;
+pub use trust::{PeerName, Proof, ServerTrust, TrustedPeer, peer_name};

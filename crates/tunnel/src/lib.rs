@@ -8,6 +8,7 @@
 //! | [`frame`] | what stands at the head of a stream |
 //! | [`transport`] | connections, streams, datagrams: endpoints of `quic` on sockets |
 //! | `windows` | how much each connection may hold |
+//! | `tenure` | connections whose other end is let in no longer |
 //! | [`server`], [`client`] | the two ends |
 //! | [`check`] | what would keep a tunnel from working, before it starts |
 //! | [`run`] | either end as a process |
@@ -32,6 +33,7 @@ pub mod server;
 mod session;
 pub mod status;
 mod target;
+mod tenure;
 pub mod transport;
 mod windows;
 

@@ -12,14 +12,13 @@ use crate::access::{Access, Lookups, Resolve};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
 use crate::health::Health;
-use crate::identity::{PeerName, TrustedPeer, peer_name};
+use crate::identity::{PeerName, TrustedPeer};
 use crate::memory::Budget;
 use crate::session::Session;
 use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use limits::Usage;
 use reverse::Listeners;
-use rustls::pki_types::UnixTime;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -129,17 +128,9 @@ impl Server {
     }
 
     /// From now on these are let in, and for this. Who is connected and would no longer be let in is sent
-    /// away; tunnels and listeners that stand and are no longer allowed end, and the others go on.
+    /// away (`tenure`); tunnels and listeners that stand and are no longer allowed end, and the others go on.
     pub fn replace_guard(&self, guard: Guard) {
-        let guard = Arc::new(guard);
-        self.world.guard.send_replace(Arc::clone(&guard));
-        for (peer, session) in self.world.sessions() {
-            let shown = session.connection.certificates();
-            let now = peer_name(&shown, &guard.trusted, UnixTime::now());
-            if now.is_err() || now.is_ok_and(|now| now != peer) {
-                session.connection.close("this identity is no longer let in");
-            }
-        }
+        self.world.guard.send_replace(Arc::new(guard));
     }
 
     pub fn health(&self) -> Health {

@@ -29,6 +29,7 @@ fn wrong_use_is_refused_with_advice_and_nothing_starts() {
         ),
         (&server, vec!["server", "--peer", &ends.peer, "--metrics-on", "0.0.0.0:9"], "127.0.0.1:9"),
         (&server, vec!["server", "--peer", &ends.peer, "--congestion", "fixed"], "fixed 100mbit"),
+        (&server, vec!["server", "--peer", &ends.peer, "--crl-file", "a.crl"], "`ca-file`"),
         (&client, vec!["client", "--server", "a:1", "--forward", FORWARD], "--pin"),
     ] {
         let mut all = vec!["tunnel"];

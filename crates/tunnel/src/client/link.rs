@@ -2,6 +2,7 @@
 
 use super::{Remote, World, reverse};
 use crate::session::{CLIENTS, Session};
+use crate::tenure;
 use crate::transport::quic::QuicConnection;
 use crate::transport::{Connection, Lost, Shards, Transport};
 use std::net::{IpAddr, SocketAddr};
@@ -121,6 +122,8 @@ impl Link {
             tracing::info!(server = %address, "connected");
             tokio::spawn(Arc::clone(&session).deliver_datagrams());
             tokio::spawn(Arc::clone(&session).end_if_silent(world.tuning.keepalive));
+            let (connection, trust) = (session.connection.clone(), &world.servers[index].trust);
+            tokio::spawn(tenure::of_server(connection, address.to_string(), trust.clone()));
             tokio::spawn(reverse::arrivals(Arc::clone(world), Arc::clone(&session)));
             self.current.send_replace(Some((index, Arc::clone(&session))));
             world.links.made.send_modify(|made| *made += 1);
@@ -203,7 +206,9 @@ async fn first_to_answer(
     loop {
         if let Some(address) = next.take() {
             let remote = Arc::clone(remote);
-            tries.spawn(async move { remote.quic.connect(address, &remote.name, place).await });
+            tries.spawn(async move {
+                remote.quic.connect(address, remote.trust.server_name(), place).await
+            });
         }
         tokio::select! {
             Some(tried) = tries.join_next() => {

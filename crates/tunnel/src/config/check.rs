@@ -9,9 +9,8 @@ use super::{
     MOST_ENDPOINTS, OneOrMore, Said, ServerConfig, Settings,
 };
 use crate::access::{Access, Rights};
-use crate::identity::{self, Identity, Pin, Proof, ServerTrust, TrustedPeer};
+use crate::identity::{Authorities, Identity, IdentityError, Pin, Proof, ServerTrust, TrustedPeer};
 use crate::target::Target;
-use rustls::RootCertStore;
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -32,7 +31,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         ));
     }
     let identity = identity(file, "server", &common)?;
-    let authorities = authorities(file, common.ca_file)?;
+    let authorities = authorities(file, &common)?;
     let (mut peers, mut rights) = (Vec::new(), Vec::new());
     let (mut names, mut pins) = (HashSet::new(), HashSet::new());
     for Said { value: peer, place } in &table.peer {
@@ -78,7 +77,7 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
                 .to_owned(),
         ));
     }
-    let authorities = authorities(file, common.ca_file)?;
+    let authorities = authorities(file, &common)?;
     let servers = table.server.iter().map(|said| far_server(file, said, authorities.as_ref()));
     let servers = servers.collect::<Result<_, _>>()?;
     let (mut near, mut far) = (HashSet::new(), HashSet::new());
@@ -135,20 +134,39 @@ pub(super) fn own_file(
     said.as_ref().map_or_else(usual, |said| path(file, said))
 }
 
-fn authorities(
-    file: &File,
-    said: &Option<Said<PathBuf>>,
-) -> Result<Option<Arc<RootCertStore>>, ConfigError> {
-    let Some(said) = said else { return Ok(None) };
-    let read = identity::authorities(&path(file, said));
-    read.map(Some).map_err(|error| file.source.error(said.place, error.to_string()))
+fn authorities(file: &File, table: &Common<'_>) -> Result<Option<Arc<Authorities>>, ConfigError> {
+    let Some(said) = table.ca_file else {
+        return match table.crl_file {
+            Some(lists) => {
+                let message =
+                    "a revocation list is believed only of an authority: name it by `ca-file`";
+                Err(file.source.error(lists.place, message))
+            }
+            None => Ok(None),
+        };
+    };
+    let named = table.crl_file.iter();
+    let lists: Vec<PathBuf> = named
+        .flat_map(|said| said.value.0.iter().map(|one| under(file, said.place, one)))
+        .collect();
+    let read = Authorities::load(&path(file, said), &lists);
+    read.map(Some).map_err(|error| {
+        let of_list = match &error {
+            IdentityError::RevocationList { .. } => true,
+            IdentityError::File { path, .. } => lists.contains(path),
+            _ => false,
+        };
+        let place =
+            table.crl_file.as_ref().filter(|_| of_list).map_or(said.place, |said| said.place);
+        file.source.error(place, error.to_string())
+    })
 }
 
 fn proof(
     file: &File,
     place: Place,
     peer: &PeerTable,
-    authorities: Option<&Arc<RootCertStore>>,
+    authorities: Option<&Arc<Authorities>>,
 ) -> Result<Proof, ConfigError> {
     match (pins(&peer.pin), &peer.certificate_name, authorities) {
         (Some(pins), None, _) => Ok(Proof::Pins(pins)),
@@ -175,7 +193,7 @@ fn proof(
 fn far_server(
     file: &File,
     Said { value: server, place }: &Said<FarServerTable>,
-    authorities: Option<&Arc<RootCertStore>>,
+    authorities: Option<&Arc<Authorities>>,
 ) -> Result<FarServer, ConfigError> {
     let endpoint = server.endpoint.clone();
     if endpoint.port() == 0 {
@@ -239,9 +257,13 @@ fn pins(said: &Option<Said<OneOrMore<Pin>>>) -> Option<Vec<Pin>> {
 
 /// What a file says begins where the file is, what a flag says where the command was given.
 fn path(file: &File, said: &Said<PathBuf>) -> PathBuf {
-    match said.place {
-        Place::Byte(_) => file.directory.join(&said.value),
-        _ => said.value.clone(),
+    under(file, said.place, &said.value)
+}
+
+fn under(file: &File, place: Place, path: &Path) -> PathBuf {
+    match place {
+        Place::Byte(_) => file.directory.join(path),
+        _ => path.to_owned(),
     }
 }
 

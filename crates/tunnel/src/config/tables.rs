@@ -34,6 +34,7 @@ pub struct ServerTable {
     pub cert_file: Option<Said<PathBuf>>,
     pub key_file: Option<Said<PathBuf>>,
     pub ca_file: Option<Said<PathBuf>>,
+    pub crl_file: Option<Said<OneOrMore<PathBuf>>>,
     #[serde(default)]
     pub peer: Vec<Said<PeerTable>>,
     pub congestion: Option<Said<Congestion>>,
@@ -67,6 +68,7 @@ pub struct ClientTable {
     pub cert_file: Option<Said<PathBuf>>,
     pub key_file: Option<Said<PathBuf>>,
     pub ca_file: Option<Said<PathBuf>>,
+    pub crl_file: Option<Said<OneOrMore<PathBuf>>>,
     #[serde(default)]
     pub server: Vec<Said<FarServerTable>>,
     #[serde(default)]
@@ -163,15 +165,15 @@ macro_rules! over {
 
 impl ServerTable {
     fn take(&mut self, flags: Self) {
-        over!(self, flags, listen_on, cert_file, key_file, ca_file, congestion, memory, keepalive);
-        over!(self, flags, dial_timeout, endpoints, metrics_on, status_socket);
+        over!(self, flags, listen_on, cert_file, key_file, ca_file, crl_file, congestion, memory);
+        over!(self, flags, keepalive, dial_timeout, endpoints, metrics_on, status_socket);
         self.peer.extend(flags.peer);
     }
 }
 
 impl ClientTable {
     fn take(&mut self, flags: Self) {
-        over!(self, flags, cert_file, key_file, ca_file, connections, congestion, memory);
+        over!(self, flags, cert_file, key_file, ca_file, crl_file, connections, congestion, memory);
         over!(self, flags, keepalive, dial_timeout, endpoints, metrics_on, status_socket);
         self.server.extend(flags.server);
         self.forward.extend(flags.forward);
@@ -184,6 +186,7 @@ pub(super) struct Common<'a> {
     pub(super) cert_file: &'a Option<Said<PathBuf>>,
     pub(super) key_file: &'a Option<Said<PathBuf>>,
     pub(super) ca_file: &'a Option<Said<PathBuf>>,
+    pub(super) crl_file: &'a Option<Said<OneOrMore<PathBuf>>>,
     pub(super) congestion: &'a Option<Said<Congestion>>,
     pub(super) memory: &'a Option<Said<Bytes>>,
     pub(super) keepalive: &'a Option<Said<Span>>,
@@ -199,6 +202,7 @@ macro_rules! common {
             cert_file: &$table.cert_file,
             key_file: &$table.key_file,
             ca_file: &$table.ca_file,
+            crl_file: &$table.crl_file,
             congestion: &$table.congestion,
             memory: &$table.memory,
             keepalive: &$table.keepalive,

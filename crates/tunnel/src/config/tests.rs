@@ -131,6 +131,21 @@ fn what_is_wrong_is_named_with_its_line() {
             8,
             "names no ports",
         ),
+        (server("crl-file = \"a.crl\"\n[[server.peer]]\nname = \"a\"\n"), 4, "`ca-file`"),
+        (
+            server(
+                "ca-file = \"client.crt\"\ncrl-file = [\n\"no.crl\"]\n[[server.peer]]\nname = \"a\"\n",
+            ),
+            5,
+            "no.crl",
+        ),
+        (
+            server(
+                "ca-file = \"client.crt\"\ncrl-file = \"client.crt\"\n[[server.peer]]\nname = \"a\"\n",
+            ),
+            5,
+            "no revocation list",
+        ),
         (server("ca-file = \"client.key\"\n[[server.peer]]\nname = \"a\"\n"), 4, "certificate"),
         (client("[[client.forward]]\ntarget = \"tcp:a:1\"\n"), 7, "`listen-on` is missing"),
         (

@@ -12,6 +12,8 @@ pub enum IdentityError {
     Exists { path: PathBuf },
     #[error("{path} holds no {what} in PEM form: {reason}")]
     Pem { path: PathBuf, what: &'static str, reason: String },
+    #[error("{path} holds no revocation list in PEM or DER form: {reason}")]
+    RevocationList { path: PathBuf, reason: String },
     #[error("anyone on this machine may read the key in {path}: chmod 600 {path}")]
     OpenKey { path: PathBuf },
     #[error("the key in {key} is not that of the certificate in {certificate}")]
@@ -29,8 +31,12 @@ pub enum IdentityError {
     UnknownKey(super::Pin),
     #[error("no certificate of the authorities trusted here: {0}")]
     Untrusted(String),
+    #[error("its authority has revoked the certificate: its owner needs a new one")]
+    Revoked,
     #[error("the authorities vouch for it, but none of its names ({0}) is a peer's here")]
     UnknownName(String),
+    #[error("it is the peer {0} by now")]
+    Renamed(super::PeerName),
     #[error("it showed no certificate")]
     Nothing,
     #[error("`{0}` is not a pin: it is written sha256/ and 43 letters of base64, or 64 of hex")]

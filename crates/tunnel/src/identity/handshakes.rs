@@ -1,11 +1,14 @@
 //! Both ends of a handshake in one test: who gets in, and what the others are told.
 
 use super::*;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa,
+    KeyPair, RevokedCertParams, SerialNumber,
+};
 use rustls::pki_types::{ServerName, UnixTime};
-use rustls::{ClientConnection, RootCertStore, ServerConnection};
+use rustls::{ClientConnection, NamedGroup, ServerConnection};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -29,7 +32,7 @@ fn authorities_let_in_the_names_they_vouch_for() {
     let other = Authority::new(home.path(), "other");
     let server = authority.issue("tokyo.example", 1);
     let client = authority.issue("laptop.example", 1);
-    let trusted = authorities(&authority.file).unwrap();
+    let trusted = Authorities::load(&authority.file, &[]).unwrap();
     let peer = |name: &str| TrustedPeer {
         name: "laptop".parse().unwrap(),
         proof: Proof::Certified { authorities: Arc::clone(&trusted), name: name.to_owned() },
@@ -84,9 +87,92 @@ fn a_peer_is_named_by_the_list_as_it_is_now() {
         UnixTime::since_unix_epoch(Duration::from_secs(UnixTime::now().as_secs() + (3 << 26)));
     assert!(peer_name(&shown, &both, later).unwrap_err().to_string().contains("expired"));
     // A name in a certificate that no authority signed is nothing.
-    let empty = Arc::new(RootCertStore::empty());
-    let proof = Proof::Certified { authorities: empty, name: "first".to_owned() };
+    let home = tempfile::tempdir().unwrap();
+    let other = Authorities::load(&Authority::new(home.path(), "ca").file, &[]).unwrap();
+    let proof = Proof::Certified { authorities: other, name: "first".to_owned() };
     assert!(name(&[TrustedPeer { name: "a".parse().unwrap(), proof }]).is_err());
+}
+
+#[test]
+fn a_revoked_certificate_is_refused_and_a_list_that_is_old_or_of_another_authority_refuses_all() {
+    let home = tempfile::tempdir().unwrap();
+    let authority = Authority::new(home.path(), "ca");
+    let other = Authority::new(home.path(), "other");
+    let server = authority.issue("tokyo.example", 1);
+    let client = authority.issue("laptop.example", 1);
+    let verdict = |lists: &[PathBuf]| {
+        let authorities = Authorities::load(&authority.file, lists).unwrap();
+        let name = "laptop.example".to_owned();
+        let proof = Proof::Certified { authorities: Arc::clone(&authorities), name };
+        let peers = [TrustedPeer { name: "laptop".parse().unwrap(), proof }];
+        let at = ServerTrust::Certified { authorities, name: "tokyo.example".to_owned() };
+        shake(&server, &peers, &client, &at)
+    };
+    let list = |name: &str, revoked: &[&str], days: i64| authority.revoke(name, revoked, days);
+    verdict(&[]).unwrap();
+    verdict(&[list("none.pem", &[], 1)]).unwrap();
+    verdict(&[list("none.der", &[], 1)]).unwrap();
+
+    for file in ["revoked.pem", "revoked.der"] {
+        let (at_server, at_client) = verdict(&[list(file, &["laptop.example"], 1)]).unwrap_err();
+        assert!(at_server.contains("Revoked"), "{at_server}");
+        assert!(at_client.contains("CertificateRevoked"), "{at_client}");
+    }
+    let (_, at_client) = verdict(&[list("server.pem", &["tokyo.example"], 1)]).unwrap_err();
+    assert!(at_client.contains("Revoked"), "{at_client}");
+    // An old list says nothing, and neither does another authority's.
+    verdict(&[list("old.pem", &[], -1)]).unwrap_err();
+    verdict(&[other.revoke("other.pem", &[], 1)]).unwrap_err();
+
+    let broken = home.path().join("broken.crl");
+    for text in [&b"\x30\x03abc"[..], b"", b"-----BEGIN CERTIFICATE-----\n"] {
+        fs::write(&broken, text).unwrap();
+        let error = Authorities::load(&authority.file, std::slice::from_ref(&broken))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("broken.crl holds no revocation list"), "{error}");
+    }
+}
+
+#[test]
+fn a_connection_lasts_until_the_first_certificate_of_its_chain_ends_and_a_pin_does_not_end() {
+    let home = tempfile::tempdir().unwrap();
+    let authority = Authority::new(home.path(), "ca");
+    let authorities = Authorities::load(&authority.file, &[]).unwrap();
+    let client = authority.issue("laptop.example", 2);
+    let name: PeerName = "laptop".parse().unwrap();
+    let proof = Proof::Certified { authorities, name: "laptop.example".to_owned() };
+    let certified = [TrustedPeer { name: name.clone(), proof }];
+    let shown = client.certified().cert.clone();
+    let end = client.certificate().valid_until();
+    let now = UnixTime::now();
+    let at = |end: Duration| UnixTime::since_unix_epoch(end);
+    assert_eq!(good_until(&name, &shown, &certified, now).unwrap(), Some(end));
+    assert_eq!(good_until(&name, &shown, &certified, at(end)).unwrap(), Some(end));
+    let after = at(end + Duration::from_secs(1));
+    assert!(matches!(
+        good_until(&name, &shown, &certified, after),
+        Err(IdentityError::Expired { .. })
+    ));
+    let by_pin = [pinned("laptop", &client)];
+    assert_eq!(good_until(&name, &shown, &by_pin, after).unwrap(), None);
+    let renamed = [pinned("desktop", &client)];
+    assert!(matches!(
+        good_until(&name, &shown, &renamed, now),
+        Err(IdentityError::Renamed(other)) if other.as_str() == "desktop"
+    ));
+
+    let mut parameters = certificate_parameters(&["middle"], 1);
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let middle =
+        CertifiedIssuer::signed_by(parameters, KeyPair::generate().unwrap(), &authority.issuer);
+    let middle = middle.unwrap();
+    let pair = KeyPair::generate().unwrap();
+    let leaf = certificate_parameters(&["laptop.example"], 2).signed_by(&pair, &middle).unwrap();
+    let chain = [leaf.der().clone(), middle.der().clone()];
+    let end = Certificate::parse(&chain[1]).unwrap().valid_until();
+    assert_eq!(good_until(&name, &chain, &certified, now).unwrap(), Some(end));
+    assert!(good_until(&name, &chain, &certified, at(end + Duration::from_secs(1))).is_err());
 }
 
 fn own(name: &str) -> Identity {
@@ -101,16 +187,24 @@ fn to(server: &Identity) -> ServerTrust {
     ServerTrust::Pins(vec![server.pin()])
 }
 
-/// What each end says when it does not come about.
+/// How keys were exchanged, or what each end says when it does not come about.
 fn shake(
     server: &Identity,
     peers: &[TrustedPeer],
     client: &Identity,
     trust: &ServerTrust,
-) -> Result<(), (String, String)> {
-    let name = ServerName::try_from(trust.server_name().to_owned()).unwrap();
-    let config = Arc::new(client_config(client, trust).unwrap());
-    let mut near = ClientConnection::new(config, name).unwrap();
+) -> Result<NamedGroup, (String, String)> {
+    shake_by(client_config(client, trust).unwrap(), trust.server_name(), server, peers)
+}
+
+fn shake_by(
+    client: rustls::ClientConfig,
+    name: &str,
+    server: &Identity,
+    peers: &[TrustedPeer],
+) -> Result<NamedGroup, (String, String)> {
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let mut near = ClientConnection::new(Arc::new(client), name).unwrap();
     let config = Arc::new(server_config(server, peers).unwrap());
     let mut far = ServerConnection::new(config).unwrap();
     let mut told = (String::new(), String::new());
@@ -142,13 +236,18 @@ fn shake(
     if told == Default::default() {
         assert!(!near.is_handshaking() && !far.is_handshaking());
         assert_eq!(far.alpn_protocol(), Some(ALPN));
-        return Ok(());
+        let groups = [
+            near.negotiated_key_exchange_group().unwrap().name(),
+            far.negotiated_key_exchange_group().unwrap().name(),
+        ];
+        assert_eq!(groups[0], groups[1]);
+        return Ok(groups[0]);
     }
     Err(told)
 }
 
 struct Authority {
-    file: std::path::PathBuf,
+    file: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
@@ -166,14 +265,7 @@ impl Authority {
 
     /// Valid until so many days from now; its files stand beside the authority's.
     fn issue(&self, name: &str, days: i64) -> Identity {
-        let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let now = SystemTime::now();
-        let day = Duration::from_secs(24 * 3600);
-        parameters.not_before = (now - day * 9).into();
-        parameters.not_after = match days {
-            0.. => (now + day * days.unsigned_abs() as u32).into(),
-            _ => (now - day * days.unsigned_abs() as u32).into(),
-        };
+        let parameters = certificate_parameters(&[name], days);
         let pair = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&pair, &self.issuer).unwrap();
         let made = keys::Made::of(certificate.pem(), pair.serialize_pem());
@@ -181,4 +273,46 @@ impl Authority {
         made.write(&beside("crt"), &beside("key"), true).unwrap();
         Identity::of_any_age(certificate.der().clone(), pair.serialize_der())
     }
+
+    /// A list in the form that its ending says, next of which comes so many days from now.
+    fn revoke(&self, file: &str, names: &[&str], days: i64) -> PathBuf {
+        let revoked = |name: &&str| RevokedCertParams {
+            serial_number: serial(name),
+            revocation_time: in_days(-3),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: in_days(-3),
+            next_update: in_days(days),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: names.iter().map(revoked).collect(),
+            key_identifier_method: rcgen::KeyIdMethod::Sha256,
+        };
+        let list = list.signed_by(&self.issuer).unwrap();
+        let path = self.file.with_file_name(file);
+        match file.ends_with(".der") {
+            true => fs::write(&path, list.der()).unwrap(),
+            false => fs::write(&path, list.pem().unwrap()).unwrap(),
+        }
+        path
+    }
+}
+
+fn certificate_parameters(names: &[&str], days: i64) -> CertificateParams {
+    let all: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let mut parameters = CertificateParams::new(all).unwrap();
+    parameters.serial_number = Some(serial(names[0]));
+    (parameters.not_before, parameters.not_after) = (in_days(-9), in_days(days));
+    parameters
+}
+
+fn serial(name: &str) -> SerialNumber {
+    SerialNumber::from_slice(name.as_bytes())
+}
+
+fn in_days<T: From<SystemTime>>(days: i64) -> T {
+    let (now, span) = (SystemTime::now(), Duration::from_secs(24 * 3600 * days.unsigned_abs()));
+    if days < 0 { (now - span).into() } else { (now + span).into() }
 }

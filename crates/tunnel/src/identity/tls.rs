@@ -220,6 +220,7 @@ fn refused(error: IdentityError, now: UnixTime) -> rustls::Error {
         IdentityError::NotYetValid { from } => {
             CertificateError::NotValidYetContext { time, not_before: at(from) }.into()
         }
+        IdentityError::Revoked => CertificateError::Revoked.into(),
         IdentityError::Tls(error) => error,
         other => CertificateError::Other(OtherError(Arc::new(Reason(other)))).into(),
     }

@@ -1,14 +1,10 @@
 //! Whom this end believes.
 
-use super::{Certificate, IdentityError, Pin, keys};
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::WebPkiClientVerifier;
-use std::path::Path;
+use super::{Authorities, Certificate, IdentityError, Pin};
+use rustls::pki_types::{CertificateDer, UnixTime};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What an identity is called here: in the list of what it may reach, in logs and in figures.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +23,7 @@ pub enum Proof {
     /// It has one of these keys.
     Pins(Vec<Pin>),
     /// It has a certificate of these authorities for this DNS name, exactly.
-    Certified { authorities: Arc<RootCertStore>, name: String },
+    Certified { authorities: Arc<Authorities>, name: String },
 }
 
 /// How a client recognises its server.
@@ -36,7 +32,7 @@ pub enum ServerTrust {
     Pins(Vec<Pin>),
     /// A certificate of these authorities for this DNS name or address.
     Certified {
-        authorities: Arc<RootCertStore>,
+        authorities: Arc<Authorities>,
         name: String,
     },
 }
@@ -56,6 +52,20 @@ impl ServerTrust {
         }
     }
 
+    /// As [`good_until`], of a connection to the server that has shown this.
+    pub(crate) fn good_until(
+        &self,
+        shown: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<Option<Duration>, IdentityError> {
+        if matches!(self, Self::Pins(_)) {
+            return Ok(None);
+        }
+        let (first, chain) = shown.split_first().ok_or(IdentityError::Nothing)?;
+        self.check(first, chain, now)?;
+        Ok(next_end(shown, now))
+    }
+
     pub(super) fn check(
         &self,
         shown: &CertificateDer<'_>,
@@ -68,31 +78,39 @@ impl ServerTrust {
             Self::Pins(pins) if pins.contains(&certificate.pin) => Ok(()),
             Self::Pins(_) => Err(IdentityError::UnknownKey(certificate.pin)),
             Self::Certified { authorities, name } => {
-                let verifier = WebPkiServerVerifier::builder_with_provider(
-                    Arc::clone(authorities),
-                    super::tls::provider(),
-                );
-                let verifier = verifier.build().map_err(untrusted)?;
-                let name = ServerName::try_from(name.as_str())
-                    .map_err(|_| IdentityError::ServerName(name.clone()))?;
-                let verified = verifier.verify_server_cert(shown, chain, &name, &[], now);
-                verified.map(|_| ()).map_err(untrusted)
+                authorities.vouch_for_server(shown, chain, name, now)
             }
         }
     }
 }
 
-/// The authorities in a PEM file.
-pub fn authorities(path: &Path) -> Result<Arc<RootCertStore>, IdentityError> {
-    let mut store = RootCertStore::empty();
-    for certificate in keys::chain(path, &keys::read(path)?)? {
-        store.add(certificate).map_err(|error| IdentityError::Pem {
-            path: path.to_owned(),
-            what: "certificate of an authority",
-            reason: error.to_string(),
-        })?;
-    }
-    Ok(Arc::new(store))
+/// Until when a connection of this peer may last, since 1970, by the list as it is now; then it has to be looked at
+/// again. `None`: until the list changes. A pin does not end, although a new handshake takes a valid certificate.
+pub(crate) fn good_until(
+    peer: &PeerName,
+    shown: &[CertificateDer<'_>],
+    trusted: &[TrustedPeer],
+    now: UnixTime,
+) -> Result<Option<Duration>, IdentityError> {
+    let certificate = Certificate::parse(shown.first().ok_or(IdentityError::Nothing)?)?;
+    let (name, end) = match pinned(&certificate, trusted) {
+        Some(pinned) => (pinned.name.clone(), None),
+        None => (peer_name(shown, trusted, now)?, next_end(shown, now)),
+    };
+    if name == *peer { Ok(end) } else { Err(IdentityError::Renamed(name)) }
+}
+
+/// The next time that a certificate of the chain ends. One that has ended already was not needed.
+fn next_end(shown: &[CertificateDer<'_>], now: UnixTime) -> Option<Duration> {
+    let now = Duration::from_secs(now.as_secs());
+    let ends = shown.iter().filter_map(|one| Certificate::parse(one).ok());
+    ends.map(|certificate| certificate.valid_until()).filter(|end| *end >= now).min()
+}
+
+fn pinned<'a>(certificate: &Certificate, trusted: &'a [TrustedPeer]) -> Option<&'a TrustedPeer> {
+    trusted
+        .iter()
+        .find(|peer| matches!(&peer.proof, Proof::Pins(pins) if pins.contains(&certificate.pin)))
 }
 
 /// Whose certificate this is, the first in `shown`. All is verified again: the list of those trusted may
@@ -106,48 +124,32 @@ pub fn peer_name(
     let certificate = Certificate::parse(first)?;
     certificate.check_time(now)?;
     let mut doubt = IdentityError::UnknownKey(certificate.pin);
-    for peer in trusted {
-        if matches!(&peer.proof, Proof::Pins(pins) if pins.contains(&certificate.pin)) {
-            return Ok(peer.name.clone());
-        }
+    if let Some(peer) = pinned(&certificate, trusted) {
+        return Ok(peer.name.clone());
     }
     // Peers share their authorities as a rule: each is asked once.
-    let mut asked: Option<(&Arc<RootCertStore>, Result<(), IdentityError>)> = None;
+    let mut asked: Option<(&Arc<Authorities>, bool)> = None;
     for peer in trusted {
         let Proof::Certified { authorities, name } = &peer.proof else { continue };
-        if !asked.as_ref().is_some_and(|(before, _)| Arc::ptr_eq(before, authorities)) {
-            asked = Some((authorities, vouched(authorities, first, chain, now)));
-        }
-        match asked.as_mut() {
-            Some((_, Ok(())))
-                if certificate.names.iter().any(|own| own.eq_ignore_ascii_case(name)) =>
-            {
-                return Ok(peer.name.clone());
+        let vouched = match asked {
+            Some((before, vouched)) if Arc::ptr_eq(before, authorities) => vouched,
+            _ => {
+                let verdict = authorities.vouch_for_client(first, chain, now);
+                let vouched = verdict.is_ok();
+                doubt = verdict.err().unwrap_or(doubt);
+                asked = Some((authorities, vouched));
+                vouched
             }
-            Some((_, Ok(()))) => doubt = IdentityError::UnknownName(certificate.names.join(", ")),
-            Some((_, Err(IdentityError::Untrusted(reason)))) => {
-                doubt = IdentityError::Untrusted(std::mem::take(reason));
-            }
-            _ => {}
+        };
+        if !vouched {
+            continue;
         }
+        if certificate.names.iter().any(|own| own.eq_ignore_ascii_case(name)) {
+            return Ok(peer.name.clone());
+        }
+        doubt = IdentityError::UnknownName(certificate.names.join(", "));
     }
     Err(doubt)
-}
-
-fn vouched(
-    authorities: &Arc<RootCertStore>,
-    shown: &CertificateDer<'_>,
-    chain: &[CertificateDer<'_>],
-    now: UnixTime,
-) -> Result<(), IdentityError> {
-    let authorities = Arc::clone(authorities);
-    let verifier = WebPkiClientVerifier::builder_with_provider(authorities, super::tls::provider());
-    let verifier = verifier.build().map_err(untrusted)?;
-    verifier.verify_client_cert(shown, chain, now).map(|_| ()).map_err(untrusted)
-}
-
-fn untrusted(error: impl std::fmt::Display) -> IdentityError {
-    IdentityError::Untrusted(error.to_string())
 }
 
 impl FromStr for PeerName {

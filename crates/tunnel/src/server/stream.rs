@@ -13,6 +13,7 @@ use crate::local::Local;
 use crate::relay::relay_while;
 use crate::session::Session;
 use crate::target::Target;
+use crate::tenure;
 use crate::transport::{Connection, Lost, Sending};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -28,6 +29,9 @@ pub(super) async fn serve<C: Connection>(
     peer: &PeerName,
     usage: &Arc<Usage>,
 ) -> Lost {
+    let guard = world.guard.subscribe();
+    let connection = session.connection.clone();
+    tokio::spawn(tenure::of_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     loop {
         match session.accept().await {
             Ok((sending, inbound)) => {

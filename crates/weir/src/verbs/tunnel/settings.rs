@@ -1,6 +1,6 @@
 use clap::Args;
 use std::path::PathBuf;
-use tunnel::config::{ConfigError, File, MetricsAddress, Said};
+use tunnel::config::{ConfigError, File, MetricsAddress, OneOrMore, Said};
 use tunnel::congestion::Congestion;
 use units::{Bytes, Span};
 
@@ -19,6 +19,9 @@ pub(super) struct Settings {
     /// Certificates of authorities that vouch for the other end, where it is not pinned
     #[arg(long, value_name = "FILE")]
     pub(super) ca_file: Option<PathBuf>,
+    /// What they have revoked, in PEM or DER form, for each of them; may be repeated
+    #[arg(long, value_name = "FILE")]
+    crl_file: Vec<PathBuf>,
     /// tcpa, bbr, cubic, or "fixed RATE": that rate whatever is lost, for a path that is yours [default: tcpa]
     #[arg(long, value_name = "NAME", help_heading = "Working")]
     congestion: Option<Congestion>,
@@ -55,6 +58,8 @@ macro_rules! fill {
         table.cert_file = said("--cert-file", settings.cert_file);
         table.key_file = said("--key-file", settings.key_file);
         table.ca_file = said("--ca-file", settings.ca_file);
+        let lists = (!settings.crl_file.is_empty()).then_some(OneOrMore(settings.crl_file));
+        table.crl_file = said("--crl-file", lists);
         table.congestion = said("--congestion", settings.congestion);
         table.memory = said("--memory", settings.memory);
         table.keepalive = said("--keepalive", settings.keepalive);
