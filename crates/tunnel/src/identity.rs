@@ -7,6 +7,7 @@
 mod authorities;
 mod certificate;
 mod error;
+mod exchange;
 mod keys;
 mod pin;
 mod tls;

@@ -5,6 +5,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, IsCa,
     KeyPair, RevokedCertParams, SerialNumber,
 };
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::{ClientConnection, NamedGroup, ServerConnection};
 use std::fs;
@@ -91,6 +93,23 @@ fn a_peer_is_named_by_the_list_as_it_is_now() {
     let other = Authorities::load(&Authority::new(home.path(), "ca").file, &[]).unwrap();
     let proof = Proof::Certified { authorities: other, name: "first".to_owned() };
     assert!(name(&[TrustedPeer { name: "a".parse().unwrap(), proof }]).is_err());
+}
+
+#[test]
+fn both_ends_prefer_the_hybrid_key_exchange_and_take_a_peer_that_has_none() {
+    let (server, client) = (own("server"), own("client"));
+    let peers = [pinned("laptop", &client)];
+    let group = shake(&server, &peers, &client, &to(&server)).unwrap();
+    assert_eq!(group, NamedGroup::X25519MLKEM768);
+
+    let credentials = Credentials::new(&client, to(&server));
+    let of_old_times = CryptoProvider {
+        kx_groups: vec![kx_group::X25519],
+        ..CryptoProvider::clone(&tls::provider())
+    };
+    let config = credentials.tls_by(Arc::new(of_old_times)).unwrap();
+    let group = shake_by(config, "weir-tunnel", &server, &peers).unwrap();
+    assert_eq!(group, NamedGroup::X25519);
 }
 
 #[test]

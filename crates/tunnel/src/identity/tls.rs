@@ -1,7 +1,7 @@
 //! TLS 1.3 with both ends' certificates.
 
 use super::trust::{self, ServerTrust, TrustedPeer};
-use super::{Identity, IdentityError};
+use super::{Identity, IdentityError, exchange};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::{self, cipher_suite};
@@ -76,7 +76,14 @@ impl ClientCredentials {
     }
 
     pub fn tls(self: &Arc<Self>) -> Result<ClientConfig, IdentityError> {
-        let mut config = ClientConfig::builder_with_provider(provider())
+        self.tls_by(provider())
+    }
+
+    pub(super) fn tls_by(
+        self: &Arc<Self>,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<ClientConfig, IdentityError> {
+        let mut config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])?
             .dangerous()
             .with_custom_certificate_verifier(Arc::clone(self) as _)
@@ -113,6 +120,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
                 cipher_suite::TLS13_AES_256_GCM_SHA384,
                 cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
             ],
+            kx_groups: exchange::groups(),
             ..aws_lc_rs::default_provider()
         })
     });

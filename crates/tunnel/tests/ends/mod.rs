@@ -66,8 +66,7 @@ impl Keys {
 /// All of them have the same rights.
 pub fn guard_of(peers: &[(&str, &Identity)], dial: &[&str], listen: &[&str]) -> Guard {
     let rules = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
-    let rights =
-        || Rights { dial: rules(dial), listen: rules(listen), ..Rights::default() };
+    let rights = || Rights { dial: rules(dial), listen: rules(listen), ..Rights::default() };
     let trusted = peers.iter().map(|(name, identity)| TrustedPeer {
         name: name.parse().unwrap(),
         proof: Proof::Pins(vec![identity.pin()]),

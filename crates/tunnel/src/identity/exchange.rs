@@ -1,0 +1,49 @@
+//! How two ends come to common keys.
+
+use rustls::crypto::aws_lc_rs::kx_group;
+use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SupportedKxGroup};
+use rustls::ffdhe_groups::FfdheGroup;
+use rustls::{Error, NamedGroup, ProtocolVersion};
+
+/// The hybrid of ML-KEM and X25519 comes first: who records a connection today cannot read it with a quantum computer of
+/// tomorrow. Its client sends the share of X25519 beside it, for servers without the hybrid.
+pub(super) fn groups() -> Vec<&'static dyn SupportedKxGroup> {
+    // Once in a process.
+    let told = |group| -> &'static dyn SupportedKxGroup { Box::leak(Box::new(Told(group))) };
+    let groups =
+        [kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
+    groups.map(told).into()
+}
+
+/// A group whose use by a server is in its debug log.
+#[derive(Debug)]
+struct Told(&'static dyn SupportedKxGroup);
+
+impl SupportedKxGroup for Told {
+    fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
+        self.0.start()
+    }
+
+    /// Only a server has the other end's share when it begins.
+    fn start_and_complete(&self, share: &[u8]) -> Result<CompletedKeyExchange, Error> {
+        let completed = self.0.start_and_complete(share)?;
+        tracing::debug!(group = ?completed.group, "keys are exchanged with a client");
+        Ok(completed)
+    }
+
+    fn ffdhe_group(&self) -> Option<FfdheGroup<'static>> {
+        self.0.ffdhe_group()
+    }
+
+    fn name(&self) -> NamedGroup {
+        self.0.name()
+    }
+
+    fn fips(&self) -> bool {
+        self.0.fips()
+    }
+
+    fn usable_for_version(&self, version: ProtocolVersion) -> bool {
+        self.0.usable_for_version(version)
+    }
+}

@@ -1,0 +1,204 @@
+//! The hybrid key exchange makes a client's first message longer than a packet.
+
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use ends::wire::Wire;
+use ends::{Keys, tcp_of, through, to_tcp, tuning};
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs::{self, kx_group};
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tunnel::client::Client;
+use tunnel::identity::{ALPN, Identity, ServerTrust};
+use tunnel::server::Server;
+use tunnel::transport::quic::QuicClient;
+use tunnel::transport::{Connection, Transport};
+
+#[tokio::test]
+async fn a_server_takes_clients_of_the_hybrid_exchange_and_those_that_have_none() {
+    let home = tempfile::tempdir().unwrap();
+    let file = |ending: &str| home.path().join(format!("client.{ending}"));
+    let (_, made) = Identity::generate("client", 1).unwrap();
+    made.write(&file("crt"), &file("key"), false).unwrap();
+    let client = Identity::load(&file("crt"), &file("key")).unwrap();
+    let keys = Keys { client, ..Keys::new() };
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:1"], &[]))).unwrap();
+    let at = server.local_addr().unwrap();
+    let meter = Arc::new(quic::Meter::unlimited());
+    for (count, group) in [kx_group::X25519MLKEM768, kx_group::X25519].into_iter().enumerate() {
+        let quic = QuicClient::new(by_group(home.path(), group), tuning(), &meter).unwrap();
+        let connecting = quic.connect(at, "weir-tunnel", 0);
+        let connection = tokio::time::timeout(PATIENCE, connecting).await.unwrap().unwrap();
+        until("the server lets it in", || server.counted().connections_made > count as u64).await;
+        assert!(!connection.is_closed(), "{group:?}");
+    }
+}
+
+/// Its own first packet has only a part of it.
+#[tokio::test]
+async fn a_handshake_survives_packets_that_are_lost_or_late() {
+    let keys = Keys::new();
+    assert_eq!(first_packets(&keys, "127.0.0.1:1".parse().unwrap()).len(), 2);
+    let (target, address) = ends::target().await;
+    let echo = tokio::spawn(echo(target));
+    let rule = format!("tcp:{address}");
+    let server = Server::start(keys.server_parts(keys.guard(&[&rule], &[]))).unwrap();
+    let wire = Wire::to(server.local_addr().unwrap()).await;
+    wire.lose(250);
+    wire.reorder(300);
+    for _ in 0..5 {
+        let parts = keys.client_parts(&[wire.address], vec![to_tcp(address)]);
+        let client = Client::start(parts).await.unwrap();
+        tokio::time::timeout(PATIENCE, client.connected()).await.expect("no handshake is done");
+        drop(client);
+    }
+    wire.lose(0);
+    carries(&keys, &[wire.address], address).await;
+    echo.abort();
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_crowded_server_has_clients_prove_their_address_and_takes_them() {
+    let keys = Keys::new();
+    let (target, address) = ends::target().await;
+    let echo = tokio::spawn(echo(target));
+    let rule = format!("tcp:{address}");
+    let mut parts = keys.server_parts(keys.guard(&[&rule], &[]));
+    // Crowded by one handshake on a socket, with room for some that are never finished.
+    (parts.limits.handshakes, parts.limits.handshakes_unproved) = (32, 1);
+    parts.shards = Some(1);
+    let server = Server::start(parts).unwrap();
+    let at = server.local_addr().unwrap();
+    // One that began and never goes on: of its two packets, one or both.
+    let silent = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let hello = first_packets(&keys, at);
+    silent.send_to(&hello[0], at).await.unwrap();
+    let both = first_packets(&keys, at);
+    for packet in both.iter().rev() {
+        silent.send_to(packet, at).await.unwrap();
+    }
+    // It is asked for a proof, in one packet, however many it sent.
+    let mut answer = [0; 2000];
+    let answered = tokio::time::timeout(PATIENCE, silent.recv_from(&mut answer)).await;
+    assert!(answered.unwrap().unwrap().0 > 0);
+    until("somebody is put off", || server.counted().handshakes_put_off > 0).await;
+    carries(&keys, &[at], address).await;
+    let counted = server.counted();
+    assert!(counted.handshakes_put_off > 0 && counted.connections_made >= 1, "{counted:?}");
+    echo.abort();
+    drop(server);
+}
+
+/// A new client's tunnel there.
+async fn carries(keys: &Keys, servers: &[SocketAddr], target: SocketAddr) {
+    let client = Client::start(keys.client_parts(servers, vec![to_tcp(target)])).await.unwrap();
+    tokio::time::timeout(PATIENCE, client.connected()).await.expect("no connection");
+    let mut stream = through(tcp_of(&client.bound()[0])).await;
+    stream.write_all(b"x").await.unwrap();
+    stream.read_exact(&mut [0; 1]).await.unwrap();
+}
+
+/// What a client says before it hears anything.
+fn first_packets(keys: &Keys, server: SocketAddr) -> Vec<Vec<u8>> {
+    let trust = ServerTrust::Pins(vec![keys.server.pin()]);
+    let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
+    let config = quinn_proto::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut endpoint = quinn_proto::Endpoint::new(Arc::default(), None, true, None);
+    let now = Instant::now();
+    let (_, mut connection) = endpoint.connect(now, config, server, trust.server_name()).unwrap();
+    let mut packets = Vec::new();
+    loop {
+        let mut packet = Vec::new();
+        match connection.poll_transmit(now, 1, &mut packet) {
+            Some(whole) => packets.push(packet[..whole.size].to_vec()),
+            None => return packets,
+        }
+    }
+}
+
+/// A client that offers this group alone, and takes any server.
+fn by_group(home: &Path, group: &'static dyn SupportedKxGroup) -> rustls::ClientConfig {
+    let provider =
+        Arc::new(CryptoProvider { kx_groups: vec![group], ..aws_lc_rs::default_provider() });
+    let certificate = CertificateDer::from_pem_file(home.join("client.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(home.join("client.key")).unwrap();
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer))
+        .with_client_auth_cert(vec![certificate], key)
+        .unwrap();
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config
+}
+
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+async fn until(what: &str, done: impl Fn() -> bool) {
+    let wait = async {
+        while !done() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.expect(what);
+}
+
+async fn echo(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let (mut reading, mut writing) = stream.split();
+            let _ = tokio::io::copy(&mut reading, &mut writing).await;
+        });
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
