@@ -128,7 +128,7 @@ impl<'a> Client<'a> {
         peer_is_weir: bool,
     ) -> Result<Results, PerfError> {
         match halt {
-            Ok(Halt::Reached | Halt::Overran | Halt::TooFast(_)) => {}
+            Ok(Halt::Reached | Halt::Overran | Halt::TooFast(_) | Halt::Expired(_)) => {}
             Ok(Halt::Told(state)) => {
                 let refused = refusal(&mut self.control, state);
                 return Err(refused.unwrap_or_else(|| unexpected(&self.control, state)));
@@ -233,6 +233,7 @@ impl<'a> Client<'a> {
             affinity: self.options.affinity,
             receive_timeout: self.options.receive_timeout,
             grace: None,
+            longest: None,
             rate_limit: None,
         }
     }

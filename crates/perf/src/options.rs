@@ -1,6 +1,7 @@
 //! What is asked for.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use units::{Bytes, Rate, Span};
 
@@ -116,11 +117,17 @@ pub struct ServerOptions {
 pub struct Limits {
     /// Tests at once; one more is refused, and told so.
     pub sessions: usize,
+    /// Tests at once of one address; IPv6 addresses of one /64 count as one.
+    pub sessions_per_address: usize,
     /// Connections that have not said who they are; the oldest gives way.
     pub unnamed: usize,
     pub streams: u32,
     pub rate: Option<Rate>,
+    /// The longest test, with the seconds that it leaves out.
     pub duration: Option<Span>,
+    /// The ports that a client may have opened beside the server's own, for `crr` and UDP of
+    /// [`crate::rounds`]; `None` is any port above 1023.
+    pub data_ports: Option<RangeInclusive<u16>>,
     /// How long a client may take for each step of the control protocol.
     pub patience: Duration,
     /// How long a test may bear silence on all streams and the control connection.
@@ -217,10 +224,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             sessions: 32,
+            sessions_per_address: 4,
             unnamed: 256,
             streams: 128,
             rate: None,
-            duration: None,
+            duration: Some(LONGEST_TEST),
+            data_ports: None,
             patience: Duration::from_secs(10),
             receive_timeout: Duration::from_secs(120),
         }
@@ -229,6 +238,8 @@ impl Default for Limits {
 
 /// iperf3's.
 pub const PORT: u16 = 5201;
+/// A server's limit by default.
+pub const LONGEST_TEST: Span = Span::from_secs(3600);
 const TCP_BLOCK: usize = 128 * 1024;
 /// What fits a path of 1500 bytes over IPv4 with timestamps; iperf3 takes the control connection's
 /// segment size, and so does the client where it knows it.

@@ -171,8 +171,8 @@ where
 
     fn receive(&mut self, named: Named) {
         let Named { cookie, socket, from, .. } = named;
-        if self.guests.tests() >= self.house.most_tests() {
-            self.turn_away(socket, from, visit::FULL);
+        if let Err(full) = self.guests.room(from, self.house.most_tests()) {
+            self.turn_away(socket, from, full.reason());
             return;
         }
         let Ok(local) = socket.local_addr() else { return };

@@ -45,6 +45,8 @@ pub(crate) struct Session {
     observer: Option<Observer>,
     stop: Stop,
     timetable: Timetable,
+    /// When traffic began, with what is left out.
+    began: Time,
     intervals: Intervals,
     rate_limit: Option<RateLimit>,
     failed: Option<(StreamFailure, Instant)>,
@@ -64,6 +66,8 @@ pub(crate) struct Setup {
     pub(crate) receive_timeout: Duration,
     /// Of a server: how much longer than agreed it waits for its client to end the test.
     pub(crate) grace: Option<Duration>,
+    /// At a server, the longest time of a test that does not end by the clock.
+    pub(crate) longest: Option<Span>,
     /// Of a server: what all streams together may carry.
     pub(crate) rate_limit: Option<Rate>,
 }
@@ -79,6 +83,8 @@ pub(crate) enum Halt {
     TooFast(Rate),
     /// The client did not end the test when it should have.
     Overran,
+    /// The test carries an amount, and lasts longer than [`Setup::longest`].
+    Expired(Span),
 }
 
 impl Session {
@@ -93,7 +99,8 @@ impl Session {
         let (affinity, account) = (setup.affinity, observer.account());
         let running =
             Running::start_charged(opened, &setup.options, affinity, stop.clone(), &account)?;
-        let timetable = Timetable::new(clock::now(), setup.interval, setup.options.omit);
+        let began = clock::now();
+        let timetable = Timetable::new(began, setup.interval, setup.options.omit);
         let rate_limit = setup.rate_limit.map(RateLimit::new);
         Ok(Self {
             setup,
@@ -102,6 +109,7 @@ impl Session {
             observer: Some(observer),
             stop,
             timetable,
+            began,
             intervals: Intervals::default(),
             rate_limit,
             failed: None,
@@ -122,7 +130,8 @@ impl Session {
     ) -> Result<Halt, PerfError> {
         self.observe(|observer, sockets| observer.start(sockets));
         self.running.go();
-        self.timetable = Timetable::new(clock::now(), self.setup.interval, self.setup.options.omit);
+        self.began = clock::now();
+        self.timetable = Timetable::new(self.began, self.setup.interval, self.setup.options.omit);
         loop {
             let now = clock::now();
             if let Some(stretch) = self.timetable.due(now) {
@@ -257,7 +266,10 @@ impl Session {
                 let agreed = if omitting { time + self.setup.options.omit } else { time };
                 (time > Span::ZERO && since_start >= agreed + grace).then_some(Halt::Overran)
             }
-            (Role::Server, _) => None,
+            (Role::Server, _) => {
+                let longest = self.setup.longest?;
+                (now.since(self.began) >= longest).then_some(Halt::Expired(longest))
+            }
         }
     }
 

@@ -41,7 +41,9 @@ impl Served {
     }
 
     fn with(limits: Limits, bind: IpAddr) -> Self {
-        let limits = Limits { patience: Duration::from_secs(5), ..limits };
+        // A session that just ended counts for a moment, and all clients here have one address.
+        let sessions_per_address = limits.sessions;
+        let limits = Limits { patience: Duration::from_secs(5), sessions_per_address, ..limits };
         let options = ServerOptions { port: 0, bind: Some(bind), limits, ..Default::default() };
         let server = Server::bind(&options).unwrap();
         let (port, stop) = (server.address().port(), Stop::default());

@@ -183,7 +183,7 @@ fn absurd_wishes_are_refused_with_iperf3s_numbers() {
     for (parameters, code) in [
         (r#"{"tcp":true,"time":-1}"#, 5),
         (r#"{"tcp":true,"time":61}"#, 5),
-        (r#"{"tcp":true,"time":61,"client_version":"3.19"}"#, 37),
+        (r#"{"tcp":true,"time":61,"client_version":"3.20"}"#, 37),
         (r#"{"tcp":true,"time":1,"parallel":1e308}"#, 6),
         (r#"{"tcp":true,"time":1,"parallel":17}"#, 6),
         (r#"{"tcp":true,"time":1,"len":1e12}"#, 7),

@@ -51,8 +51,9 @@ impl Programs<'_> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let place = ["--bind", &ip, "--port", &port];
         let words: &[&str] = match self.traffic {
-            Traffic::Perf => &["perf", "server", "--one-off"],
-            Traffic::PerfBare => &["perf", "server", "--one-off", "--no-probes"],
+            // A lab says itself how long its turns are.
+            Traffic::Perf => &["perf", "server", "--one-off", "--max-time", "0"],
+            Traffic::PerfBare => &["perf", "server", "--one-off", "--max-time", "0", "--no-probes"],
             Traffic::Iperf3 => &["--server", "--one-off"],
             Traffic::Sockets => &["perf", "plain-server"],
         };
@@ -211,6 +212,7 @@ mod tests {
             "/opt/weir perf plain-client 10.0.0.2 --port 5201 --parallel 2 --time 2s --congestion cubic"
         );
         let server = programs(Traffic::Perf).server("0.0.0.0:5201".parse().unwrap());
-        assert_eq!(server.join(" "), "/opt/weir perf server --one-off --bind 0.0.0.0 --port 5201");
+        let expected = "/opt/weir perf server --one-off --max-time 0 --bind 0.0.0.0 --port 5201";
+        assert_eq!(server.join(" "), expected);
     }
 }

@@ -1,9 +1,11 @@
 use super::Kind;
 use super::patience::TURN;
 use super::wire::Order;
+use rand::RngExt;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::RangeInclusive;
 
 /// The ports a server opens for one measurement.
 #[derive(Debug)]
@@ -22,40 +24,75 @@ impl Doors {
     }
 }
 
-/// On the address at which the client reached `control`. An error is told to the client.
-pub(super) fn open_doors(control: &TcpStream, order: &Order) -> Result<Doors, String> {
+/// On the address at which the client reached `control`, at ports of `allowed` alone. An error is told to
+/// the client.
+pub(super) fn open_doors(
+    control: &TcpStream,
+    order: &Order,
+    allowed: Option<&RangeInclusive<u16>>,
+) -> Result<Doors, String> {
     let ends = control.local_addr().and_then(|local| Ok((local, control.peer_addr()?)));
     let (local, peer) = ends.map_err(|error| error.to_string())?;
     let mut doors = Doors { listener: None, datagrams: Vec::new(), peer: peer.ip().to_canonical() };
-    let count = if order.kind.is_udp() { order.connections } else { 1 };
-    let address = |index: u32| {
-        let port = match order.port {
-            None => 0,
-            Some(first) if first < LEAST_PORT => {
-                return Err(format!("port {first}: from {LEAST_PORT} on can be asked for"));
-            }
-            Some(first) => u16::try_from(u32::from(first) + index)
-                .map_err(|_| format!("{count} ports from {first} on: there are not so many"))?,
-        };
-        let mut address = local;
-        address.set_port(port);
-        Ok(address)
-    };
-    let failed = |address: SocketAddr, error: io::Error| format!("opening {address}: {error}");
     match order.kind {
         Kind::Rr | Kind::TcpStream => {}
         Kind::Crr => {
-            let address = address(0)?;
-            doors.listener = Some(listen(address).map_err(|e| failed(address, e))?);
+            let candidates = candidates(order.port, 0, allowed)?;
+            doors.listener = Some(first_free(local, candidates, listen)?);
         }
         Kind::UdpRr | Kind::UdpStream => {
-            for index in 0..count {
-                let address = address(index)?;
-                doors.datagrams.push(datagrams(address).map_err(|e| failed(address, e))?);
+            for index in 0..order.connections {
+                let candidates = candidates(order.port, index, allowed)?;
+                doors.datagrams.push(first_free(local, candidates, datagrams)?);
             }
         }
     }
     Ok(doors)
+}
+
+/// The ports to try for the socket number `index`, if the first is to be `wished`. Zero lets the kernel choose.
+fn candidates(
+    wished: Option<u16>,
+    index: u32,
+    allowed: Option<&RangeInclusive<u16>>,
+) -> Result<Vec<u16>, String> {
+    let Some(first) = wished else {
+        let Some(allowed) = allowed else { return Ok(vec![0]) };
+        // Another session takes another part of the range.
+        let mut ports: Vec<u16> = allowed.clone().collect();
+        let start = rand::rng().random_range(0..ports.len().max(1));
+        ports.rotate_left(start);
+        return Ok(ports);
+    };
+    let (least, most) =
+        allowed.map_or((LEAST_PORT, u16::MAX), |ports| (*ports.start(), *ports.end()));
+    let port = u32::from(first) + index;
+    match u16::try_from(port) {
+        Ok(port) if (least..=most).contains(&port) => Ok(vec![port]),
+        _ => Err(format!("port {port}: {least} to {most} can be asked for")),
+    }
+}
+
+/// Opens the first port that nobody has.
+fn first_free<T>(
+    mut address: SocketAddr,
+    ports: Vec<u16>,
+    open: impl Fn(SocketAddr) -> io::Result<T>,
+) -> Result<T, String> {
+    let mut refused = "no port may be opened".to_owned();
+    for port in ports {
+        address.set_port(port);
+        match open(address) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => {
+                refused = format!("opening {address}: {error}");
+                if error.kind() != io::ErrorKind::AddrInUse {
+                    break;
+                }
+            }
+        }
+    }
+    Err(refused)
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -78,3 +115,33 @@ fn datagrams(address: SocketAddr) -> io::Result<UdpSocket> {
 
 const LEAST_PORT: u16 = 1024;
 const BACKLOG: i32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_stay_within_the_range() {
+        let range = 20_000..=20_009;
+        let refused = |wished, index| candidates(Some(wished), index, Some(&range)).unwrap_err();
+        assert_eq!(candidates(Some(20_000), 9, Some(&range)), Ok(vec![20_009]));
+        assert_eq!(refused(20_000, 10), "port 20010: 20000 to 20009 can be asked for");
+        assert!(refused(19_999, 0).contains("port 19999"));
+        let mut all = candidates(None, 3, Some(&range)).unwrap();
+        all.sort_unstable();
+        assert_eq!(all, range.collect::<Vec<_>>());
+        assert_eq!(candidates(None, 3, None), Ok(vec![0]));
+        assert_eq!(candidates(Some(1024), 0, None), Ok(vec![1024]));
+        assert!(candidates(Some(1023), 0, None).is_err());
+        assert!(candidates(Some(65_535), 1, None).is_err());
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_passed_over() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let refused = first_free(address, vec![address.port()], listen).unwrap_err();
+        assert!(refused.contains("in use"), "{refused}");
+        assert!(first_free(address, vec![address.port(), 0], listen).is_ok());
+    }
+}

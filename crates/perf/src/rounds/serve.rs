@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+use units::Span;
 
 /// Serves one client that asked for one of these tests, up to its end. Its threads end with it.
 ///
@@ -26,7 +27,9 @@ use std::time::{Duration, Instant};
 ///
 /// `crr` and UDP have ports of their own, opened on the address that the client has reached: the
 /// cookie on each short connection would be part of what `crr` measures. A firewall must let them
-/// pass; the client may ask for a range.
+/// pass; the client may ask for a range, within `options.limits.data_ports`.
+///
+/// `options.limits.duration` is the longest session, however many measurements it orders.
 pub fn serve(
     control: &mut Control,
     cookie: &Cookie,
@@ -37,11 +40,19 @@ pub fn serve(
 ) -> Result<Served, PerfError> {
     control.send_state(State::WeirOffer)?;
     control.send_json(&Offer { version: env!("CARGO_PKG_VERSION").to_owned() })?;
+    let time = SessionTime::new(options.limits.duration);
     let mut session = Session { control, cookie, connections, options, stop };
     let mut served = Served { kind: ask.kind, measurements: 0 };
     while let Some(order) = session.next_order()? {
-        if let Err(reason) = admit(&order, ask.kind, &options.limits) {
-            session.refuse(reason)?;
+        let admitted =
+            admit(&order, ask.kind, &options.limits).and_then(|()| time.admit(order.seconds));
+        if let Err(reason) = admitted {
+            session.refuse(reason.clone())?;
+            // A client that goes on ordering would hold its session for ever.
+            if time.is_over() {
+                let peer = session.control.peer().to_owned();
+                return Err(PerfError::PeerFailed { peer, reason });
+            }
             continue;
         }
         served.measurements += u32::from(session.measure(&order)?);
@@ -85,7 +96,8 @@ impl Session<'_> {
     fn measure(&mut self, order: &Order) -> Result<bool, PerfError> {
         // What came too late for the measurement before.
         while self.connections.try_recv().is_ok() {}
-        let doors = match open_doors(self.control.socket(), order) {
+        let ports = self.options.limits.data_ports.as_ref();
+        let doors = match open_doors(self.control.socket(), order, ports) {
             Ok(doors) => doors,
             Err(reason) => return self.refuse(reason).map(|()| false),
         };
@@ -194,6 +206,36 @@ impl Session<'_> {
     fn silent(&self, doing: &'static str) -> PerfError {
         let peer = self.control.peer().to_owned();
         PerfError::Silent { peer, within: self.options.limits.patience, doing }
+    }
+}
+
+/// How long a session has lasted, and may last.
+#[derive(Debug)]
+struct SessionTime {
+    began: Instant,
+    longest: Option<Span>,
+}
+
+impl SessionTime {
+    fn new(longest: Option<Span>) -> Self {
+        Self { began: Instant::now(), longest }
+    }
+
+    /// Whether a measurement of so many seconds ends in time.
+    fn admit(&self, seconds: f64) -> Result<(), String> {
+        let Some(longest) = self.longest else { return Ok(()) };
+        let lasted = self.began.elapsed().as_secs_f64();
+        if lasted + seconds <= longest.secs_f64() {
+            return Ok(());
+        }
+        Err(format!(
+            "{seconds} seconds after {lasted:.0}: a session may last {longest}; measure less in one, or raise \
+             the server's --max-time"
+        ))
+    }
+
+    fn is_over(&self) -> bool {
+        self.longest.is_some_and(|longest| self.began.elapsed() >= longest.as_duration())
     }
 }
 

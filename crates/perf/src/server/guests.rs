@@ -2,7 +2,7 @@ use crate::control::Cookie;
 use crate::observe::echo::Token;
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +35,31 @@ pub(super) enum Arrival {
     NoRoom(io::Error),
 }
 
+/// Tests at once, in all and of one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct MostTests {
+    pub(super) sessions: usize,
+    pub(super) per_address: usize,
+}
+
+/// Which of [`MostTests`] are running already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Full {
+    Sessions,
+    OfAddress,
+}
+
+impl Full {
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Self::Sessions => "as many tests as may run at once are running (--max-sessions)",
+            Self::OfAddress => {
+                "as many tests of its address as may run at once are running (--sessions-per-address)"
+            }
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Placement {
     /// A new client.
@@ -44,9 +69,9 @@ pub(super) enum Placement {
 }
 
 impl Guests {
-    /// Those whose tests are running or about to.
-    pub(super) fn tests(&self) -> usize {
-        self.table().tests()
+    /// Whether a test of a client at `peer` could begin now.
+    pub(super) fn room(&self, peer: SocketAddr, most: MostTests) -> Result<(), Full> {
+        self.table().room(peer.ip().to_canonical(), most)
     }
 
     /// `local` is the address the client reached. A client that has a seat and does not say what it wants
@@ -169,17 +194,14 @@ impl Seat {
         self.number
     }
 
-    /// The client has said what it wants: from now on this is one of the tests, if there are fewer than
-    /// `most`.
-    pub(super) fn begin_test(&self, most: usize) -> bool {
+    /// The client has said what it wants: from now on this is one of the tests, if there is room.
+    pub(super) fn begin_test(&self, most: MostTests) -> Result<(), Full> {
         let mut table = self.guests.table();
-        if table.tests() >= most {
-            return false;
-        }
+        table.room(self.peer, most)?;
         if let Some(guest) = table.guests.iter_mut().find(|guest| guest.number == self.number) {
             guest.silent = None;
         }
-        true
+        Ok(())
     }
 
     pub(super) fn want_connections(&self, count: usize) {
@@ -239,11 +261,15 @@ impl Seat {
         self.guests.turns_changed.notify_all();
     }
 
-    /// Memory for this session's streams; false if all of them together would take too much.
+    /// Memory for this session's streams; false if all of them together, or those of this address, would
+    /// take too much.
     pub(super) fn reserve(&self, bytes: u64) -> bool {
         let mut table = self.guests.table();
-        let taken: u64 = table.guests.iter().map(|guest| guest.memory).sum();
-        if taken + bytes > MOST_MEMORY {
+        let memory = |guest: &Guest| guest.memory;
+        let taken: u64 = table.guests.iter().map(memory).sum();
+        let of_address = table.guests.iter().filter(|guest| site(guest.peer) == site(self.peer));
+        let of_address: u64 = of_address.map(memory).sum();
+        if taken + bytes > MOST_MEMORY || of_address + bytes > MOST_MEMORY_OF_ADDRESS {
             return false;
         }
         if let Some(guest) = table.guests.iter_mut().find(|guest| guest.number == self.number) {
@@ -289,8 +315,13 @@ struct Table {
 }
 
 impl Table {
-    fn tests(&self) -> usize {
-        self.guests.iter().filter(|guest| guest.silent.is_none()).count()
+    fn room(&self, peer: IpAddr, most: MostTests) -> Result<(), Full> {
+        let tests = || self.guests.iter().filter(|guest| guest.silent.is_none());
+        if tests().count() >= most.sessions {
+            return Err(Full::Sessions);
+        }
+        let of_address = tests().filter(|guest| site(guest.peer) == site(peer)).count();
+        if of_address >= most.per_address { Err(Full::OfAddress) } else { Ok(()) }
     }
 
     /// Makes room for one more silent guest. Its session finds its connection closed.
@@ -345,129 +376,20 @@ impl Wants {
     }
 }
 
-/// Of the streams of all sessions together.
-const MOST_MEMORY: u64 = 1 << 30;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Read;
-    use std::net::TcpListener;
-
-    const PATIENCE: Duration = Duration::from_secs(5);
-
-    fn address(text: &str) -> SocketAddr {
-        text.parse().unwrap()
-    }
-
-    fn connection() -> TcpStream {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
-    }
-
-    fn seat(guests: &Arc<Guests>, peer: &str) -> (Seat, Cookie) {
-        let cookie = Cookie::random();
-        let ends = (address(peer), address("127.0.0.1:5201"));
-        let seat = guests.seat(cookie, &connection(), ends, 8);
-        assert!(seat.begin_test(8));
-        (seat, cookie)
-    }
-
-    #[test]
-    fn a_connection_comes_to_whoever_wants_it() {
-        let guests = Arc::new(Guests::default());
-        let (seat, cookie) = seat(&guests, "127.0.0.1:1000");
-        let place = |order| guests.place(&cookie, connection(), order).map_err(|(why, _)| why);
-        assert!(matches!(place(1), Err(Placement::Unwanted)));
-        seat.want_connections(1);
-        assert!(place(2).is_ok());
-        assert!(matches!(place(3), Err(Placement::Unwanted)));
-        assert!(matches!(seat.next(PATIENCE), Some(Arrival::Connection { order: 2, .. })));
-        drop(seat);
-        assert!(matches!(place(4), Err(Placement::New)));
-        assert_eq!(guests.tests(), 0);
-    }
-
-    #[test]
-    fn whoever_does_not_say_what_it_wants_takes_nobodys_place() {
-        let guests = Arc::new(Guests::default());
-        let ends = (address("127.0.0.1:1000"), address("127.0.0.1:5201"));
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let clients: Vec<_> =
-            (0..3).map(|_| TcpStream::connect(listener.local_addr().unwrap()).unwrap()).collect();
-        let connections: Vec<_> = (0..3).map(|_| listener.accept().unwrap().0).collect();
-        let seats: Vec<_> = connections
-            .iter()
-            .map(|socket| guests.seat(Cookie::random(), socket, ends, 2))
-            .collect();
-        assert_eq!(guests.tests(), 0);
-        // The oldest of three was shown out.
-        let is_closed = |socket: &TcpStream| {
-            socket.set_nonblocking(true).unwrap();
-            matches!((&mut &*socket).read(&mut [0]), Ok(0))
-        };
-        assert!(is_closed(&connections[0]));
-        assert!(!is_closed(&connections[1]) && !is_closed(&connections[2]));
-        drop(clients);
-        assert!(seats[1].begin_test(1));
-        assert!(!seats[2].begin_test(1));
-    }
-
-    #[test]
-    fn a_second_hello_opens_no_second_stream() {
-        let guests = Arc::new(Guests::default());
-        let (seat, _) = seat(&guests, "[::ffff:127.0.0.1]:1000");
-        let from = address("127.0.0.1:2000");
-        assert_eq!(guests.expects_datagrams(from), None);
-        seat.want_datagrams(2);
-        assert_eq!(guests.expects_datagrams(from), Some(address("127.0.0.1:5201")));
-        guests.bring_datagrams(from, UdpSocket::bind("127.0.0.1:0").unwrap(), Vec::new());
-        assert_eq!(guests.expects_datagrams(from), None);
-        assert!(guests.expects_datagrams(address("127.0.0.1:2001")).is_some());
-        assert_eq!(guests.expects_datagrams(address("127.0.0.2:2001")), None);
-        assert!(matches!(seat.next(PATIENCE), Some(Arrival::Datagrams { .. })));
-    }
-
-    #[test]
-    fn a_session_hears_that_there_is_no_room_for_what_it_waits_for() {
-        let guests = Arc::new(Guests::default());
-        let (seat, cookie) = seat(&guests, "127.0.0.1:1000");
-        let full = || io::Error::from(io::ErrorKind::OutOfMemory);
-        assert!(!guests.has_no_room(&Cookie::random(), full()));
-        assert!(guests.has_no_room(&cookie, full()));
-        assert!(matches!(seat.next(PATIENCE), Some(Arrival::NoRoom(_))));
-        seat.want_datagrams(1);
-        guests.has_no_room_for_datagrams(address("127.0.0.2:2000"), full());
-        guests.has_no_room_for_datagrams(address("127.0.0.1:2000"), full());
-        assert!(matches!(seat.next(PATIENCE), Some(Arrival::NoRoom(_))));
-        assert!(seat.next(Duration::ZERO).is_none());
-    }
-
-    #[test]
-    fn sessions_of_one_address_take_turns() {
-        let guests = Arc::new(Guests::default());
-        let (first, _) = seat(&guests, "127.0.0.1:1000");
-        let (second, _) = seat(&guests, "127.0.0.1:1001");
-        let (elsewhere, _) = seat(&guests, "127.0.0.2:1001");
-        assert!(first.take_turn(Duration::ZERO));
-        assert!(!second.take_turn(Duration::ZERO));
-        assert_eq!(second.turns_ahead(), 1);
-        assert!(elsewhere.take_turn(Duration::ZERO));
-        first.end_turn();
-        assert!(second.take_turn(Duration::ZERO));
-        assert!(!first.take_turn(Duration::ZERO));
-        drop(second);
-        assert!(first.take_turn(Duration::ZERO));
-    }
-
-    #[test]
-    fn a_token_is_of_its_session_and_address() {
-        let guests = Arc::new(Guests::default());
-        let (seat, _) = seat(&guests, "127.0.0.1:1000");
-        let token = seat.new_token();
-        assert!(guests.knows_token(&token, address("127.0.0.1:9")));
-        assert!(!guests.knows_token(&token, address("127.0.0.2:9")));
-        drop(seat);
-        assert!(!guests.knows_token(&token, address("127.0.0.1:9")));
+/// One host has all addresses of an IPv6 /64 at its disposal.
+fn site(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & NETWORK).into(),
     }
 }
+
+/// The first 64 bits.
+const NETWORK: u128 = !0 << 64;
+/// Of the streams of all sessions together.
+const MOST_MEMORY: u64 = 1 << 30;
+/// The largest test takes 320 MiB.
+const MOST_MEMORY_OF_ADDRESS: u64 = MOST_MEMORY / 2;
+
+#[cfg(test)]
+mod tests;

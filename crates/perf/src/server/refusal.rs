@@ -6,6 +6,7 @@ use crate::control::{Parameters, ParametersError, State};
 use crate::options::{Amount, Direction, Limits, Protocol, TestOptions};
 use rustix::io::Errno;
 use std::io;
+use units::Span;
 
 /// An end that is not the client's doing alone: what is told at this end, and what to the client.
 #[derive(Debug)]
@@ -94,11 +95,10 @@ pub(super) fn accepted(
         return Err(denied(AFFINITY, format!("this server may not run on CPU {cpu}")));
     }
     if let Some(most) = limits.duration
-        && let Amount::Time(time) = options.amount
-        && (time > most || time == units::Span::ZERO)
+        && let Some(asked) = longer(&options, most)
     {
-        let code = if knows_longest_duration(parameters) { LONGEST_DURATION } else { DURATION };
-        let asked = if time == units::Span::ZERO { "no end".to_owned() } else { time.to_string() };
+        let version = parameters.client_version.as_deref();
+        let code = if is_since(version, (3, 20)) { LONGEST_DURATION } else { DURATION };
         return Err(denied(code, format!("{asked} was asked for, and {most} is served")));
     }
     if let (Some(most), Some(asked)) = (limits.rate, total_rate(&options))
@@ -108,6 +108,17 @@ pub(super) fn accepted(
         return Err(denied(TOTAL_RATE, format!("{asked} was asked for, and {most} is served")));
     }
     Ok(options)
+}
+
+/// The time that was asked for, if it is more than `most`. What is left out counts, as in iperf3.
+fn longer(options: &TestOptions, most: Span) -> Option<String> {
+    let time = match options.amount {
+        Amount::Time(Span::ZERO) => return Some("no end".to_owned()),
+        Amount::Time(time) => time.saturating_add(options.omit),
+        // The session watches how long it takes.
+        Amount::Bytes(_) | Amount::Blocks(_) => options.omit,
+    };
+    (time > most).then(|| time.to_string())
 }
 
 /// Of all streams in both directions; `None` if they are to go as fast as they can.
@@ -137,15 +148,21 @@ fn code_of(error: &ParametersError, parameters: &Parameters) -> i32 {
     }
 }
 
-/// `LONGEST_DURATION` came with iperf3 3.19; older ones would print its bare number.
-fn knows_longest_duration(parameters: &Parameters) -> bool {
-    let version = parameters.client_version.as_deref().unwrap_or_default();
+/// The number by which a client knows that its test was ended at the server's limit.
+pub(super) fn expired(version: Option<&str>, is_weir: bool) -> i32 {
+    if is_weir || is_since(version, (3, 21)) { EXPIRED } else { SERVER_TERMINATED }
+}
+
+/// Whether a client's iperf3 is this version or a later one: an older one prints a bare number that it does
+/// not know.
+fn is_since(version: Option<&str>, since: (u32, u32)) -> bool {
+    let version = version.unwrap_or_default();
     let digits = |text: &str| {
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         text[..end].parse::<u32>().ok()
     };
     let (major, minor) = version.split_once('.').unwrap_or_default();
-    digits(major).zip(digits(minor)).is_some_and(|version| version >= (3, 19))
+    digits(major).zip(digits(minor)).is_some_and(|version| version >= since)
 }
 
 fn errno_of(error: &PerfError) -> i32 {
@@ -189,6 +206,7 @@ pub(super) const CONGESTION: i32 = 134;
 pub(super) const WINDOW: i32 = 141;
 const AUTHORIZATION: i32 = 142;
 pub(super) const NO_DATA: i32 = 144;
+const EXPIRED: i32 = 160;
 pub(super) const INIT_STREAM: i32 = 201;
 const ACCEPT_STREAM: i32 = 204;
 const WRITE_STREAM: i32 = 205;
@@ -197,7 +215,7 @@ const READ_STREAM: i32 = 206;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use units::{Rate, Span};
+    use units::Rate;
 
     fn refused(json: &str, limits: &Limits) -> (i32, String) {
         let parameters: Parameters = serde_json::from_str(json).unwrap();
@@ -237,5 +255,11 @@ mod tests {
         assert_eq!(refused(r#"{"tcp":true,"time":61}"#, &limits).0, 5);
         let newer = r#"{"tcp":true,"time":61,"client_version":"3.21+"}"#;
         assert_eq!(refused(newer, &limits).0, 37);
+        // With what is left out, and where the amount is no time.
+        assert_eq!(refused(r#"{"tcp":true,"time":60,"omit":1}"#, &limits).0, 5);
+        assert_eq!(refused(r#"{"tcp":true,"num":1,"omit":61}"#, &limits).0, 5);
+        assert_eq!(expired(Some("3.12"), false), 120);
+        assert_eq!(expired(Some("3.21"), false), 160);
+        assert_eq!(expired(Some("3.12 (weir 0.1.0)"), true), 160);
     }
 }

@@ -1,4 +1,4 @@
-use super::guests::Seat;
+use super::guests::{MostTests, Seat};
 use super::offer::offer;
 use super::refusal::{self, Refusal, Told, accepted};
 use super::streams;
@@ -44,8 +44,10 @@ pub(super) struct Visit<'a> {
 }
 
 impl House<'_> {
-    pub(super) fn most_tests(&self) -> usize {
-        if self.options.one_off { 1 } else { self.options.limits.sessions }
+    pub(super) fn most_tests(&self) -> MostTests {
+        let limits = &self.options.limits;
+        let sessions = if self.options.one_off { 1 } else { limits.sessions };
+        MostTests { sessions, per_address: limits.sessions_per_address }
     }
 }
 
@@ -92,8 +94,8 @@ impl<'a> Visit<'a> {
             .receive_json(LONGEST_PARAMETERS, "telling its parameters")
             .map_err(Refusal::during(refusal::RECEIVE_PARAMETERS))?;
         self.has_asked = true;
-        if !self.seat.begin_test(self.house.most_tests()) {
-            return Err(Refusal::busy(later(control.peer(), FULL)));
+        if let Err(full) = self.seat.begin_test(self.house.most_tests()) {
+            return Err(Refusal::busy(later(control.peer(), full.reason())));
         }
         if let Some(ask) = parameters.weir.as_ref().and_then(Ask::within) {
             return self.serve_rounds(control, &ask);
@@ -119,13 +121,12 @@ impl<'a> Visit<'a> {
         let started = self.started(control, &parameters, options, &session)?;
         let mut audience = Audiences::new(audience, &started.options, self.house.output);
         audience.event(&Event::Started(&started));
-        let account =
-            run(control, &mut session, &started.options, &mut audience).map_err(|mut why| {
-                // Before the streams close: a client that sees them break looks no further.
-                take_leave(control, why.told);
-                why.told = Told::Nothing;
-                why
-            })?;
+        let account = run(control, &mut session, &started, &mut audience).map_err(|mut why| {
+            // Before the streams close: a client that sees them break looks no further.
+            take_leave(control, why.told);
+            why.told = Told::Nothing;
+            why
+        })?;
         // As iperf3 does: what is still under way is no part of the test.
         drop(session);
         exchange(control, &account, additions(&parameters), &mut audience)
@@ -152,6 +153,7 @@ impl<'a> Visit<'a> {
             affinity: options.server_affinity.or(server.affinity),
             receive_timeout: server.limits.receive_timeout,
             grace: Some(GRACE.max(server.limits.patience)),
+            longest: server.limits.duration,
             rate_limit: server.limits.rate,
         }
     }
@@ -203,7 +205,7 @@ impl<'a> Visit<'a> {
 fn run(
     control: &mut Control,
     session: &mut Session,
-    options: &TestOptions,
+    started: &Started,
     audience: &mut dyn Audience,
 ) -> Result<Account, Refusal> {
     control.send_state(State::TestStart)?;
@@ -212,7 +214,7 @@ fn run(
     let peer = control.peer().to_owned();
     let refusal = match outcome {
         Ok(Halt::Told(State::TestEnd)) => {
-            if !matches!(options.amount, Amount::Time(_)) {
+            if !matches!(started.options.amount, Amount::Time(_)) {
                 session.await_rest(LONGEST_REST);
             }
             return Ok(session.settle(audience));
@@ -225,6 +227,12 @@ fn run(
         Ok(Halt::TooFast(rate)) => {
             let reason = format!("its streams carried {rate} together, which is above the limit");
             Refusal::new(refusal::TOTAL_RATE, PerfError::PeerFailed { peer, reason })
+        }
+        Ok(Halt::Expired(longest)) => {
+            let code = refusal::expired(started.peer_version.as_deref(), started.peer_is_weir);
+            let reason =
+                format!("its test lasted longer than {longest}, and no longer one is served");
+            Refusal::new(code, PerfError::PeerFailed { peer, reason })
         }
         Ok(Halt::Overran | Halt::Reached) => {
             let reason = "it did not end the test when it was over".to_owned();
@@ -357,7 +365,6 @@ fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(LONGEST_VERSION).collect()
 }
 
-pub(super) const FULL: &str = "as many tests as may run at once are running";
 const CROWDED: &str = "its streams and those of the other tests need more memory than is given";
 /// Of a client with the most streams, and what ours adds; it could be parsed into thirty times as much.
 const LONGEST_RESULTS: usize = 256 * 1024;

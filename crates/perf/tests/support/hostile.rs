@@ -1,4 +1,5 @@
 //! A server in this process, and clients that speak to it byte by byte.
+#![allow(dead_code)]
 
 use perf::PerfError;
 use perf::control::{Cookie, State};
@@ -20,9 +21,11 @@ pub(crate) fn on_loopback() -> ServerOptions {
     ServerOptions { port: 0, bind: Some(LOCALHOST), limits: patient(), ..ServerOptions::default() }
 }
 
-/// Longer than anything takes on a busy machine: a test that waits for it hangs instead of passing.
+/// Longer than anything takes on a busy machine: a test that waits for it hangs instead of passing. A session
+/// that just ended counts for a moment, and all clients here have one address.
 pub(crate) fn patient() -> Limits {
     Limits {
+        sessions_per_address: Limits::default().sessions,
         patience: Duration::from_secs(60),
         receive_timeout: Duration::from_secs(60),
         ..Limits::default()
@@ -147,6 +150,14 @@ impl Raw {
     pub(crate) fn name(&mut self) {
         self.control.write_all(self.cookie.as_bytes()).unwrap();
         self.expect(State::ExchangeParameters);
+    }
+
+    /// The first state that the server says.
+    pub(crate) fn named(&mut self) -> State {
+        self.control.write_all(self.cookie.as_bytes()).unwrap();
+        let mut byte = [0];
+        self.control.read_exact(&mut byte).unwrap();
+        State::from_byte(byte[0]).unwrap()
     }
 
     pub(crate) fn open_stream(&mut self, house: &House) {

@@ -4,10 +4,11 @@ use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use perf::event::{Audience, Event, Stop};
-use perf::options::{Family, Limits, PORT, ServerOptions};
+use perf::options::{Family, LONGEST_TEST, Limits, PORT, ServerOptions};
 use perf::output::{Json, JsonStream, Look, RateUnit, Text};
 use perf::server::{Client, OutputForm};
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use units::{Rate, Span};
@@ -73,6 +74,10 @@ struct ClientLimits {
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     #[arg(value_parser = count)]
     max_sessions: usize,
+    /// Tests at once of one address; IPv6 addresses of one /64 count as one
+    #[arg(long, value_name = "N", default_value_t = Limits::default().sessions_per_address)]
+    #[arg(value_parser = count)]
+    sessions_per_address: usize,
     /// Streams of one test in each direction
     #[arg(long, value_name = "N", default_value_t = Limits::default().streams)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
@@ -80,9 +85,16 @@ struct ClientLimits {
     /// What all streams of a test may carry together, for example 100mbit [default: no limit]
     #[arg(long, value_name = "RATE", alias = "server-bitrate-limit", value_parser = values::rate)]
     max_rate: Option<Rate>,
-    /// How long a test may be: seconds, or with a unit, for example 60 [default: no limit]
-    #[arg(long, value_name = "TIME", alias = "server-max-duration", value_parser = positive)]
-    max_time: Option<Span>,
+    /// How long a test may be, with what it leaves out, and a session of rr, crr, udp-rr or stream:
+    /// seconds, or with a unit, for example 60; 0 for no limit. A client that asks for more is refused;
+    /// a test of bytes or blocks that lasts longer is ended
+    #[arg(long, value_name = "TIME", alias = "server-max-duration", value_parser = values::seconds)]
+    #[arg(default_value_t = LONGEST_TEST)]
+    max_time: Span,
+    /// The ports that crr, udp-rr and stream -u may have opened beside the server's own, for example
+    /// 20000-20100 [default: any above 1023]
+    #[arg(long, value_name = "N-N", value_parser = values::ports)]
+    data_ports: Option<RangeInclusive<u16>>,
     /// How long a test bears that nothing moves: milliseconds, or with a unit [default: 120s]
     #[arg(long, value_name = "TIME", value_parser = values::silence)]
     rcv_timeout: Option<Duration>,
@@ -125,9 +137,11 @@ impl Server {
             probes: !self.no_probes,
             limits: Limits {
                 sessions: limits.max_sessions,
+                sessions_per_address: limits.sessions_per_address,
                 streams: limits.max_streams,
                 rate: limits.max_rate.filter(|rate| rate.bits_per_second() > 0),
-                duration: limits.max_time,
+                duration: Some(limits.max_time).filter(|time| *time > Span::ZERO),
+                data_ports: limits.data_ports.clone(),
                 patience: limits.patience.unwrap_or(defaults.patience),
                 receive_timeout: limits.rcv_timeout.unwrap_or(defaults.receive_timeout),
                 ..defaults
@@ -278,6 +292,7 @@ Examples:
   weir perf server                                # for iperf3 and weir, until Ctrl-C
   weir perf server -1 -p 5202 -J > test.json      # one test, as JSON
   weir perf server -B 10.0.0.1 --max-rate 100mbit --max-time 60 --max-sessions 4
+  weir perf server --data-ports 20000-20100       # for rr, crr, udp-rr and stream beside the port
   weir perf server -B %eth1 -A 1 --idle-timeout 10min
 
 Clients are `weir perf client HOST` and `iperf3 -c HOST`; many may measure at once.";

@@ -2,6 +2,7 @@
 //! bare number has the unit its option gives it (`-t 10`, `-b 100M`, `-l 128K`).
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use units::{Bytes, Rate, Span, UnitError};
 
@@ -76,6 +77,15 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 /// A bare number is seconds.
 pub(crate) fn seconds(text: &str) -> Result<Span, String> {
     span(text, "s")
+}
+
+/// Ports that anybody may open: `20000-20100`, or one.
+pub(crate) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse::<u16>(), last.parse::<u16>()) {
+        (Ok(first @ 1024..), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err("write the first and the last port, from 1024 on, as in 20000-20100".to_owned()),
+    }
 }
 
 /// How long a test runs: at most iperf3's day.
