@@ -8,6 +8,7 @@ mod server_error;
 mod streams;
 
 use crate::PerfError;
+use crate::accounts::Credentials;
 use crate::control::{Control, Cookie, LONGEST, Results, SERIES_WISH, State, TURNS_WISH, ready};
 use crate::event::{Audience, Ended, Event, Role, ServerOutput, Started, Stop};
 use crate::observe::cpu::CpuOf;
@@ -76,7 +77,9 @@ impl<'a> Client<'a> {
         let round_trip = self.round_trip();
         let turns = self.weighs().then(|| Turns::random(round_trip));
         let wishes = self.wishes(turns.as_ref());
-        let agreed = agree(&mut self.control, &test, wishes)?;
+        let credentials = self.options.credentials.as_ref();
+        let agreed = agree(&mut self.control, &test, credentials, wishes)
+            .map_err(|error| unaccepted(error, credentials))?;
         let offer = agreed.offer.as_ref().map(Offer::read);
         let in_turns = offer.as_ref().is_some_and(|offer| offer.turns);
         let weighing = turns.map(|_| Weighing::of(round_trip, in_turns));
@@ -276,6 +279,18 @@ impl<'a> Client<'a> {
             options: agreed.test.clone(),
             streams: session.streams(),
         })
+    }
+}
+
+/// iperf3 3.21 closes without a word when it does not accept an account.
+fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError {
+    match error {
+        PerfError::Gone { peer, .. } if credentials.is_some() => {
+            let reason = "it closed the connection when the account was named, as a server does that does not \
+                          accept it: check the user name, the password, the key and the clocks";
+            PerfError::PeerFailed { peer, reason: reason.to_owned() }
+        }
+        other => other,
     }
 }
 

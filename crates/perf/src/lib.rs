@@ -7,6 +7,7 @@
 //! | [`stream`] | data streams, a thread each: TCP and UDP, pacing, zero copy |
 //! | [`udp`] | datagram headers, the opening exchange, exact counting of what came |
 //! | [`client`], [`server`] | the two roles |
+//! | [`accounts`] | iperf3's user names and passwords, at both ends |
 //! | [`observe`] | what is read beside the streams: TCP_INFO, CPU, latency under load |
 //! | [`rounds`] | request/response tests after netperf, with confidence intervals |
 //! | [`download`] | files over http, timed |
@@ -16,6 +17,7 @@
 //! A role reports [`event::Event`]s to an [`event::Audience`]. Text, `-J`, `--json-stream`, the report and
 //! the lab are audiences; nothing else prints.
 
+pub mod accounts;
 pub mod client;
 pub mod control;
 pub mod download;

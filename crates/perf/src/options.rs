@@ -1,5 +1,6 @@
 //! What is asked for.
 
+use crate::accounts::{Accounts, Credentials};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -95,9 +96,11 @@ pub struct ClientOptions {
     pub idle_probe: Span,
     /// The probes are turned off and on within the test, to find out what they cost.
     pub probe_cost: bool,
+    /// The account at a server that has accounts.
+    pub credentials: Option<Credentials>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ServerOptions {
     pub port: u16,
     pub family: Option<Family>,
@@ -110,6 +113,8 @@ pub struct ServerOptions {
     pub interval: Span,
     pub probes: bool,
     pub limits: Limits,
+    /// Serve only clients with an account.
+    pub accounts: Option<Accounts>,
 }
 
 /// What one client may take, and all of them together.
@@ -199,6 +204,7 @@ impl Default for ClientOptions {
             probes: true,
             idle_probe: Span::from_millis(500),
             probe_cost: false,
+            credentials: None,
         }
     }
 }
@@ -216,6 +222,7 @@ impl Default for ServerOptions {
             interval: Span::from_secs(1),
             probes: true,
             limits: Limits::default(),
+            accounts: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! whose it is, and never waits for anybody. Each client is served by a thread of its own, and each of
 //! its streams by another; whatever one client does or leaves undone, the others go on.
 
+mod admission;
 mod datagrams;
 mod door;
 mod guests;
@@ -16,6 +17,7 @@ mod transcript;
 mod visit;
 
 use crate::PerfError;
+use crate::accounts::Gate;
 use crate::event::{Audience, Listening, Stop};
 use crate::options::ServerOptions;
 use door::Door;
@@ -61,7 +63,7 @@ pub struct Summary {
     pub failed: u64,
     /// Clients sent away because enough others were served.
     pub busy: u64,
-    /// Connections that never said whose they are.
+    /// Connections that never said whose they are, or that no account lets in.
     pub dismissed: u64,
 }
 
@@ -95,8 +97,10 @@ impl Server {
         A: Fn(&Client) -> Box<dyn Audience + Send> + Sync,
     {
         let guests = Arc::new(Guests::default());
+        let gate = self.options.accounts.as_ref().map(Gate::new);
         let house = House {
             options: &self.options,
+            gate: gate.as_ref(),
             output: self.output,
             stop,
             port: self.address().port(),
@@ -137,7 +141,7 @@ enum Outcome {
     Failed,
     /// It was told to try again later.
     Busy,
-    /// It never said what it wants.
+    /// It never said what it wants, or was not let in.
     Nothing,
 }
 

@@ -4,6 +4,7 @@ mod exit;
 mod output;
 mod progress;
 mod signals;
+mod terminal;
 mod verbs;
 
 use clap::{Parser, Subcommand};

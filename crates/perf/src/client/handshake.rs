@@ -1,13 +1,14 @@
 use super::dial::TURN;
 use super::server_error;
 use crate::PerfError;
+use crate::accounts::Credentials;
 use crate::control::{Control, Cookie, LONGEST, LONGEST_PARAMETERS, Parameters, State, ready};
 use crate::event::Stop;
 use crate::options::TestOptions;
 use rustix::event::PollFlags;
 use serde_json::{Map, Value, json};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use units::Span;
 
 /// What the server said to what was asked for.
@@ -37,11 +38,13 @@ pub(super) fn introduce(
 pub(super) fn agree(
     control: &mut Control,
     test: &TestOptions,
+    credentials: Option<&Credentials>,
     wishes: Map<String, Value>,
 ) -> Result<Agreed, PerfError> {
     let mut ours = wishes;
     ours.insert("version".to_owned(), json!(env!("CARGO_PKG_VERSION")));
-    let parameters = Parameters { weir: Some(Value::Object(ours)), ..Parameters::of(test) };
+    let weir = Some(Value::Object(ours));
+    let parameters = Parameters { weir, authtoken: token(credentials)?, ..Parameters::of(test) };
     fits(&parameters)?;
     control.send_json(&parameters)?;
     match next(control, AGREEING)? {
@@ -53,6 +56,11 @@ pub(super) fn agree(
         }
         other => Err(unexpected(control, other)),
     }
+}
+
+/// A server's clock has to be near: the token is made when it is sent.
+pub(crate) fn token(credentials: Option<&Credentials>) -> Result<Option<String>, PerfError> {
+    credentials.map(|credentials| credentials.token(SystemTime::now())).transpose()
 }
 
 /// A server would only say that it does not understand them.

@@ -58,7 +58,11 @@ fn words(code: i32) -> String {
         141 => {
             "its kernel gives smaller socket buffers than --window asks: raise its net.core.rmem_max and wmem_max, or ask for less"
         }
-        142 => "it wants a user name and password, which weir does not offer",
+        142 => {
+            "it did not accept the account: name it with --username and --rsa-public-key where the server has \
+             accounts, leave both out where it has none; the clocks must agree, and an iperf3 before 3.17 \
+             needs --use-pkcs1-padding"
+        }
         144 => "nothing came to it any more: a firewall may stop the data, or the path broke",
         145 => "it could not forbid fragments (--dont-fragment)",
         150..=154 | 159 => "it could not run its threads",

@@ -83,10 +83,14 @@ impl Control {
     /// The two numbers behind `State::ServerError`, iperf3's own and errno.
     pub fn receive_server_error(&mut self) -> Result<(i32, i32), PerfError> {
         let deadline = Instant::now() + self.patience;
-        let mut bytes = [0; 8];
-        self.receive(&mut bytes, deadline, "saying what went wrong")?;
-        let [a, b, c, d, e, f, g, h] = bytes;
-        Ok((i32::from_be_bytes([a, b, c, d]), i32::from_be_bytes([e, f, g, h])))
+        let (mut code, mut errno) = ([0; 4], [0; 4]);
+        self.receive(&mut code, deadline, SAYING)?;
+        match self.receive(&mut errno, deadline, SAYING) {
+            // iperf3 before 3.19 says no errno with a refused account.
+            Ok(()) | Err(PerfError::Gone { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        Ok((i32::from_be_bytes(code), i32::from_be_bytes(errno)))
     }
 
     pub fn receive_json<T: DeserializeOwned>(
@@ -215,4 +219,5 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
+const SAYING: &str = "saying what went wrong";
 const TURN: Duration = Duration::from_millis(100);

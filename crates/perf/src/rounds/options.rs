@@ -1,6 +1,7 @@
 use super::wire::Order;
 use super::{Confidence, Kind};
 use crate::PerfError;
+use crate::accounts::Credentials;
 use crate::options::{ClientOptions, Family, PORT};
 use std::fmt;
 use std::net::IpAddr;
@@ -38,6 +39,8 @@ pub struct RoundsOptions {
     pub server_affinity: Option<usize>,
     /// The first of the ports that the server opens for `crr` and UDP, for the sake of firewalls.
     pub server_port: Option<u16>,
+    /// The account at a server that has accounts.
+    pub credentials: Option<Credentials>,
 }
 
 /// What goes back and forth: `1`, `128/8K` (request/response).
@@ -89,6 +92,7 @@ impl RoundsOptions {
             affinity: None,
             server_affinity: None,
             server_port: None,
+            credentials: None,
         }
     }
 

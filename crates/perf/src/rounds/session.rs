@@ -7,7 +7,7 @@ use super::team::{End, Stumble, Team, Work};
 use super::wire::{Ask, LONGEST, Offer, Order, Ready, Refusal, Report};
 use super::{Kind, Latencies, Size};
 use crate::PerfError;
-use crate::client::handshake::{expect, greeted, next, refusal, unexpected};
+use crate::client::handshake::{expect, greeted, next, refusal, token, unexpected};
 use crate::client::{dial, resolve};
 use crate::control::{Control, Cookie, Parameters, State};
 use crate::event::Stop;
@@ -100,7 +100,8 @@ impl<'a> Session<'a> {
             ..TestOptions::default()
         };
         let weir = Some(Ask { kind: options.kind }.to_weir());
-        control.send_json(&Parameters { weir, ..Parameters::of(&test) })?;
+        let authtoken = token(options.credentials.as_ref())?;
+        control.send_json(&Parameters { weir, authtoken, ..Parameters::of(&test) })?;
         match next(control, AGREEING)? {
             State::WeirOffer => control.receive_json(LONGEST, AGREEING),
             State::CreateStreams => {

@@ -1,3 +1,4 @@
+use super::admission;
 use super::guests::{MostTests, Seat};
 use super::offer::offer;
 use super::refusal::{self, Refusal, Told, accepted};
@@ -5,6 +6,7 @@ use super::streams;
 use super::transcript::Transcript;
 use super::{Client, Outcome, OutputForm};
 use crate::PerfError;
+use crate::accounts::Gate;
 use crate::control::{
     Control, Cookie, LONGEST_PARAMETERS, Parameters, Results, SERIES_WISH, State, TURNS_WISH,
 };
@@ -28,6 +30,8 @@ use units::Bytes;
 pub(super) struct House<'a> {
     pub(super) options: &'a ServerOptions,
     pub(super) output: OutputForm,
+    /// `None` lets everybody in.
+    pub(super) gate: Option<&'a Gate<'a>>,
     pub(super) stop: &'a Stop,
     pub(super) port: u16,
 }
@@ -90,9 +94,12 @@ impl<'a> Visit<'a> {
 
     fn serve(&mut self, control: &mut Control, audience: &mut dyn Audience) -> Result<(), Refusal> {
         control.send_state(State::ExchangeParameters)?;
-        let parameters: Parameters = control
+        let mut parameters: Parameters = control
             .receive_json(LONGEST_PARAMETERS, "telling its parameters")
             .map_err(Refusal::during(refusal::RECEIVE_PARAMETERS))?;
+        if let Some(gate) = self.house.gate {
+            admission::admit(gate, control, &mut parameters, self.house.stop)?;
+        }
         self.has_asked = true;
         if let Err(full) = self.seat.begin_test(self.house.most_tests()) {
             return Err(Refusal::busy(later(control.peer(), full.reason())));

@@ -1,5 +1,6 @@
 //! Measurements of a path: iperf3's tests, and netperf's.
 
+mod accounts;
 mod client;
 mod download;
 mod plain;

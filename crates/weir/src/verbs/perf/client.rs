@@ -1,3 +1,4 @@
+use super::accounts::ClientAccount;
 use super::report::report_audience;
 use super::values::{self, Affinity, Bind, Bitrate};
 use crate::exit::Ending;
@@ -36,6 +37,8 @@ pub(crate) struct Client {
     output: Output,
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    account: ClientAccount,
 }
 
 #[derive(Debug, Args)]
@@ -197,9 +200,12 @@ struct Connection {
 }
 
 pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
-    let options = arguments.options()?;
     let cancel = cancel_on_signals()?;
     let stop = Stop::on(cancel.flag());
+    let options = ClientOptions {
+        credentials: arguments.account.credentials(&stop)?,
+        ..arguments.options()?
+    };
     let out = io::stdout();
     if arguments.output.json {
         let mut json = Json::new(out).stopping(stop.clone());
@@ -298,6 +304,7 @@ impl Client {
             probes: !self.test.no_probes,
             idle_probe: if self.test.no_probes { Span::ZERO } else { self.test.idle_probe },
             probe_cost: self.test.probe_cost,
+            credentials: None,
         })
     }
 
@@ -431,6 +438,7 @@ Examples:
   weir perf client 10.0.0.2 --bidir -C bbr -J    # both ways at once, as JSON
   weir perf client host -n 1GiB -Z -A 0,1        # one GiB without copying, both ends pinned
   weir perf client host -t 120 --probe-cost      # what does it cost to look beside the streams?
+  weir perf client host --username ann --rsa-public-key public.pem    # asks for the password
 
 The far end is `weir perf server`, or `iperf3 -s` of version 3.12 or later; options are iperf3's.";
 

@@ -1,3 +1,4 @@
+use super::accounts::ClientAccount;
 use super::values::{self, Affinity, Bind};
 use crate::exit::Ending;
 use crate::output;
@@ -113,6 +114,8 @@ struct Path {
     /// How long the server may be silent
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::timeout)]
     patience: Duration,
+    #[command(flatten)]
+    account: ClientAccount,
 }
 
 #[derive(Debug, Args)]
@@ -162,8 +165,10 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
     let (options, series) = options(verb);
     options.check()?;
     let cancel = cancel_on_signals()?;
+    let stop = Stop::on(cancel.flag());
+    let options = RoundsOptions { credentials: verb.path().account.credentials(&stop)?, ..options };
     let mut watcher = Watcher::of(&options);
-    let outcome = rounds::run(&options, &Stop::on(cancel.flag()), &mut watcher);
+    let outcome = rounds::run(&options, &stop, &mut watcher);
     watcher.bar.finish_and_clear();
     // What was measured before it failed is told all the same.
     let (outcomes, error) = (watcher.outcomes, outcome.err());
@@ -181,6 +186,17 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
         output::note("weir: the confidence asked for was not met: see \"confidence\"");
     }
     Ok(if sure || !series.strict { Ending::Fine } else { Ending::Failed })
+}
+
+impl Verb {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Rr(arguments) => &arguments.path,
+            Self::Crr(arguments) => &arguments.path,
+            Self::UdpRr(arguments) => &arguments.path,
+            Self::Stream(arguments) => &arguments.path,
+        }
+    }
 }
 
 fn options(verb: &Verb) -> (RoundsOptions, &Series) {

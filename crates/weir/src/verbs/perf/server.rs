@@ -1,8 +1,10 @@
+use super::accounts::ServerAccounts;
 use super::values::{self, Bind};
 use crate::exit::Ending;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::{ArgAction, Args};
+use perf::PerfError;
 use perf::event::{Audience, Event, Stop};
 use perf::options::{Family, LONGEST_TEST, Limits, PORT, ServerOptions};
 use perf::output::{Json, JsonStream, Look, RateUnit, Text};
@@ -45,6 +47,8 @@ pub(crate) struct Server {
     output: Output,
     #[command(flatten)]
     limits: ClientLimits,
+    #[command(flatten)]
+    accounts: ServerAccounts,
 }
 
 #[derive(Debug, Args)]
@@ -105,7 +109,7 @@ struct ClientLimits {
 }
 
 pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
-    let options = arguments.options();
+    let options = arguments.options()?;
     let form = if arguments.output.json { OutputForm::Json } else { OutputForm::Text };
     let server = perf::server::Server::bind(&options)?.output_form(form);
     let stop = Stop::on(cancel_on_signals()?.flag());
@@ -118,10 +122,10 @@ pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
 }
 
 impl Server {
-    fn options(&self) -> ServerOptions {
+    fn options(&self) -> Result<ServerOptions, PerfError> {
         let defaults = Limits::default();
         let limits = &self.limits;
-        ServerOptions {
+        Ok(ServerOptions {
             port: self.port,
             family: match (self.v4, self.v6) {
                 (true, _) => Some(Family::V4),
@@ -146,7 +150,8 @@ impl Server {
                 receive_timeout: limits.rcv_timeout.unwrap_or(defaults.receive_timeout),
                 ..defaults
             },
-        }
+            accounts: self.accounts.open()?,
+        })
     }
 }
 
@@ -292,7 +297,16 @@ Examples:
   weir perf server                                # for iperf3 and weir, until Ctrl-C
   weir perf server -1 -p 5202 -J > test.json      # one test, as JSON
   weir perf server -B 10.0.0.1 --max-rate 100mbit --max-time 60 --max-sessions 4
-  weir perf server --data-ports 20000-20100       # for rr, crr, udp-rr and stream beside the port
+  weir perf server --users users.csv --rsa-private-key private.pem --data-ports 20000-20100
   weir perf server -B %eth1 -A 1 --idle-timeout 10min
 
-Clients are `weir perf client HOST` and `iperf3 -c HOST`; many may measure at once.";
+Clients are `weir perf client HOST` and `iperf3 -c HOST`; many may measure at once.
+
+Accounts are iperf3's. Make a key and a user so:
+  openssl genrsa -out private.pem 2048
+  openssl rsa -in private.pem -pubout -out public.pem     # for clients
+  printf 'ann,%s\\n' $(printf '{ann}PASSWORD' | sha256sum | cut -d' ' -f1) >> users.csv
+Only the password is encrypted, not the test. Whoever reads it on the way can use it again within
+--time-skew-threshold: not at this server, which refuses it a second time, but at a stock iperf3, at another
+server with the same key, and at this one once it was started again. PKCS#1 v1.5 padding is weaker than OAEP:
+use it only for an iperf3 before 3.17.";

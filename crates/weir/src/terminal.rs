@@ -1,0 +1,68 @@
+//! Questions to a person at the terminal.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use std::io::{self, IsTerminal, Write};
+
+/// Whether a person can read a question and answer it.
+pub(crate) fn is_there() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// A line that the terminal does not show; `None` if `is_called_off` becomes true first.
+pub(crate) fn secret(prompt: &str, is_called_off: impl Fn() -> bool) -> io::Result<Option<String>> {
+    let _hidden = Hidden::begin()?;
+    put(prompt)?;
+    while !is_readable()? {
+        if is_called_off() {
+            return Ok(None);
+        }
+    }
+    let secret = line()?;
+    Ok(Some(secret.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+/// No echo until it is dropped. What was typed before the question is thrown away.
+struct Hidden(Termios);
+
+impl Hidden {
+    fn begin() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+        // The end of the line was not shown either.
+        let _ = put("\n");
+    }
+}
+
+/// Waits a tenth of a second for a whole line.
+fn is_readable() -> io::Result<bool> {
+    let stdin = io::stdin();
+    let turn = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&turn)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn line() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().read_line(&mut line)?;
+    Ok(line)
+}
+
+fn put(text: &str) -> io::Result<()> {
+    let mut stderr = io::stderr();
+    stderr.write_all(text.as_bytes())?;
+    stderr.flush()
+}
