@@ -1,8 +1,11 @@
 //! Where a run keeps what it did: `lab.toml` (the file as it was), `run.toml` (everything needed to
 //! repeat it), `journal.jsonl` (one line per finished turn), and at the end the reports.
 
+mod own;
+
 use crate::LabError;
 use crate::outcome::Outcome;
+use own::Owner;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -68,26 +71,30 @@ impl RunDirectory {
         put(path, LAB, NEW_LAB, lab)?;
         Ok(Self {
             path: path.to_owned(),
-            journal: journal(path)?,
+            journal: journal(path, Owner::Anybody)?,
             programs: room(path)?,
             _lock: lock,
         })
     }
 
     /// The run at `path`, to be continued, and what of it is finished. A line cut short by a crash is
-    /// dropped: its turn runs again. What is finished stays as it is, to the letter.
+    /// dropped: its turn runs again. What is finished stays as it is, to the letter. Another user's run is
+    /// continued only with `trust`, and no symbolic link in it is followed even then.
     pub(crate) fn resume(
         path: &Path,
         lab: &str,
         form: &str,
+        trust: bool,
     ) -> Result<(Self, Vec<Outcome>), LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         let another =
             |difference: String| LabError::ResumesAnother { path: path.to_owned(), difference };
+        let owner = if trust { Owner::Anybody } else { Owner::Myself };
         let read = |name: &str| {
-            fs::read_to_string(path.join(name))
+            own::read(&path.join(name), owner)
                 .map_err(|e| wrong(format!("is not a run that can be resumed: {name}: {e}")))
         };
+        own::check_folder(path, owner).map_err(&wrong)?;
         if read(LAB)? != lab {
             return Err(another("the lab file has changed since".to_owned()));
         }
@@ -98,7 +105,7 @@ impl RunDirectory {
             return Err(another(format!("it was begun in its {ran} form, not {form}")));
         }
         let lock = lock(path)?;
-        let mut journal = journal(path)?;
+        let mut journal = journal(path, owner)?;
         let finished = finished(&mut journal).map_err(&wrong)?;
         Ok((Self { path: path.to_owned(), journal, programs: room(path)?, _lock: lock }, finished))
     }
@@ -175,19 +182,19 @@ fn line(outcome: &Outcome) -> Result<String, LabError> {
         .map_err(|e| LabError::Usage(format!("a result cannot be written as JSON: {e}")))
 }
 
-fn journal(path: &Path) -> Result<File, LabError> {
-    File::options().create(true).read(true).append(true).open(path.join(JOURNAL)).map_err(|e| {
-        LabError::RunDirectory {
-            path: path.to_owned(),
-            reason: format!("cannot write {JOURNAL}: {e}"),
-        }
+fn journal(path: &Path, owner: Owner) -> Result<File, LabError> {
+    let mut options = File::options();
+    options.create(true).read(true).append(true);
+    own::open(&mut options, &path.join(JOURNAL), owner).map_err(|e| LabError::RunDirectory {
+        path: path.to_owned(),
+        reason: format!("cannot write {JOURNAL}: {e}"),
     })
 }
 
 /// Whoever reads `name` sees all of it or nothing.
 fn put(folder: &Path, name: &str, new: &str, text: &str) -> Result<(), LabError> {
     let new = folder.join(new);
-    fs::write(&new, text).and_then(|()| fs::rename(&new, folder.join(name))).map_err(|e| {
+    own::write_new(&new, text).and_then(|()| fs::rename(&new, folder.join(name))).map_err(|e| {
         LabError::RunDirectory {
             path: folder.to_owned(),
             reason: format!("cannot write {name}: {e}"),

@@ -31,8 +31,8 @@ pub enum Place {
     Inside(PathBuf),
     /// In this one, which must be new or empty.
     At(PathBuf),
-    /// In the one where it was begun.
-    Resume(PathBuf),
+    /// In the one where it was begun; in another user's only with `trust`.
+    Resume { run: PathBuf, trust: bool },
 }
 
 /// A run that came to its end.
@@ -68,7 +68,7 @@ pub fn run(
     let text = lab.text();
     let description = environment::as_run_toml(lab, form, &request.command, &started, &facts);
     let (mut directory, mut outcomes) = match &request.place {
-        Place::Resume(path) => RunDirectory::resume(path, &text, form)?,
+        Place::Resume { run, trust } => RunDirectory::resume(run, &text, form, *trust)?,
         Place::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
         Place::Inside(folder) => {
             let name = || runs::fresh(folder, lab.name(), request.form);

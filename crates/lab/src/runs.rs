@@ -40,6 +40,8 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
         .into_iter()
         .flatten()
         .flatten()
+        // A symbolic link could lead out of the folder.
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .filter(|entry| {
             let name = entry.file_name();
             let rest = name.to_str().and_then(|name| name.strip_prefix(&begins));

@@ -10,6 +10,13 @@ pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
+/// Asks for yes or no; anything but yes is no.
+pub(crate) fn confirm(question: &str) -> io::Result<bool> {
+    put(&format!("{question} [y/N] "))?;
+    let answer = line()?;
+    Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
+}
+
 /// A line that the terminal does not show; `None` if `is_called_off` becomes true first.
 pub(crate) fn secret(prompt: &str, is_called_off: impl Fn() -> bool) -> io::Result<Option<String>> {
     let _hidden = Hidden::begin()?;

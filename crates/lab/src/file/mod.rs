@@ -5,6 +5,7 @@
 //! near, the right spelling.
 
 mod check;
+mod commands;
 mod conditions;
 mod demand;
 mod download;
@@ -21,6 +22,7 @@ mod topology;
 mod workload;
 
 pub(crate) use check::{CASE, COMMAND_WORDS};
+pub use commands::CommandLine;
 pub use demand::{Arrivals, Cross, Demand};
 pub use download::{DownloadSettings, Way};
 pub(crate) use flows::MOST_ARRIVALS;

@@ -2,6 +2,7 @@ use crate::exit::Ending;
 use crate::output;
 use crate::progress::Bar;
 use crate::signals::cancel_on_signals;
+use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{Executor, Finished, LabError, LabFile, Place, Request, builtin, runs};
@@ -51,6 +52,9 @@ pub(crate) struct Run {
     /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and form
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "out")]
     resume: Option<Option<PathBuf>>,
+    /// Run the commands of a lab file without asking, and continue a run in another user's directory
+    #[arg(long)]
+    trust: bool,
     /// Print results.json instead of the table
     #[arg(long)]
     json: bool,
@@ -100,7 +104,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 }
 
 fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
-    arguments.measure("weir lab run", || {
+    arguments.measure("weir lab run", |lab| {
+        arguments.agree_to_commands(lab)?;
         // Before anything starts a thread: becoming root of a user namespace needs that.
         let privilege = host::acquire()?;
         if let Some(sentence) = privilege.degradation() {
@@ -117,7 +122,7 @@ impl Run {
     pub(super) fn measure(
         &self,
         verb: &str,
-        executor: impl FnOnce() -> anyhow::Result<Executor>,
+        executor: impl FnOnce(&LabFile) -> anyhow::Result<Executor>,
     ) -> anyhow::Result<Ending> {
         let lab = builtin::open(&self.lab)?;
         let form = match (self.quick, self.smoke) {
@@ -126,7 +131,7 @@ impl Run {
             _ => Form::Full,
         };
         let place = place(self, &lab, form)?;
-        let executor = executor()?;
+        let executor = executor(&lab)?;
         let cancel = cancel_on_signals()?;
         let mut bar = Bar::new();
         let request = Request {
@@ -163,13 +168,44 @@ impl Run {
     }
 }
 
+impl Run {
+    /// A lab file is a script: its commands have the rights of whoever runs it. A person is asked. Where
+    /// nobody can be asked they are shown and run, as make(1) does with its file: a script that calls this
+    /// has chosen the file, and its log tells what was run.
+    fn agree_to_commands(&self, lab: &LabFile) -> anyhow::Result<()> {
+        let commands = lab.commands(&self.systems);
+        if self.trust || commands.is_empty() || lab.is_builtin() {
+            return Ok(());
+        }
+        output::note(format_args!(
+            "{} runs these commands as {}, on this machine's files:",
+            self.lab,
+            if rustix::process::geteuid().is_root() { "root" } else { "you" },
+        ));
+        commands.iter().for_each(|command| output::note(format_args!("  {command}")));
+        if !std::io::stdin().is_terminal() {
+            return Ok(());
+        }
+        anyhow::ensure!(
+            terminal::is_there(),
+            "the question whether to run these commands cannot be shown, since standard error is no terminal: \
+             read them, then add --trust"
+        );
+        let agreed = terminal::confirm("Run them?").context("asking on the terminal")?;
+        anyhow::ensure!(
+            agreed,
+            "nothing was run: answer y, or add --trust, once you have read the commands"
+        );
+        Ok(())
+    }
+}
+
 fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> {
+    let resume = |run| Place::Resume { run, trust: arguments.trust };
     Ok(match (&arguments.out, &arguments.resume) {
         (Some(out), _) => Place::At(out.clone()),
-        (None, Some(Some(run))) => Place::Resume(run.clone()),
-        (None, Some(None)) => {
-            Place::Resume(runs::latest_unfinished(Path::new(RUNS), lab.name(), form)?)
-        }
+        (None, Some(Some(run))) => resume(run.clone()),
+        (None, Some(None)) => resume(runs::latest_unfinished(Path::new(RUNS), lab.name(), form)?),
         (None, None) => Place::Inside(PathBuf::from(RUNS)),
     })
 }
@@ -177,8 +213,12 @@ fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> 
 /// The command line that goes on where this one was interrupted.
 fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
     let mut words = vec![verb.to_owned(), quoted(&arguments.lab)];
-    let flags =
-        [("--quick", arguments.quick), ("--smoke", arguments.smoke), ("--json", arguments.json)];
+    let flags = [
+        ("--quick", arguments.quick),
+        ("--smoke", arguments.smoke),
+        ("--trust", arguments.trust),
+        ("--json", arguments.json),
+    ];
     words.extend(flags.iter().filter(|(_, given)| *given).map(|(flag, _)| (*flag).to_owned()));
     if !arguments.systems.is_empty() {
         words.push(format!("--systems {}", quoted(&arguments.systems.join(","))));
@@ -259,4 +299,10 @@ Examples:
   weir lab run quic-tun --quick
   weir lab run quic-tun --systems tcp-bbr,tcp-cubic --repeats 10
   weir lab run ./my-lab.toml
-  weir lab run quic-tun --resume";
+  weir lab run quic-tun --resume
+
+A lab file runs commands. Those of its external systems (server, client) run with your rights, which is root
+as a rule: a host of a lab has a network and processes of its own, and the files of this machine. Read a file
+of somebody else before you run it. On a terminal the commands of a file that does not come with weir are shown,
+and run when you agree; --trust leaves the question out. Without a terminal on standard input they are shown
+and run. --resume refuses a run directory that belongs to another user, unless --trust is given.";

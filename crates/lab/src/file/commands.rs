@@ -1,0 +1,92 @@
+//! The command lines that a lab file brings along.
+
+use super::schema::LabFile;
+use crate::builtin::BUILTIN;
+use std::fmt;
+
+/// A program of an external system, as the file names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandLine<'a> {
+    pub system: &'a str,
+    /// `server` or `client`.
+    pub end: &'static str,
+    pub line: &'a str,
+    /// Files that the lab writes for it.
+    pub files: Vec<&'a str>,
+}
+
+impl LabFile {
+    /// The commands that a run of these systems starts; all systems if none is named.
+    pub fn commands(&self, systems: &[String]) -> Vec<CommandLine<'_>> {
+        let chosen = |name: &str| systems.is_empty() || systems.iter().any(|wanted| wanted == name);
+        let mut commands = Vec::new();
+        for system in self.systems().filter(|system| chosen(system.name())) {
+            for (end, line) in [("server", &system.server), ("client", &system.client)] {
+                let Some(line) = line else { continue };
+                let files = system.files.keys().map(|name| name.get_ref().as_str()).collect();
+                let (system, line) = (system.name(), line.get_ref().as_str());
+                commands.push(CommandLine { system, end, line, files });
+            }
+        }
+        commands
+    }
+
+    /// Whether this program brings the same file.
+    pub fn is_builtin(&self) -> bool {
+        BUILTIN.iter().any(|builtin| *self.text() == *builtin.text)
+    }
+}
+
+/// In one line of printable characters: a file must not hide a command from who reads it on a terminal.
+impl fmt::Display for CommandLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.system, self.end, printable(self.line))?;
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        write!(f, "  [reads {} of the lab file]", printable(&self.files.join(", ")))
+    }
+}
+
+fn printable(text: &str) -> String {
+    let plain = |c: char| matches!(c, '"' | '\'' | '\\');
+    text.chars().fold(String::new(), |mut shown, c| {
+        if plain(c) {
+            shown.push(c)
+        } else {
+            shown.extend(c.escape_debug())
+        }
+        shown
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builtin;
+
+    #[test]
+    fn a_command_is_shown_as_it_is_and_cannot_hide() {
+        let command = |line, files| CommandLine { system: "mine", end: "server", line, files };
+        let shown = command("sh -c 'echo \"hi\"'", Vec::new()).to_string();
+        assert_eq!(shown, "mine (server): sh -c 'echo \"hi\"'");
+        let hiding = "rm x\r\u{1b}[2Kecho fine \u{202e}txt.\nnext";
+        let shown = command(hiding, vec!["a.sh"]).to_string();
+        assert_eq!(
+            shown,
+            r"mine (server): rm x\r\u{1b}[2Kecho fine \u{202e}txt.\nnext  [reads a.sh of the lab file]"
+        );
+    }
+
+    #[test]
+    fn commands_are_those_of_the_systems_that_run() {
+        let lab = builtin::open("quic-tun").unwrap();
+        assert!(lab.is_builtin());
+        let systems = lab.systems().filter(|system| system.server.is_some()).count();
+        assert_eq!(lab.commands(&[]).len(), 2 * systems);
+        assert_eq!(lab.commands(&["tcp-bbr".to_owned()]), []);
+        assert_eq!(lab.commands(&["weir-tunnel".to_owned()])[0].end, "server");
+        let text = lab.text().replacen("\n", "\n# mine\n", 1);
+        assert!(!LabFile::parse("copy.toml", &text).unwrap().is_builtin());
+    }
+}
