@@ -9,9 +9,12 @@
 //! | [`Share`] | `1%`, `0.01` | a part of a whole, 0 to 1 |
 //!
 //! Numbers never travel without their unit: a bare integer in a signature is a count.
+//!
+//! [`foreign`] and [`visible`] show text from outside so that no terminal, log or report obeys it.
 
 mod bytes;
 mod error;
+mod foreign;
 mod number;
 mod rate;
 mod share;
@@ -23,6 +26,7 @@ mod round_trip;
 
 pub use bytes::Bytes;
 pub use error::UnitError;
+pub use foreign::{Foreign, foreign, foreign_json, visible};
 pub use rate::Rate;
 pub use share::Share;
 pub use span::Span;
