@@ -1,4 +1,5 @@
 use std::io;
+use std::path::PathBuf;
 
 /// Why a host could not be built. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,13 @@ pub enum HostError {
     Sysctl { name: String, value: String, source: io::Error },
     #[error("sysctl {name} was set to `{wanted}` but the kernel keeps `{found}`")]
     SysctlIgnored { name: String, wanted: String, found: String },
+    #[error("{path} {found}: {advice}")]
+    NotPrivate { path: PathBuf, found: String, advice: String },
+    #[error(
+        "process {pid}, which listens there, belongs to user {uid}: only processes of this user and of root are \
+         asked. Run the command as that user"
+    )]
+    ForeignProcess { pid: i32, uid: u32 },
     #[error("{doing}: {source}")]
     Io { doing: String, source: io::Error },
 }

@@ -1,0 +1,43 @@
+use crate::HostError;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::process::{Pid, PidfdFlags, Signal};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// The process behind a UNIX socket, as the kernel noted it when that process called listen(2): no text and no file
+/// name tells it.
+#[derive(Debug)]
+pub struct ListeningProcess {
+    pid: u32,
+    /// A number may be given to another process when this one has ended; a descriptor never is.
+    process: OwnedFd,
+}
+
+impl ListeningProcess {
+    /// Of a connected stream. A process of another user than this one or root is refused.
+    pub fn behind(stream: &impl AsFd) -> Result<Self, HostError> {
+        let failed = |source: io::Error| HostError::Io {
+            doing: "asking the kernel which process listens there".to_owned(),
+            source,
+        };
+        let peer = getsockopt(stream, PeerCredentials).map_err(|error| failed(error.into()))?;
+        let ours = rustix::process::geteuid().as_raw();
+        if peer.uid() != ours && peer.uid() != 0 {
+            return Err(HostError::ForeignProcess { pid: peer.pid(), uid: peer.uid() });
+        }
+        // 0 is a process outside this process namespace (pid_namespaces(7)).
+        let pid =
+            Pid::from_raw(peer.pid()).ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let process = rustix::process::pidfd_open(pid, PidfdFlags::empty());
+        let process = process.map_err(|error| failed(error.into()))?;
+        Ok(Self { pid: peer.pid().unsigned_abs(), process })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn hang_up(&self) -> io::Result<()> {
+        Ok(rustix::process::pidfd_send_signal(&self.process, Signal::HUP)?)
+    }
+}

@@ -1,0 +1,190 @@
+//! Directories of one user alone, where programs of this user find one another's sockets.
+
+use crate::{HostError, SocketFile};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory that belongs to this user and that nobody else may enter. It is held open, so that everything is
+/// looked up in the very directory that was checked.
+#[derive(Debug, Clone)]
+pub struct PrivateDirectory {
+    folder: Arc<OwnedFd>,
+    path: PathBuf,
+}
+
+impl PrivateDirectory {
+    /// The path of this user's: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or `/tmp/weir-UID` for others. To be
+    /// asked before a user namespace changes the user.
+    pub fn of_user() -> PathBuf {
+        let uid = rustix::process::geteuid();
+        match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+            _ if uid.is_root() => PathBuf::from("/run/weir"),
+            Some(path) if path.is_absolute() => path.join("weir"),
+            _ => PathBuf::from(format!("/tmp/weir-{}", uid.as_raw())),
+        }
+    }
+
+    /// Makes the directory where there is none, and opens it.
+    pub fn make(path: &Path) -> Result<Self, HostError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed("make", path, error));
+            }
+            // The check below tells who made it.
+            _ => {}
+        }
+        Self::open(path)?.ok_or_else(|| failed("open", path, io::ErrorKind::NotFound.into()))
+    }
+
+    /// Nothing if there is none. One of another user, or one that others may enter, is refused.
+    pub fn open(path: &Path) -> Result<Option<Self>, HostError> {
+        // A symbolic link would lead where its owner likes.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(no_directory(path)),
+            // Its owner does not let this user in.
+            Err(Errno::ACCESS) => return Err(refused_entry(path)),
+            opened => opened.map_err(|error| failed("open", path, error.into()))?,
+        };
+        let found = rustix::fs::fstat(&folder);
+        let found = found.map_err(|error| failed("look at", path, error.into()))?;
+        let mode = Mode::from_raw_mode(found.st_mode);
+        if found.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(foreign(path, format!("belongs to user {}", found.st_uid)));
+        }
+        if mode.intersects(Mode::RWXG | Mode::RWXO) {
+            return Err(HostError::NotPrivate {
+                path: path.to_owned(),
+                found: format!("can be entered by others (mode {:04o})", mode.as_raw_mode()),
+                advice: format!("look at what is in it, then chmod 700 {}", path.display()),
+            });
+        }
+        Ok(Some(Self { folder: Arc::new(folder), path: path.to_owned() }))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn socket(&self, name: impl AsRef<OsStr>) -> SocketFile {
+        SocketFile::inside(&self.folder, &self.path, name.as_ref())
+    }
+
+    /// The sockets in it, by name, whether a process answers or not.
+    pub fn sockets(&self) -> Result<Vec<SocketFile>, HostError> {
+        SocketFile::all_inside(&self.folder, &self.path)
+            .map_err(|error| failed("read", &self.path, error))
+    }
+
+    /// One process at a time. The lock lasts until what this returns is dropped.
+    pub fn lock(&self) -> Result<File, HostError> {
+        let failed = |error| failed("lock", &self.path, error);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // A description of its own: the lock belongs to it (flock(2)).
+        let own = rustix::fs::openat(&*self.folder, ".", flags, Mode::empty());
+        let own = own.map_err(|error| failed(error.into()))?;
+        rustix::fs::flock(&own, FlockOperation::LockExclusive)
+            .map_err(|error| failed(error.into()))?;
+        Ok(File::from(own))
+    }
+}
+
+fn failed(doing: &str, path: &Path, source: io::Error) -> HostError {
+    HostError::Io { doing: format!("cannot {doing} {}", path.display()), source }
+}
+
+fn no_directory(path: &Path) -> HostError {
+    foreign(path, "is no directory".to_owned())
+}
+
+fn refused_entry(path: &Path) -> HostError {
+    let owner = rustix::fs::lstat(path).map(|found| found.st_uid);
+    match owner {
+        Ok(owner) if owner != rustix::process::geteuid().as_raw() => {
+            foreign(path, format!("belongs to user {owner}"))
+        }
+        _ => failed("open", path, io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+fn foreign(path: &Path, found: String) -> HostError {
+    let advice = "nothing in it is believed. Have it removed by its owner or by root, or set XDG_RUNTIME_DIR \
+                  to a directory of your own";
+    HostError::NotPrivate { path: path.to_owned(), found, advice: advice.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn refusal(path: &Path) -> String {
+        let error = PrivateDirectory::open(path).unwrap_err();
+        assert!(matches!(error, HostError::NotPrivate { .. }), "{error}");
+        let made = PrivateDirectory::make(path).unwrap_err();
+        assert_eq!(made.to_string(), error.to_string());
+        error.to_string()
+    }
+
+    #[test]
+    fn a_directory_is_made_for_its_user_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a/b");
+        assert!(PrivateDirectory::open(&path).unwrap().is_none());
+        let directory = PrivateDirectory::make(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let (_listener, bound) = directory.socket("x.sock").listen(None).unwrap();
+        let sockets = directory.sockets().unwrap();
+        assert_eq!(sockets[0].path(), path.join("x.sock"));
+        drop(bound);
+        assert!(directory.sockets().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_directory_that_others_may_enter_is_refused_with_advice() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("open");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o750)).unwrap();
+        let text = refusal(&path);
+        assert!(text.contains("mode 0750") && text.contains("chmod 700"), "{text}");
+    }
+
+    #[test]
+    fn a_link_and_a_file_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let (link, file) = (home.path().join("link"), home.path().join("file"));
+        std::os::unix::fs::symlink(home.path(), &link).unwrap();
+        std::fs::write(&file, "").unwrap();
+        for path in [link, file] {
+            let text = refusal(&path);
+            assert!(text.contains("is no directory"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: only root can give a directory away");
+            return;
+        }
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("theirs");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+        let text = refusal(&path);
+        assert!(text.contains("belongs to user 65534"), "{text}");
+        assert!(text.contains("XDG_RUNTIME_DIR"), "{text}");
+    }
+}
