@@ -36,6 +36,8 @@ pub enum EmuError {
     NameTaken { name: String, pid: Option<u32> },
     #[error("no link is called `{name}`{hint}; `weir link list` shows those that are up")]
     NoSuchLink { name: String, hint: String },
+    #[error("links are not known here: {0}")]
+    Directory(#[source] HostError),
     #[error("{doing}: {source}")]
     Control { doing: String, source: std::io::Error },
     #[error("{0}")]

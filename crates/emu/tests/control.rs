@@ -218,7 +218,50 @@ fn a_directory_of_others_is_not_trusted() {
     use std::os::unix::fs::PermissionsExt;
     let path = private();
     std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();
-    let error = Directory::at(path.path()).prepare().unwrap_err().to_string();
-    assert!(error.contains("nobody else may enter"), "{error}");
+    let directory = Directory::at(path.path());
+    // Whoever may enter puts a socket there that answers.
+    let _theirs = UnixListener::bind(path.path().join("wan.sock")).unwrap();
+    let refused = [
+        directory.prepare().unwrap_err(),
+        directory.claim(Some("lan")).unwrap_err(),
+        directory.names().unwrap_err(),
+        Client::connect(&directory, "wan").unwrap_err(),
+    ];
+    for error in refused.map(|error| error.to_string()) {
+        assert!(error.contains("can be entered by others (mode 0755)"), "{error}");
+        assert!(error.contains("chmod 700"), "{error}");
+    }
     assert!(Directory::at("/dev/null").prepare().is_err());
+    assert!(Directory::at("/dev/null").names().is_err());
+}
+
+#[test]
+fn a_file_that_is_no_socket_stays() {
+    let path = private();
+    let directory = Directory::at(links(&path));
+    directory.prepare().unwrap();
+    std::fs::write(links(&path).join("wan.sock"), "mine").unwrap();
+    let refused = directory.claim(Some("wan")).unwrap_err().to_string();
+    assert!(refused.contains("no socket: remove it"), "{refused}");
+    assert!(directory.names().unwrap().is_empty());
+    assert_eq!(std::fs::read(links(&path).join("wan.sock")).unwrap(), b"mine");
+}
+
+#[test]
+fn a_link_s_texts_reach_nobody_s_terminal_as_they_are() {
+    let path = private();
+    let directory = Directory::at(links(&path));
+    directory.prepare().unwrap();
+    let listener = UnixListener::bind(links(&path).join("wan.sock")).unwrap();
+    let serving = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut reading = BufReader::new(stream.try_clone().unwrap());
+        reading.read_line(&mut String::new()).unwrap();
+        let why = format!("\\u001b]0;owned\\u0007\\n{}", "x".repeat(100_000));
+        writeln!(&stream, "{{\"error\":\"{why}\"}}").unwrap();
+    });
+    let refused = Client::connect(&directory, "wan").unwrap().show().unwrap_err().to_string();
+    serving.join().unwrap();
+    assert!(refused.starts_with(r"\x1b]0;owned\x07\nxxx"), "{refused}");
+    assert!(refused.chars().count() < 1100, "{refused}");
 }

@@ -3,6 +3,7 @@ use crate::control::{Directory, Reply, Request};
 use crate::{EmuError, LinkReport, Settings};
 use std::io;
 use std::time::Duration;
+use units::foreign;
 
 /// A conversation with a running link.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ impl Client {
 
     pub fn show(&mut self) -> Result<LinkReport, EmuError> {
         match self.ask(&Request::Show)? {
-            Reply::Link(report) => Ok(*report),
+            Reply::Link(report) => Ok(shown(*report)),
             _ => Err(self.failed(io::Error::other("it answered something else"))),
         }
     }
@@ -45,7 +46,10 @@ impl Client {
         self.lines.write(text).map_err(|e| self.failed(e))?;
         let line = self.lines.read().map_err(|e| self.failed(e))?.ok_or(EmuError::Ended)?;
         match serde_json::from_str(&line).map_err(|e| self.failed(e.into()))? {
-            Reply::Error(problem) => Err(EmuError::Refused(problem)),
+            Reply::Error(problem) => {
+                let problem = foreign(problem).up_to(LONGEST_PROBLEM);
+                Err(EmuError::Refused(problem.to_string()))
+            }
             reply => Ok(reply),
         }
     }
@@ -55,4 +59,14 @@ impl Client {
     }
 }
 
+/// With the texts of the other process as a terminal may have them.
+fn shown(mut report: LinkReport) -> LinkReport {
+    let LinkReport { name, a, b, problems, notes, .. } = &mut report;
+    for text in [name, a, b].into_iter().chain(problems).chain(notes) {
+        *text = foreign(&*text).to_string();
+    }
+    report
+}
+
+const LONGEST_PROBLEM: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,14 +1,12 @@
 use crate::usage::nearest;
 use crate::{EmuError, UsageError};
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{DirBuilder, File};
+use host::{BoundFile, ListeningProcess, PrivateDirectory};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// Where the sockets of this user's links are: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or
-/// `/tmp/weir-UID` for others. Only its owner can enter it.
+/// Where the sockets of this user's links are, see [`PrivateDirectory::of_user`]. Only its owner can enter it.
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
@@ -16,19 +14,14 @@ pub struct Directory(PathBuf);
 #[derive(Debug)]
 pub struct Claim {
     name: String,
-    path: PathBuf,
     pub(super) listener: UnixListener,
+    _file: BoundFile,
 }
 
 impl Directory {
     /// To be called before a user namespace changes who we are.
     pub fn of_user() -> Self {
-        let uid = rustix::process::geteuid();
-        Self(match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-            _ if uid.is_root() => PathBuf::from("/run/weir"),
-            Some(path) if path.is_absolute() => path.join("weir"),
-            _ => PathBuf::from(format!("/tmp/weir-{}", uid.as_raw())),
-        })
+        Self(PrivateDirectory::of_user())
     }
 
     pub fn at(path: impl Into<PathBuf>) -> Self {
@@ -37,35 +30,23 @@ impl Directory {
 
     /// Makes the directory if need be, and makes sure that it is nobody else's.
     pub fn prepare(&self) -> Result<(), EmuError> {
-        let failed = |source| control(&format!("preparing {}", self.0.display()), source);
-        match DirBuilder::new().recursive(true).mode(0o700).create(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed(error));
-            }
-            _ => {}
-        }
-        let found = std::fs::symlink_metadata(&self.0).map_err(failed)?;
-        let ours = rustix::process::geteuid().as_raw();
-        if !found.is_dir() || found.uid() != ours || found.mode() & 0o077 != 0 {
-            let problem =
-                "it must be a directory of yours that nobody else may enter (mode 0700); remove it";
-            return Err(failed(io::Error::other(problem)));
-        }
-        Ok(())
+        self.made().map(|_| ())
     }
 
     /// Takes `name`, or the first free of `link0`, `link1`, … What a dead link left is removed.
     pub fn claim(&self, name: Option<&str>) -> Result<Claim, EmuError> {
-        let _lock = self.lock()?;
+        let directory = self.made()?;
+        // Of two commands that want one name, the second waits for what becomes of the first.
+        let _lock = directory.lock().map_err(EmuError::Directory)?;
         match name {
             Some(name) => {
                 check_name(name)?;
-                self.take(name)?
+                take(&directory, name)?
                     .ok_or_else(|| EmuError::NameTaken { name: name.to_owned(), pid: None })
             }
             None => {
                 for number in 0..MOST_UNNAMED {
-                    if let Some(claim) = self.take(&format!("link{number}"))? {
+                    if let Some(claim) = take(&directory, &format!("link{number}"))? {
                         return Ok(claim);
                     }
                 }
@@ -78,72 +59,61 @@ impl Directory {
 
     /// The names of the links that are up. Sockets of dead ones are removed.
     pub fn names(&self) -> Result<Vec<String>, EmuError> {
-        if !self.0.exists() {
-            return Ok(Vec::new());
-        }
-        let _lock = self.lock()?;
-        let failed = |source| control(&format!("reading {}", self.0.display()), source);
+        let Some(directory) = self.opened()? else { return Ok(Vec::new()) };
+        let _lock = directory.lock().map_err(EmuError::Directory)?;
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.0).map_err(failed)? {
-            let file = entry.map_err(failed)?.file_name();
-            let Some(name) = file.to_str().and_then(|name| name.strip_suffix(SUFFIX)) else {
-                continue;
-            };
-            if alive(&self.path(name)) {
+        for file in directory.sockets().map_err(EmuError::Directory)? {
+            let name = file.name().to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let Some(name) = name.filter(|name| check_name(name).is_ok()) else { continue };
+            if file.clear().is_err() {
                 names.push(name.to_owned());
             }
         }
-        names.sort();
         Ok(names)
     }
 
+    /// To the link of that name. Only a process of this user or of root is believed to be it.
     pub(super) fn connect(&self, name: &str) -> Result<UnixStream, EmuError> {
         check_name(name)?;
-        UnixStream::connect(self.path(name)).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                let known = self.names().unwrap_or_default();
-                let hint = nearest(name, known.iter().map(String::as_str));
-                EmuError::NoSuchLink { name: name.to_owned(), hint }
-            }
-            _ => control(&format!("speaking to link {name}"), error),
-        })
+        let speaking = |error| control(&format!("speaking to link {name}"), error);
+        let no_such_link = || {
+            let known = self.names().unwrap_or_default();
+            let hint = nearest(name, known.iter().map(String::as_str));
+            EmuError::NoSuchLink { name: name.to_owned(), hint }
+        };
+        let directory = self.opened()?.ok_or_else(no_such_link)?;
+        let file = directory.socket(format!("{name}{SUFFIX}"));
+        let stream = file.connect(PATIENCE).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => no_such_link(),
+            _ => speaking(error),
+        })?;
+        ListeningProcess::behind(&stream).map_err(|error| speaking(io::Error::other(error)))?;
+        Ok(stream)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(format!("{name}{SUFFIX}"))
+    fn made(&self) -> Result<PrivateDirectory, EmuError> {
+        PrivateDirectory::make(&self.0).map_err(EmuError::Directory)
     }
 
-    /// `None` if a living link has it.
-    fn take(&self, name: &str) -> Result<Option<Claim>, EmuError> {
-        let path = self.path(name);
-        if alive(&path) {
-            return Ok(None);
-        }
-        let listener = UnixListener::bind(&path)
-            .map_err(|error| control(&format!("binding {}", path.display()), error))?;
-        Ok(Some(Claim { name: name.to_owned(), path, listener }))
+    fn opened(&self) -> Result<Option<PrivateDirectory>, EmuError> {
+        PrivateDirectory::open(&self.0).map_err(EmuError::Directory)
     }
+}
 
-    /// Of two commands that find the same dead socket, the second must not remove the first one's new
-    /// one.
-    fn lock(&self) -> Result<File, EmuError> {
-        let failed = |source| control(&format!("locking {}", self.0.display()), source);
-        let directory = File::open(&self.0).map_err(failed)?;
-        flock(&directory, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
-        Ok(directory)
+/// `None` if a living link has it.
+fn take(directory: &PrivateDirectory, name: &str) -> Result<Option<Claim>, EmuError> {
+    let file = directory.socket(format!("{name}{SUFFIX}"));
+    let path = file.path().to_owned();
+    match file.listen(None) {
+        Ok((listener, file)) => Ok(Some(Claim { name: name.to_owned(), listener, _file: file })),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(error) => Err(control(&format!("binding {}", path.display()), error)),
     }
 }
 
 impl Claim {
     pub fn name(&self) -> &str {
         &self.name
-    }
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        // While it lives nobody else takes the path, so it is ours.
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -165,18 +135,6 @@ pub fn check_name(name: &str) -> Result<&str, UsageError> {
     Ok(name)
 }
 
-/// Whether somebody listens; what nobody listens to any more is removed. The caller holds the lock.
-fn alive(path: &Path) -> bool {
-    match UnixStream::connect(path) {
-        Ok(_) => true,
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            let _ = std::fs::remove_file(path);
-            false
-        }
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
-    }
-}
-
 fn control(doing: &str, source: io::Error) -> EmuError {
     EmuError::Control { doing: doing.to_owned(), source }
 }
@@ -185,3 +143,4 @@ const SUFFIX: &str = ".sock";
 /// A socket's path holds 107 bytes.
 const LONGEST_NAME: usize = 40;
 const MOST_UNNAMED: u32 = 1000;
+const PATIENCE: Duration = Duration::from_secs(10);
