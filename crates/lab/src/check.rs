@@ -1,9 +1,10 @@
 //! Bounds on a run's figures, for use in CI: does it hold what was promised?
 
-use crate::compare::cell_name;
+use crate::compare::{LONGEST_NOTE, cell_name};
 use crate::{LabError, nearest};
 use report::{Axes, Cell, Results};
 use serde::Serialize;
+use units::foreign;
 
 /// For the command's help.
 pub const EXAMPLES: &str = "\
@@ -223,13 +224,16 @@ impl Checked {
             for cell in &bound.cells {
                 let value = match (cell.value, &cell.reason) {
                     (Some(value), _) => report::number::format(value),
-                    (None, Some(reason)) => format!("failed: {reason}"),
+                    (None, Some(reason)) => {
+                        format!("failed: {}", foreign(reason).up_to(LONGEST_NOTE))
+                    }
                     (None, None) => "–".to_owned(),
                 };
                 let _ = writeln!(text, "   {}  {}: {value}", word(cell.holds), cell.cell);
             }
         }
         for reason in &self.invalid {
+            let reason = foreign(reason).up_to(LONGEST_NOTE);
             let _ = writeln!(text, "{}  the run is not valid: {reason}", word(false));
         }
         text

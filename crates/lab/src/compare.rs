@@ -5,7 +5,7 @@ use crate::stats::{self, Direction};
 use crate::{LabError, metrics};
 use report::{Axes, Cell};
 use serde::Serialize;
-use units::Share;
+use units::{Share, foreign};
 
 /// Every cell that both runs hold, metric by metric.
 #[derive(Debug, Serialize)]
@@ -95,7 +95,8 @@ impl Compared {
     /// For the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
-        let mut text = format!("{}: {} against {}\n\n", self.lab, self.after, self.before);
+        let [lab, after, before] = [&self.lab, &self.after, &self.before].map(foreign);
+        let mut text = format!("{lab}: {after} against {before}\n\n");
         let titles = ["cell", "metric", "before", "after", "ratio", "95 %", "verdict"];
         let mut lines: Vec<[String; 7]> = vec![titles.map(str::to_owned)];
         for row in &self.rows {
@@ -103,7 +104,7 @@ impl Compared {
                 row.ci95.map_or_else(String::new, |(low, high)| format!("{low:.3}–{high:.3}"));
             lines.push([
                 cell_name(&row.system, &row.axes),
-                row.metric.clone(),
+                foreign(&row.metric).to_string(),
                 report::number::format(row.before),
                 report::number::format(row.after),
                 format!("{:.3}", row.ratio),
@@ -129,7 +130,7 @@ impl Compared {
         }
         let _ = writeln!(text, "differences below {} count as none", self.threshold);
         for note in &self.notes {
-            let _ = writeln!(text, "note: {note}");
+            let _ = writeln!(text, "note: {}", foreign(note).up_to(LONGEST_NOTE));
         }
         text
     }
@@ -205,8 +206,13 @@ fn name(cell: &Cell) -> String {
 
 pub(crate) fn cell_name(system: &str, axes: &Axes) -> String {
     let at: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
-    if at.is_empty() { system.to_owned() } else { format!("{system} [{}]", at.join(", ")) }
+    let name =
+        if at.is_empty() { system.to_owned() } else { format!("{system} [{}]", at.join(", ")) };
+    foreign(name).to_string()
 }
+
+/// A failed cell's reason may be a program's last words.
+pub(crate) const LONGEST_NOTE: usize = 1024;
 
 /// Resampling is seeded: the same two runs always compare alike.
 const SEED: u64 = 1;
@@ -261,6 +267,37 @@ mod tests {
     fn different_labs_do_not_compare() {
         let error = runs(&run("a", "x", &[1.0]), &run("b", "y", &[1.0]), &[], threshold());
         assert!(error.unwrap_err().to_string().contains("different labs"));
+    }
+
+    #[test]
+    fn no_text_of_a_file_reaches_the_terminal_as_it_is() {
+        let hostile = "a\n\x1b]0;owned\x07\u{202e}";
+        let obeyed = ['\x1b', '\x07', '\u{202e}'];
+        let mut before = run("a", hostile, &[1.0]);
+        before.results.cells[0].system = hostile.to_owned();
+        before.results.environment.insert("weir".to_owned(), hostile.into());
+        before.results.invalid_reasons = vec![hostile.to_owned()];
+        before.results.valid = false;
+        let mut failed = before.results.cells[0].clone();
+        failed.axes.insert(hostile.to_owned(), hostile.to_owned());
+        failed.failed = Some(hostile.to_owned());
+        before.results.cells.push(failed);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("results.json");
+        std::fs::write(&file, before.results.to_json().unwrap()).unwrap();
+        let read = crate::runs::read(&file).unwrap();
+        let bound = crate::check::Bound::parse("goodput_mbit_s >= 2").unwrap();
+        for run in [&before, &read] {
+            let compared = runs(run, run, &[], threshold()).unwrap();
+            let checked =
+                crate::check::check(&run.results, std::slice::from_ref(&bound), false).unwrap();
+            for text in [compared.render(), checked.render()] {
+                assert!(text.contains(r"\x1b]0;owned\x07\u{202e}"), "{text:?}");
+                assert!(!text.contains(obeyed), "{text:?}");
+                assert!(!text.contains("\n\x1b") && !text.contains("a\n\\x1b"), "{text:?}");
+            }
+        }
+        assert!(!serde_json::to_string(&read.results).unwrap().contains("\\u001b"));
     }
 
     #[test]

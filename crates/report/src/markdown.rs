@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::results::{Cell, Results};
+use crate::results::{Cell, LONGEST_TEXT, Results};
 use crate::{Column, Entry, Pivot, answer, axis, goals, method, metrics, number, overall, pivot};
+use units::{foreign, visible};
 
 /// The whole report; `lab_file` is embedded so that the run can be repeated.
 pub fn render(results: &Results, lab_file: &str) -> String {
@@ -28,12 +29,13 @@ pub fn render(results: &Results, lab_file: &str) -> String {
     failures_and_warnings(&mut out, results);
     how_measured(&mut out, results);
     repeat(&mut out, results, lab_file);
-    out
+    // What stands in code is not escaped as Markdown.
+    visible(&out)
 }
 
 fn run_line(results: &Results) -> String {
     let mut parts = vec![
-        format!("Lab `{}`, {} form", results.lab.replace('`', "'"), results.form.word()),
+        format!("Lab `{}`, {} form", foreign(results.lab.replace('`', "'")), results.form.word()),
         answer::tally(results),
     ];
     if let Some(started) = &results.started {
@@ -270,6 +272,7 @@ fn with_unit(label: &str, unit: &str) -> String {
 // Text from outside is shown as it is: neither as markup nor, on sites that allow it, as HTML.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
+    let text = foreign(text).up_to(LONGEST_TEXT).to_string();
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
         match c {
@@ -282,7 +285,6 @@ pub(crate) fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
-            c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
+use units::{foreign, foreign_json};
 
 use crate::ReportError;
 
@@ -280,7 +281,14 @@ impl Results {
     pub fn read(file: &Path) -> Result<Self, ReportError> {
         let text = std::fs::read_to_string(file)
             .map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
-        Self::from_json(&text, file)
+        Self::from_json(&text, file).map(Self::shown)
+    }
+
+    /// With its texts as a terminal and a page may have them: a run may come from another machine.
+    fn shown(self) -> Self {
+        let Ok(mut value) = serde_json::to_value(&self) else { return self };
+        foreign_json(&mut value, LONGEST_TEXT);
+        serde_json::from_value(value).unwrap_or(self)
     }
 
     pub fn to_json(&self) -> Result<String, ReportError> {
@@ -352,7 +360,8 @@ impl Form {
 }
 
 fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ReportError {
-    ReportError::Malformed { file: file.to_owned(), at, reason: error.to_string() }
+    let (at, reason) = (foreign(at).to_string(), foreign(error).to_string());
+    ReportError::Malformed { file: file.to_owned(), at, reason }
 }
 
 fn yes() -> bool {
@@ -370,6 +379,9 @@ fn interval<'de, D: serde::Deserializer<'de>>(
     let ends = Option::<[Option<f64>; 2]>::deserialize(deserializer)?;
     Ok(ends.and_then(|[low, high]| Some([low?, high?])))
 }
+
+/// The longest paragraph or reason is far shorter.
+pub(crate) const LONGEST_TEXT: usize = 4096;
 
 #[cfg(test)]
 mod tests;

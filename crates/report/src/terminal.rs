@@ -236,7 +236,7 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
             results.invalid_reasons.join("; ")
         };
         let text = format!("This run is NOT VALID: {reasons}.");
-        out += &paint(&wrapped(&plain(&text), width), Style::Bad, colour);
+        out += &paint(&wrapped(&text, width), Style::Bad, colour);
         out.push('\n');
     }
     paragraphs.extend(legend(results));
@@ -247,7 +247,7 @@ fn closing(results: &Results, width: usize, colour: bool) -> String {
         paragraphs.push(format!("{} more in the report.", answer::counted(more, "warning")));
     }
     for paragraph in paragraphs {
-        out += &wrapped(&plain(&paragraph), width);
+        out += &wrapped(&paragraph, width);
         out.push('\n');
     }
     out
@@ -288,6 +288,7 @@ fn with_unit(label: &str, unit: &str) -> String {
 }
 
 fn wrapped(text: &str, width: usize) -> String {
+    let text = plain(text);
     let mut out = String::new();
     let mut used = 0;
     for word in text.split(' ') {

@@ -4,8 +4,12 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::embed;
 use crate::Series;
+use units::{foreign, visible};
 
 pub(super) fn page(title: &str, body: &Markup, drawn: &[&Series]) -> String {
+    // The texts in it may come from other machines. The page's own script and style stay as they are: their hashes
+    // stand in the policy.
+    let body = PreEscaped(visible(&body.0));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -33,7 +37,7 @@ fn head(title: &str) -> Markup {
             meta name="viewport" content="width=device-width, initial-scale=1";
             meta name="color-scheme" content="light dark";
             meta name="referrer" content="no-referrer";
-            title { (title) }
+            title { (foreign(title)) }
             style { (PreEscaped(STYLE)) }
         }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::results::{Axes, Cell};
 use crate::{Series, Shape, axis};
+use units::foreign;
 
 /// The series that the page draws: of each cell and name the first repeat, the others are in the
 /// samples.
@@ -79,7 +80,7 @@ fn cell_key(system: &str, axes: &Axes) -> String {
 fn encode(series: &Series) -> Value {
     // Stacked series are drawn by the page itself, not by its script.
     if series.shape == Shape::Stacked {
-        return json!({"name": series.name, "time": [], "lines": []});
+        return json!({"name": shown(&series.name), "time": [], "lines": []});
     }
     let stride = stride(series);
     let time: Vec<f64> = thinned_time(series, stride).into_iter().map(rounded).collect();
@@ -90,10 +91,14 @@ fn encode(series: &Series) -> Value {
             let mut values: Vec<Option<f64>> =
                 thinned(&line.values, stride).into_iter().map(|value| value.map(rounded)).collect();
             values.resize(time.len(), None);
-            json!({"name": line.name, "unit": line.unit, "values": values})
+            json!({"name": shown(&line.name), "unit": line.unit, "values": values})
         })
         .collect();
-    json!({"name": series.name, "time": time, "lines": lines})
+    json!({"name": shown(&series.name), "time": time, "lines": lines})
+}
+
+fn shown(name: &str) -> String {
+    foreign(name).to_string()
 }
 
 // Five significant digits are more than a chart shows and half the page's size.

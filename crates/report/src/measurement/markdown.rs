@@ -4,6 +4,8 @@ use super::{
     Measurement, Table, answer, cpu, environment, how, latency, limits, meaning, outcome, title,
 };
 use crate::markdown::{escape, line, table};
+use crate::results::LONGEST_TEXT;
+use units::foreign;
 
 pub(super) fn render(measurement: &Measurement) -> String {
     let mut out = String::new();
@@ -29,7 +31,7 @@ pub(super) fn render(measurement: &Measurement) -> String {
     section(&mut out, "This machine", &named(environment(measurement)));
     if !measurement.command.is_empty() {
         line(&mut out, "## How to repeat it\n");
-        line(&mut out, &format!("    {}\n", measurement.command.replace(['\n', '\r'], " ")));
+        line(&mut out, &format!("    {}\n", foreign(&measurement.command).up_to(LONGEST_TEXT)));
     }
     line(
         &mut out,

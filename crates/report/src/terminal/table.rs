@@ -1,5 +1,8 @@
 //! Columns that fit the width they are given.
 
+use crate::results::LONGEST_TEXT;
+use units::foreign;
+
 /// How a piece of text looks where there are colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
@@ -167,9 +170,9 @@ pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// What a process wrote may hold escape sequences; the terminal must not obey them.
+/// What a process or another machine wrote may hold escape sequences; the terminal must not obey them.
 pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    foreign(text).up_to(LONGEST_TEXT).to_string()
 }
 
 fn cut(text: &str, width: usize) -> String {

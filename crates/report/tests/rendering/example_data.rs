@@ -21,6 +21,9 @@ pub(crate) fn hostile() -> Results {
     results.comparisons[0].a = HOSTILE.to_owned();
     results.environment.insert("hostname".to_owned(), HOSTILE.into());
     results.warnings.push(HOSTILE.to_owned());
+    results.notes.push(HOSTILE.to_owned());
+    results.lab = "x\x1b]0;x\x07\u{9b}2J\u{202e}".to_owned();
+    results.method.insert(HOSTILE.to_owned(), HOSTILE.to_owned());
     results.reference.truncate(1);
     results.reference[0].source = HOSTILE.to_owned();
     results
@@ -102,7 +105,10 @@ loss = [\"0%\", \"0.1%\", \"0.5%\", \"1%\", \"5%\"]
 rtt = [\"1ms\", \"20ms\"]
 ";
 
-pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script><!-- \"'&";
+pub(crate) const HOSTILE: &str =
+    "</script><script>alert(1)</script><!-- \"'&\x1b]0;x\x07\u{9b}2J\u{202e}";
+/// Of them, those that a terminal or a reader's eye obeys.
+pub(crate) const OBEYED: [char; 4] = ['\x1b', '\x07', '\u{9b}', '\u{202e}'];
 
 fn one(cell: &report::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64, f64)]) -> Series {
     let time_s: Vec<f64> = (0..90).map(|step| f64::from(step) * 0.2).collect();

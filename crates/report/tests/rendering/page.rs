@@ -1,6 +1,6 @@
 use report::{Form, Results, Samples, html};
 
-use crate::example_data::{HOSTILE, LAB_FILE, hostile, results, samples, series};
+use crate::example_data::{HOSTILE, LAB_FILE, OBEYED, hostile, results, samples, series};
 
 #[test]
 fn the_page_is_well_formed() {
@@ -24,6 +24,7 @@ fn hostile_text_stays_text() {
     assert_eq!(page.matches("<script").count(), 2, "only the page's own data and script");
     assert_eq!(page.matches("</script").count(), 2);
     assert!(!page.contains("<!--"));
+    assert!(!page.contains(OBEYED), "an escape sequence got through");
     balanced(&page);
 }
 

@@ -1,6 +1,6 @@
 use report::{Form, Results, markdown, terminal};
 
-use crate::example_data::{HOSTILE, LAB_FILE, hostile, results};
+use crate::example_data::{HOSTILE, LAB_FILE, OBEYED, hostile, results};
 
 #[test]
 fn terminal_wide_and_narrow() {
@@ -29,6 +29,7 @@ fn colour_only_when_asked() {
 fn a_terminal_never_obeys_what_a_process_wrote() {
     let text = terminal::render(&hostile(), 200, false);
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
+    assert!(!text.contains(OBEYED), "{text:?}");
 }
 
 #[test]
@@ -49,11 +50,29 @@ fn markdown_whole() {
 
 #[test]
 fn markdown_is_not_broken_by_what_it_shows() {
-    let text = markdown::render(&hostile(), "a\n```\nb");
+    let text =
+        markdown::render(&hostile(), &format!("a\n```\nb{}", OBEYED.iter().collect::<String>()));
+    assert!(!text.contains(OBEYED), "{text:?}");
     assert!(!text.contains(HOSTILE) && !text.contains("<script"), "{text}");
-    assert!(text.contains("````toml\na\n```\nb\n````"));
+    assert!(text.contains("````toml\na\n```\nb\\x1b\\x07\\x9b\\u{202e}\n````"));
     let rows = text.lines().filter(|line| line.starts_with('|'));
     for row in rows {
         assert!(row.ends_with('|'), "{row}");
     }
+}
+
+#[test]
+fn texts_of_a_file_are_bounded_and_escaped_as_it_is_read() {
+    let mut results = hostile();
+    results.cells[0].failed = Some("x".repeat(1 << 20));
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), results.to_json().unwrap()).unwrap();
+    let read = Results::read(file.path()).unwrap();
+    assert!(!read.to_json().unwrap().contains(OBEYED));
+    assert!(read.lab.contains(r"\x1b]0;x\x07\x9b2J\u{202e}"), "{}", read.lab);
+    assert!(read.cells[0].failed.as_ref().unwrap().len() < 5000);
+    // What nobody has tampered with is read as it was written.
+    let written = crate::example_data::results();
+    std::fs::write(file.path(), written.to_json().unwrap()).unwrap();
+    assert_eq!(Results::read(file.path()).unwrap(), written);
 }
