@@ -1,6 +1,7 @@
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
+use units::foreign;
 
 /// Why a measurement could not be made. The message is one sentence that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +21,9 @@ pub enum PerfError {
     Unreachable { peer: String, reason: io::Error },
     #[error("{peer} is busy with another test: try again later")]
     Busy { peer: String },
-    #[error("{peer} refused: {reason}")]
+    #[error("{peer} refused: {}", foreign(.reason))]
     Denied { peer: String, reason: String },
-    #[error("{peer} does not speak iperf3's protocol: {saw}")]
+    #[error("{peer} does not speak iperf3's protocol: {}", foreign(.saw))]
     NotIperf { peer: String, saw: String },
     #[error("{peer} said nothing for {} s while {doing}", .within.as_secs_f64())]
     Silent { peer: String, within: Duration, doing: &'static str },
@@ -30,7 +31,7 @@ pub enum PerfError {
     Gone { peer: String, doing: &'static str },
     #[error("{peer} ended the test")]
     EndedByPeer { peer: String },
-    #[error("{peer} failed: {reason}")]
+    #[error("{peer} failed: {}", foreign(.reason))]
     PeerFailed { peer: String, reason: String },
     /// At this end, and by no doing of the peer's.
     #[error("the test with {peer} broke: {failure}")]

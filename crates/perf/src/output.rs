@@ -14,10 +14,12 @@ pub use json_stream::JsonStream;
 pub use text::{Look, Text};
 
 use crate::event::Started;
+use units::foreign;
 
 /// "iperf3", "iperf3 3.17", "weir 0.1.0": what the far end said it is.
 pub fn peer_program(started: &Started) -> String {
-    let version = started.peer_version.as_deref().map(figures::plain).unwrap_or_default();
+    let version = started.peer_version.as_ref();
+    let version = version.map(|version| foreign(version).to_string()).unwrap_or_default();
     let name = match started.peer_is_weir || version.contains("weir") {
         true => "weir",
         false => "iperf3",

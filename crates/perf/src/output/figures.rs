@@ -84,11 +84,6 @@ pub(super) fn round_above(value: f64) -> f64 {
     above.unwrap_or(10.0) * magnitude
 }
 
-/// A peer's words may hold escape sequences; the terminal must not obey them.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 fn digits(value: f64) -> String {
     match value {
         0.0 => "0".to_owned(),

@@ -13,6 +13,7 @@ use crate::event::{Audience, Event, Started, Stop};
 use look::Style;
 use progress::Table;
 use std::io::{self, Write};
+use units::foreign;
 
 #[derive(Debug)]
 pub struct Text<W> {
@@ -76,7 +77,7 @@ impl<W: Write> Text<W> {
             }
             Event::Failed(error) => {
                 self.test = None;
-                look.labelled("failed", Style::Bad, &error.to_string())
+                look.labelled("failed", Style::Bad, &foreign(error).up_to(LONGEST).to_string())
             }
             Event::Listening(_) | Event::Idle(_) => String::new(),
         }
@@ -91,3 +92,6 @@ impl<W: Write> Audience for Text<W> {
         }
     }
 }
+
+/// Of an error: longer than any of this program's own.
+const LONGEST: usize = 1024;

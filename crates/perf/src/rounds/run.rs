@@ -6,6 +6,7 @@ use crate::PerfError;
 use crate::control::State;
 use crate::event::Stop;
 use std::net::SocketAddr;
+use units::foreign;
 
 /// Hears how a series goes, from the thread that runs it.
 pub trait Audience {
@@ -44,7 +45,8 @@ pub fn run(
 ) -> Result<Vec<RoundsOutcome>, PerfError> {
     options.check()?;
     let (mut session, offer) = Session::open(options, stop)?;
-    audience.event(&Event::Connected { remote: session.remote(), server_version: &offer.version });
+    let version = foreign(&offer.version).to_string();
+    audience.event(&Event::Connected { remote: session.remote(), server_version: &version });
     let outcomes = options.sizes.iter().map(|size| {
         let outcome = measure(options, *size, &mut session, audience)?;
         audience.event(&Event::Outcome(&outcome));

@@ -23,7 +23,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::io::Read;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, SystemTime};
-use units::Bytes;
+use units::{Bytes, foreign};
 
 /// What all visits share.
 #[derive(Debug, Clone, Copy)]
@@ -369,7 +369,7 @@ fn memory(options: &TestOptions) -> u64 {
 
 /// What a peer says of itself is printed.
 fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(LONGEST_VERSION).collect()
+    foreign(text).up_to(LONGEST_VERSION).to_string()
 }
 
 const CROWDED: &str = "its streams and those of the other tests need more memory than is given";

@@ -1,4 +1,5 @@
 //! A server that follows a script up to a point, and then dies or hangs.
+#![allow(dead_code)]
 
 use serde_json::{Value, json};
 use std::io::{self, Read, Write};
@@ -158,7 +159,7 @@ fn read_json(control: &mut TcpStream) -> io::Result<Value> {
     Ok(serde_json::from_slice(&body)?)
 }
 
-fn encoded(value: &Value) -> Vec<u8> {
+pub(crate) fn encoded(value: &Value) -> Vec<u8> {
     let body = value.to_string();
     let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
     bytes.extend_from_slice(body.as_bytes());

@@ -3,14 +3,14 @@
 use super::look::{Look, Style};
 use crate::event::{Latency, LatencySource, Role, Started};
 use crate::options::{Amount, Direction, Protocol};
-use crate::output::figures::{millis, plain};
+use crate::output::figures::millis;
 use crate::output::peer_program;
-use units::{Bytes, Span};
+use units::{Bytes, Span, foreign};
 
 pub(super) fn lines(started: &Started, look: &Look) -> String {
     let mut out = look.labelled("weir perf", Style::Bold, &peers(started));
     if let Some(title) = &started.options.title {
-        out += &look.labelled("title", Style::Dim, &plain(title));
+        out += &look.labelled("title", Style::Dim, &foreign(title).to_string());
     }
     out += &look.labelled("test", Style::Dim, &test(started, look).join(", "));
     if look.verbose {
@@ -34,7 +34,7 @@ pub(super) fn latency(latency: &Latency) -> String {
 
 fn peers(started: &Started) -> String {
     let Started { local, remote, .. } = started;
-    let peer = plain(&started.peer);
+    let peer = foreign(&started.peer).to_string();
     let far = if peer.is_empty() || peer == remote.ip().to_string() {
         remote.to_string()
     } else {
@@ -86,7 +86,7 @@ fn algorithms(started: &Started) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     // A receiver has an algorithm too, which decides nothing.
     for stream in started.streams.iter().filter(|stream| stream.sends) {
-        let name = stream.congestion.as_deref().map(plain);
+        let name = stream.congestion.as_ref().map(|name| foreign(name).to_string());
         names.extend(name.filter(|name| !names.contains(name)));
     }
     (!names.is_empty()).then(|| names.join(" and "))
@@ -126,7 +126,7 @@ fn details(started: &Started, look: &Look) -> String {
     let mut out = String::new();
     let at = httpdate::fmt_http_date(started.at);
     out += &look.labelled("time", Style::Dim, &at);
-    out += &look.labelled("cookie", Style::Dim, &plain(&started.cookie));
+    out += &look.labelled("cookie", Style::Dim, &foreign(&started.cookie).to_string());
     if let Some(mss) = started.mss {
         out += &look.labelled("mss", Style::Dim, &format!("{mss} on the control connection"));
     }
@@ -136,7 +136,7 @@ fn details(started: &Started, look: &Look) -> String {
         } else {
             (stream.remote, stream.local)
         };
-        let congestion = stream.congestion.as_deref().map(plain);
+        let congestion = stream.congestion.as_ref().map(foreign);
         let congestion = congestion.map(|name| format!(", {name}")).unwrap_or_default();
         let buffers = format!(
             "buffers of {} to send and {} to receive",

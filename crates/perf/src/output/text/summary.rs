@@ -4,9 +4,10 @@ use super::look::{Look, Style};
 use super::progress::{labelled, shows_each};
 use crate::event::{CpuUse, Ended, Latency, ServerOutput, Started, StreamTotal};
 use crate::options::{Direction, Protocol};
-use crate::output::figures::{millis, percent, plain, rate_of, share_percent, size};
+use crate::output::figures::{millis, percent, rate_of, share_percent, size};
 use crate::output::limits;
 use crate::output::outcome::{Outcome, Way, ways};
+use units::foreign;
 
 pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
     let ways = ways(started.role, &ended.streams);
@@ -32,7 +33,11 @@ pub(super) fn lines(started: &Started, ended: &Ended, look: &Look) -> String {
     out += &congestion(started, ended, look);
     out += &looking;
     for warning in &ended.warnings {
-        out += &look.labelled("warning", Style::Attention, &plain(warning));
+        out += &look.labelled(
+            "warning",
+            Style::Attention,
+            &foreign(warning).up_to(LONGEST_WARNING).to_string(),
+        );
     }
     out + &far
 }
@@ -221,7 +226,7 @@ fn congestion(started: &Started, ended: &Ended, look: &Look) -> String {
     let words: Vec<String> =
         [("here", &ended.local_congestion), ("there", &ended.remote_congestion)]
             .into_iter()
-            .filter_map(|(end, name)| Some(format!("{} {end}", plain(name.as_ref()?))))
+            .filter_map(|(end, name)| Some(format!("{} {end}", foreign(name.as_ref()?))))
             .collect();
     if words.is_empty() {
         return String::new();
@@ -236,11 +241,11 @@ fn far_output(output: &ServerOutput, look: &Look) -> String {
     };
     let mut out = format!("\n{}\n", look.paint("server output", Style::Bold));
     for line in text.lines() {
-        out += &plain(line);
-        out.push('\n');
+        out += &format!("{}\n", foreign(line));
     }
     out
 }
 
+const LONGEST_WARNING: usize = 1024;
 /// More are told with -V.
 const MOST_CORES: usize = 4;

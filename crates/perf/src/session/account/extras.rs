@@ -5,7 +5,7 @@ use crate::observe::tcp::far;
 use crate::observe::{Observed, Series};
 use crate::stream::StreamSnapshot;
 use serde_json::{Value, json};
-use units::{Bytes, Span};
+use units::{Bytes, Span, foreign_json};
 
 /// The peer's, as far as it makes sense.
 #[derive(Debug, Default)]
@@ -71,6 +71,7 @@ pub(super) fn without_series(told: &Value) -> Value {
     if let Value::Object(told) = &mut told {
         told.remove(SERIES);
     }
+    foreign_json(&mut told, LONGEST);
     told
 }
 
@@ -140,6 +141,8 @@ fn micros(told: &Value, key: &str) -> Option<Span> {
     Some(Span::from_nanos((micros * 1e3).round() as u64))
 }
 
+/// Of a text of the peer's.
+const LONGEST: usize = 256;
 const SERIES: &str = "series";
 /// Of anything: more streams or cores nobody has.
 const MOST: usize = 1024;
