@@ -8,7 +8,7 @@ use crate::health::{Health, Supervisor};
 use crate::identity::{ClientCredentials, Identity, IdentityError};
 use crate::server::{Guard, Server, ServerError};
 use crate::status::{
-    self, Directory, Facts, MetricsListener, Status, StatusError, StatusListener, Tell,
+    self, Answer, Directory, Facts, MetricsListener, Status, StatusError, StatusListener, Tell,
 };
 use std::fmt::Display;
 use std::future::Future;
@@ -207,10 +207,12 @@ fn reloaded<E: Display>(
 /// Has the ends of this user, or the one behind that socket, read their files again. Tells of each what came
 /// of it.
 pub fn reload(socket: Option<&Path>) -> Result<Vec<(Status, Option<String>)>, RunError> {
-    let before = statuses(socket)?;
     let mut after = Vec::new();
-    for one in before {
-        signal_reload(one.pid)?;
+    for Answer { status: one, process } in answers(socket)? {
+        if let Err(error) = process.hang_up() {
+            after.push((one, Some(format!("it cannot be told: {error}"))));
+            continue;
+        }
         let deadline = Instant::now() + RELOAD_WITHIN;
         let outcome = loop {
             let now = statuses(socket)?.into_iter().find(|now| now.pid == one.pid);
@@ -226,13 +228,6 @@ pub fn reload(socket: Option<&Path>) -> Result<Vec<(Status, Option<String>)>, Ru
     Ok(after)
 }
 
-fn signal_reload(pid: u32) -> Result<(), RunError> {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    let Some(pid) = pid else { return Ok(()) };
-    rustix::process::kill_process(pid, rustix::process::Signal::HUP)
-        .map_err(|error| RunError::Process(error.into()))
-}
-
 /// Every tunnel takes one, and the usual limit of 1,024 is meant for programs that use select(2). As many as
 /// this user may have without asking.
 fn open_many_files() {
@@ -245,17 +240,26 @@ fn open_many_files() {
 
 /// How this user's ends fare, or the one behind that socket. Sockets that nobody is behind are removed.
 pub fn statuses(socket: Option<&Path>) -> Result<Vec<Status>, RunError> {
-    let sockets =
-        socket.map_or_else(|| Directory::of_user().sockets(), |path| vec![path.to_owned()]);
+    Ok(answers(socket)?.into_iter().map(|answer| answer.status).collect())
+}
+
+fn answers(socket: Option<&Path>) -> Result<Vec<Answer>, RunError> {
+    let sockets = match socket {
+        Some(path) => vec![status::at(path)?],
+        None => Directory::of_user().sockets()?,
+    };
     runtime()?.block_on(async {
         let mut all = Vec::new();
-        for path in sockets {
-            match status::ask(&path).await? {
-                Some(status) => all.push(status),
-                None if socket.is_none() => {
-                    let _ = std::fs::remove_file(&path);
+        for file in sockets {
+            match status::ask(&file).await {
+                Ok(Some(answer)) => all.push(answer),
+                Ok(None) if socket.is_none() => {
+                    let _ = file.clear();
                 }
-                None => {}
+                Ok(None) => {}
+                // It ended while others were asked.
+                Err(error) if socket.is_none() && error.is_gone() => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(all)
@@ -298,9 +302,8 @@ impl Desk {
             Some(path) => Some(status::listen(path)?),
             None => {
                 let directory = Directory::of_user();
-                let listening =
-                    directory.prepare().and_then(|()| status::listen(&directory.socket(role)));
-                listening
+                directory
+                    .listen(role)
                     .inspect_err(|error| tracing::warn!("no `weir tunnel status`: {error}"))
                     .ok()
             }

@@ -6,7 +6,7 @@ mod http;
 mod prometheus;
 mod text;
 
-pub use directory::{Directory, StatusError, StatusListener, Tell, ask, listen};
+pub use directory::{Answer, Directory, StatusError, StatusListener, Tell, ask, at, listen};
 pub use http::{MetricsListener, serve_metrics};
 
 use crate::access::Access;
@@ -256,15 +256,15 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let home = tempfile::tempdir().unwrap();
         let directory = Directory::at(home.path().join("weir/tunnel"));
-        directory.prepare().unwrap();
-        let path = directory.socket("server");
-        let listener = listen(&path).unwrap();
+        let listener = directory.listen("server").unwrap();
+        let file = directory.sockets().unwrap().remove(0);
+        let path = file.path().to_owned();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
         let serving = tokio::spawn(listener.serve(std::sync::Arc::new(|| Some(status()))));
-        let told = ask(&path).await.unwrap().unwrap();
-        assert_eq!(told, status());
+        let told = ask(&file).await.unwrap().unwrap().status;
+        assert_eq!(told, Status { pid: std::process::id(), ..status() });
         let text = told.to_string();
         assert!(
             text.contains(
@@ -273,13 +273,13 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("not allowed: not-listed 2"), "{text}");
-        assert_eq!(directory.sockets().len(), 1);
+        assert_eq!(directory.sockets().unwrap().len(), 1);
         serving.abort();
         let _ = serving.await;
         assert!(!path.exists());
         // As kill -9 leaves it.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        assert_eq!(ask(&path).await.unwrap(), None);
+        assert!(ask(&file).await.unwrap().is_none());
         listen(&path).unwrap();
     }
 }

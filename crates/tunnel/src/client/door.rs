@@ -4,18 +4,16 @@ use super::listeners::Leads;
 use super::{ClientError, ListenAt, World};
 use crate::datagrams::{self, UdpDoor};
 use crate::frame::Opening;
-use crate::local::{Local, Loose, clear};
+use crate::local::{Local, Loose, UnixDoor};
 use crate::relay::{RelayError, relay};
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::Shards;
 use crate::transport::quic::QuicConnection;
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
-use tokio::net::{TcpListener, UdpSocket, UnixListener};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
 /// A listener, for as long as this is kept.
@@ -62,7 +60,7 @@ impl Drop for Opened {
 
 enum Door {
     Tcp(TcpListener),
-    Unix { listener: UnixListener, _place: Place },
+    Unix(UnixDoor),
     Udp(Arc<UdpDoor<QuicConnection>>),
 }
 
@@ -73,11 +71,7 @@ impl Door {
                 let socket = TcpListener::bind(address).await?;
                 Ok((ListenAt::Tcp(socket.local_addr()?), Self::Tcp(socket)))
             }
-            ListenAt::Unix(path) => {
-                clear(path)?;
-                let listener = UnixListener::bind(path)?;
-                Ok((listen.clone(), Self::Unix { listener, _place: Place::of(path)? }))
-            }
+            ListenAt::Unix(path) => Ok((listen.clone(), Self::Unix(UnixDoor::open(path).await?))),
             ListenAt::Udp(address) => {
                 let socket = UdpSocket::bind(address).await?;
                 let bound = ListenAt::Udp(socket.local_addr()?);
@@ -110,33 +104,8 @@ impl Door {
     async fn next(&self) -> io::Result<Loose> {
         match self {
             Self::Tcp(listener) => Ok(Loose::Tcp(listener.accept().await?.0.into_std()?)),
-            Self::Unix { listener, .. } => Ok(Loose::Unix(listener.accept().await?.0.into_std()?)),
+            Self::Unix(door) => Ok(Loose::Unix(door.accept().await?.into_std()?)),
             Self::Udp(_) => std::future::pending().await,
-        }
-    }
-}
-
-/// A socket's file. Nobody listens there any more when this is dropped, so it goes, unless by now it is another's.
-struct Place {
-    path: PathBuf,
-    file: (u64, u64),
-}
-
-impl Place {
-    fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: Self::file(path)? })
-    }
-
-    fn file(path: &Path) -> io::Result<(u64, u64)> {
-        let found = std::fs::symlink_metadata(path)?;
-        Ok((found.dev(), found.ino()))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if Self::file(&self.path).is_ok_and(|file| file == self.file) {
-            let _ = std::fs::remove_file(&self.path);
         }
     }
 }

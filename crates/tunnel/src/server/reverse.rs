@@ -6,7 +6,7 @@ use crate::datagrams::UdpDoor;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
 use crate::identity::PeerName;
 use crate::inbound::Inbound;
-use crate::local::Local;
+use crate::local::{Local, UnixDoor};
 use crate::relay::{RelayError, relay_while};
 use crate::session::Session;
 use crate::target::Target;
@@ -15,9 +15,10 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::{TcpListener, UdpSocket, UnixListener};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
+use units::foreign;
 
 /// Who listens where, so that a client that comes back takes over from the connection it lost.
 #[derive(Debug, Default)]
@@ -36,7 +37,7 @@ pub(super) struct Bound<C: Connection> {
 #[derive(Debug)]
 enum Socket<C: Connection> {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(UnixDoor),
     Udp(Arc<UdpDoor<C>>),
 }
 
@@ -122,7 +123,7 @@ impl<C: Connection> Bound<C> {
                     tokio::spawn(guest.carry(local, number));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, listen = %self.target, "nobody can be let in");
+                    tracing::warn!(%error, listen = %foreign(&self.target), "nobody can be let in");
                     tokio::time::sleep(BREATH).await;
                 }
             }
@@ -132,7 +133,7 @@ impl<C: Connection> Bound<C> {
     async fn next(&self) -> io::Result<Local> {
         match &self.socket {
             Socket::Tcp(listener) => Local::of_tcp(listener.accept().await?.0),
-            Socket::Unix(listener) => Ok(Local::Unix(listener.accept().await?.0)),
+            Socket::Unix(door) => Ok(Local::Unix(door.accept().await?)),
             Socket::Udp(_) => std::future::pending().await,
         }
     }
@@ -171,9 +172,6 @@ impl<C: Connection> Drop for Bound<C> {
     fn drop(&mut self) {
         self.world.counters.listeners.less_one();
         self.world.listeners.forget(&self.target, &self.over);
-        if let (Socket::Unix(_), Target::Unix(path)) = (&self.socket, &self.target) {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 
@@ -185,10 +183,7 @@ async fn bind<C: Connection>(world: &World, admitted: &Admitted) -> io::Result<S
             let socket = UdpSocket::bind(&addresses[..]).await?;
             Ok(Socket::Udp(UdpDoor::new(socket, limits.datagrams_idle, limits.tunnels_each)))
         }
-        Way::Unix(path) => {
-            crate::local::clear(path)?;
-            Ok(Socket::Unix(UnixListener::bind(path)?))
-        }
+        Way::Unix(path) => Ok(Socket::Unix(UnixDoor::open(path).await?)),
     }
 }
 

@@ -1,16 +1,15 @@
-//! Where the sockets of this machine's tunnels are: `/run/weir/tunnel` for root, below `$XDG_RUNTIME_DIR`
-//! or in `/tmp/weir-UID` for others. Only their owner can enter it.
+//! Where the sockets of this machine's tunnels are: below the directory that `host` keeps for each user. Only their
+//! owner can enter it.
 
 use super::{PATIENCE, Status};
-use rustix::fs::{Mode, OFlags};
-use std::fs::DirBuilder;
+use host::{BoundFile, HostError, ListeningProcess, PrivateDirectory, SocketFile};
+use rustix::fs::Mode;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use units::foreign;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
@@ -18,8 +17,10 @@ pub enum StatusError {
     Socket { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("another process answers on {0}: end it, or choose another --status-socket")]
     Taken(PathBuf),
-    #[error("{0} must be a directory of yours that nobody else may enter (mode 0700)")]
-    Unsafe(PathBuf),
+    #[error(transparent)]
+    Directory(#[from] HostError),
+    #[error("{path} is not asked: {source}")]
+    Process { path: PathBuf, source: HostError },
     #[error("what answers on {path} is no tunnel of this version: {reason}")]
     Senseless { path: PathBuf, reason: String },
 }
@@ -34,87 +35,67 @@ pub type Tell = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 #[derive(Debug)]
 pub struct StatusListener {
     listener: UnixListener,
-    path: PathBuf,
+    _file: BoundFile,
+}
+
+/// An end's own account, and the process that gave it.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: Status,
+    pub process: ListeningProcess,
 }
 
 impl Directory {
     pub fn of_user() -> Self {
-        let uid = rustix::process::geteuid();
-        Self(match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-            _ if uid.is_root() => PathBuf::from("/run/weir/tunnel"),
-            Some(path) if path.is_absolute() => path.join("weir/tunnel"),
-            _ => PathBuf::from(format!("/tmp/weir-{}/tunnel", uid.as_raw())),
-        })
+        Self(PrivateDirectory::of_user().join("tunnel"))
     }
 
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// The usual place of an end of this process.
-    pub fn socket(&self, role: &str) -> PathBuf {
-        self.0.join(format!("{role}-{}.sock", std::process::id()))
+    /// Listens at the usual place of an end of this process. The directory is made if need be; one of another user
+    /// is refused.
+    pub fn listen(&self, role: &str) -> Result<StatusListener, StatusError> {
+        PrivateDirectory::make(self.parent())?;
+        let directory = PrivateDirectory::make(&self.0)?;
+        bound(directory.socket(format!("{role}-{}.sock", std::process::id())))
     }
 
-    /// Makes the directory if need be, and makes sure that it is nobody else's.
-    pub fn prepare(&self) -> Result<(), StatusError> {
-        let parent = self.0.parent().unwrap_or(&self.0);
-        for path in [parent, &self.0] {
-            match DirBuilder::new().recursive(true).mode(0o700).create(path) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(StatusError::socket("make", path, error));
-                }
-                _ => {}
-            }
-            let found = std::fs::symlink_metadata(path)
-                .map_err(|error| StatusError::socket("look at", path, error))?;
-            let ours = rustix::process::geteuid().as_raw();
-            if !found.is_dir() || found.uid() != ours || found.mode() & 0o077 != 0 {
-                return Err(StatusError::Unsafe(path.to_owned()));
-            }
+    /// The sockets that are there, whether anyone answers or not. None is believed where the directory is not this
+    /// user's alone.
+    pub fn sockets(&self) -> Result<Vec<SocketFile>, StatusError> {
+        if PrivateDirectory::open(self.parent())?.is_none() {
+            return Ok(Vec::new());
         }
-        Ok(())
+        let directory = PrivateDirectory::open(&self.0)?;
+        Ok(directory.map_or_else(|| Ok(Vec::new()), |directory| directory.sockets())?)
     }
 
-    /// Those that are there, whether anyone answers or not.
-    pub fn sockets(&self) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(&self.0) else { return Vec::new() };
-        let sockets =
-            entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()));
-        let mut sockets: Vec<_> = sockets.map(|entry| entry.path()).collect();
-        sockets.sort();
-        sockets
+    fn parent(&self) -> &Path {
+        self.0.parent().unwrap_or(&self.0)
     }
 }
 
-/// For its owner alone. What a dead process left in its place is removed.
+/// For its owner alone. The socket of a dead process is replaced; nothing else is.
 pub fn listen(path: &Path) -> Result<StatusListener, StatusError> {
-    let failed = |error| StatusError::socket("listen on", path, error);
-    let bind = || {
-        let kind = socket2::Type::STREAM;
-        let socket = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
-        // Before it has a place: unix_bind (net/unix/af_unix.c) gives the file the socket's own mode.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-        let reach = Reach::of(path)?;
-        socket.bind(&socket2::SockAddr::unix(&reach.path)?)?;
-        socket.listen(16)?;
-        socket.set_nonblocking(true)?;
-        UnixListener::from_std(socket.into())
+    bound(at(path)?)
+}
+
+/// The place that a user named.
+pub fn at(path: &Path) -> Result<SocketFile, StatusError> {
+    SocketFile::at(path).map_err(|error| StatusError::socket("open", path, error))
+}
+
+fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
+    let path = file.path().to_owned();
+    let failed = |error: io::Error| match error.kind() {
+        ErrorKind::AddrInUse => StatusError::Taken(path.clone()),
+        _ => StatusError::socket("listen on", &path, error),
     };
-    let listener = match bind() {
-        Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            let reach = Reach::of(path).map_err(failed)?;
-            match std::os::unix::net::UnixStream::connect(&reach.path) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(failed)?;
-                    bind().map_err(failed)?
-                }
-                _ => return Err(StatusError::Taken(path.to_owned())),
-            }
-        }
-        bound => bound.map_err(failed)?,
-    };
-    Ok(StatusListener { listener, path: path.to_owned() })
+    let (listener, file) = file.listen(Some(Mode::RUSR | Mode::WUSR)).map_err(failed)?;
+    let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+    Ok(StatusListener { listener: listener.map_err(failed)?, _file: file })
 }
 
 impl StatusListener {
@@ -137,63 +118,54 @@ impl StatusListener {
     }
 }
 
-impl Drop for StatusListener {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// How the end behind that socket fares; `None` if nobody is there any more.
-pub async fn ask(path: &Path) -> Result<Option<Status>, StatusError> {
+/// How the end behind that socket fares; `None` if nobody is there any more. A process of another user than this one
+/// or root is not asked.
+pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
+    let path = file.path();
     let failed = |error| StatusError::socket("read", path, error);
-    let reach = Reach::of(path).map_err(failed)?;
-    let mut stream = match UnixStream::connect(&reach.path).await {
+    let stream = match file.connect(PATIENCE) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         connected => connected.map_err(failed)?,
     };
+    let process = ListeningProcess::behind(&stream)
+        .map_err(|source| StatusError::Process { path: path.to_owned(), source })?;
+    stream.set_nonblocking(true).map_err(failed)?;
+    let stream = UnixStream::from_std(stream).map_err(failed)?;
     let mut document = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut document))
+    tokio::time::timeout(PATIENCE, stream.take(LONGEST + 1).read_to_end(&mut document))
         .await
         .map_err(|_| failed(ErrorKind::TimedOut.into()))?
         .map_err(failed)?;
-    serde_json::from_slice(&document).map(Some).map_err(|error| StatusError::Senseless {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })
-}
-
-/// A path by which a socket can be named, while this lives: its address has room for 107 bytes (unix(7)).
-struct Reach {
-    path: PathBuf,
-    _folder: Option<OwnedFd>,
-}
-
-impl Reach {
-    fn of(path: &Path) -> io::Result<Self> {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return Ok(Self { path: path.to_owned(), _folder: None });
-        };
-        if path.as_os_str().len() <= LONGEST {
-            return Ok(Self { path: path.to_owned(), _folder: None });
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(folder, flags, Mode::empty())?;
-        let near = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
-        Ok(Self { path: near, _folder: Some(folder) })
+    let senseless = |reason| StatusError::Senseless { path: path.to_owned(), reason };
+    if document.len() as u64 > LONGEST {
+        return Err(senseless(format!("it says more than {LONGEST} bytes")));
     }
+    let status: Status =
+        serde_json::from_slice(&document).map_err(|error| senseless(foreign(error).to_string()))?;
+    // A text tells no process.
+    let status = Status { pid: process.pid(), ..status };
+    Ok(Some(Answer { status, process }))
 }
 
 impl StatusError {
+    /// There is no such file.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Socket { source, .. } if source.kind() == ErrorKind::NotFound)
+    }
+
     fn socket(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Socket { doing, path: path.to_owned(), source }
     }
 }
 
-const LONGEST: usize = 107;
+/// Some ten thousand connections take this much.
+const LONGEST: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::status;
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[tokio::test]
     async fn a_socket_may_lie_deep() {
@@ -205,7 +177,57 @@ mod tests {
         assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
         drop(first);
         assert!(!path.exists());
-        assert!(matches!(ask(&path).await, Err(StatusError::Socket { .. })));
+        let nobody = ask(&at(&path).unwrap()).await;
+        assert!(matches!(nobody, Err(StatusError::Socket { .. })));
         drop(listen(&path).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_regular_file_is_never_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.txt");
+        std::fs::write(&path, "mine").unwrap();
+        let refused = listen(&path).unwrap_err().to_string();
+        assert!(refused.contains("no socket: remove it, or choose another path"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+
+    #[tokio::test]
+    async fn nothing_in_a_directory_that_others_may_enter_is_asked() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = Directory::at(home.path().join("weir/tunnel"));
+        let _listener = directory.listen("server").unwrap();
+        assert_eq!(directory.sockets().unwrap().len(), 1);
+        let open = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(home.path().join("weir"), open).unwrap();
+        let refused = directory.sockets().unwrap_err().to_string();
+        assert!(refused.contains("can be entered by others"), "{refused}");
+        let refused = directory.listen("client").unwrap_err().to_string();
+        assert!(refused.contains("can be entered by others"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_names_its_process_by_the_kernel_and_is_bounded() {
+        let home = tempfile::tempdir().unwrap();
+        let file = |name: &str| SocketFile::at(&home.path().join(name)).unwrap();
+        let serve = |name: &str, document: Vec<u8>| {
+            let (listener, bound) = file(name).listen(None).unwrap();
+            std::thread::spawn(move || {
+                use std::io::Write;
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.write_all(&document);
+                drop(bound);
+            })
+        };
+        // The document claims to be of process 1.
+        assert_eq!(status().pid, 1);
+        let serving = serve("liar.sock", serde_json::to_vec(&status()).unwrap());
+        let answer = ask(&file("liar.sock")).await.unwrap().unwrap();
+        assert_eq!(answer.status.pid, std::process::id());
+        serving.join().unwrap();
+        let serving = serve("endless.sock", vec![b' '; 17 << 20]);
+        let refused = ask(&file("endless.sock")).await.unwrap_err().to_string();
+        assert!(refused.contains("more than"), "{refused}");
+        serving.join().unwrap();
     }
 }

@@ -3,31 +3,29 @@
 use super::directory::Tell;
 use super::{PATIENCE, prometheus};
 use crate::config::MetricsAddress;
+use crate::local::UnixDoor;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 /// Bound, so that a port that is taken is known before anything starts.
 #[derive(Debug)]
-pub enum MetricsListener {
+pub struct MetricsListener(Bound);
+
+#[derive(Debug)]
+enum Bound {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    Unix(UnixDoor),
 }
 
 impl MetricsListener {
     pub async fn bind(address: &MetricsAddress) -> io::Result<Self> {
-        match address {
-            MetricsAddress::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
-            MetricsAddress::Unix(path) => {
-                let left = std::os::unix::net::UnixStream::connect(path);
-                if left.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-                    std::fs::remove_file(path)?;
-                }
-                UnixListener::bind(path).map(Self::Unix)
-            }
-        }
+        Ok(Self(match address {
+            MetricsAddress::Tcp(address) => Bound::Tcp(TcpListener::bind(address).await?),
+            MetricsAddress::Unix(path) => Bound::Unix(UnixDoor::open(path).await?),
+        }))
     }
 }
 
@@ -37,14 +35,14 @@ pub async fn serve_metrics(listener: MetricsListener, tell: Tell) {
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let tell = Arc::clone(&tell);
-        let accepted = match &listener {
-            MetricsListener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+        let accepted = match &listener.0 {
+            Bound::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
                 tokio::spawn(async move {
                     answer(stream, &tell).await;
                     drop(place);
                 })
             }),
-            MetricsListener::Unix(listener) => listener.accept().await.map(|(stream, _)| {
+            Bound::Unix(door) => door.accept().await.map(|stream| {
                 tokio::spawn(async move {
                     answer(stream, &tell).await;
                     drop(place);
@@ -110,6 +108,22 @@ const MOST_AT_ONCE: usize = 16;
 mod tests {
     use super::super::tests::status;
     use super::*;
+
+    #[tokio::test]
+    async fn a_regular_file_is_never_removed_and_a_socket_goes_with_its_listener() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics");
+        let address = MetricsAddress::Unix(path.clone());
+        std::fs::write(&path, "mine").unwrap();
+        let refused = MetricsListener::bind(&address).await.unwrap_err().to_string();
+        assert!(refused.contains("no socket"), "{refused}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+        std::fs::remove_file(&path).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let listener = MetricsListener::bind(&address).await.unwrap();
+        drop(listener);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn answers_what_it_knows_and_nothing_else() {

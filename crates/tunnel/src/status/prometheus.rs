@@ -2,6 +2,7 @@
 
 use super::{ConnectionStatus, Status};
 use std::fmt::Write;
+use units::foreign;
 
 pub(super) const KIND: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -60,7 +61,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
 }
 
 fn label(text: &str) -> String {
-    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let text = foreign(text).to_string().replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{text}\"")
 }
 
@@ -105,9 +106,9 @@ mod tests {
     #[test]
     fn every_line_is_one_of_the_format() {
         let mut status = status();
-        status.connections[0].peer = "a\"b\\c\nd".to_owned();
+        status.connections[0].peer = "a\"b\\c\nd\x1b[2J".to_owned();
         let text = exposition(&status);
-        assert!(text.contains(r#"peer="a\"b\\c\nd""#), "{text}");
+        assert!(text.contains(r#"peer="a\"b\\c\\nd\\x1b[2J""#), "{text}");
         assert!(text.contains("weir_tunnel_bytes_in_total{role=\"server\"} 7\n"), "{text}");
         assert!(text.contains("reason=\"not-listed\"} 2\n"), "{text}");
         let mut named = std::collections::HashSet::new();

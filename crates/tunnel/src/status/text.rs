@@ -1,14 +1,15 @@
 use super::{ConnectionStatus, Status};
 use std::fmt::{Display, Formatter};
-use units::{Bytes, Rate, Span};
+use units::{Bytes, Rate, Span, foreign};
 
-/// For people.
+/// For people. The texts are those of another process, and a peer has chosen some of them.
 impl Display for Status {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { role, pid, congestion, .. } = self;
+        let (role, congestion) = (foreign(role), foreign(congestion));
         let up = Span::from_secs(self.up_seconds as u64);
         writeln!(f, "{role} (pid {pid}), up {up}, congestion control {congestion}")?;
-        writeln!(f, "  listens on {}", self.listens_on.join(", "))?;
+        writeln!(f, "  listens on {}", foreign(self.listens_on.join(", ")).up_to(LONGEST))?;
         let count = |name: &str| self.counters.get(name).copied().unwrap_or(0);
         writeln!(
             f,
@@ -38,7 +39,11 @@ impl Display for Status {
             count("handshakes_put_off"),
         )?;
         if !self.reload_refused.is_empty() {
-            writeln!(f, "  the last reload changed nothing: {}", self.reload_refused)?;
+            writeln!(
+                f,
+                "  the last reload changed nothing: {}",
+                foreign(&self.reload_refused).up_to(LONGEST)
+            )?;
         }
         let refused: Vec<String> = self
             .refused
@@ -47,7 +52,7 @@ impl Display for Status {
             .map(|(reason, count)| format!("{reason} {count}"))
             .collect();
         if !refused.is_empty() {
-            writeln!(f, "  not allowed: {}", refused.join(", "))?;
+            writeln!(f, "  not allowed: {}", foreign(refused.join(", ")).up_to(LONGEST))?;
         }
         if self.connections.is_empty() {
             return writeln!(f, "  no connection");
@@ -62,7 +67,8 @@ impl Display for ConnectionStatus {
             return writeln!(f, "  - no connection; one is being made");
         }
         let millis = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
-        writeln!(f, "  - {} at {}, {} tunnels", self.peer, self.remote, self.tunnels)?;
+        let (peer, remote) = (foreign(&self.peer), foreign(&self.remote));
+        writeln!(f, "  - {peer} at {remote}, {} tunnels", self.tunnels)?;
         writeln!(
             f,
             "      rtt {} (least {}), window {}, in flight {}, mtu {}",
@@ -91,7 +97,7 @@ impl Display for ConnectionStatus {
         )?;
         match self.limited_by.as_str() {
             "" => writeln!(f),
-            limit => writeln!(f, "; limited by {limit}"),
+            limit => writeln!(f, "; limited by {}", foreign(limit)),
         }
     }
 }
@@ -102,5 +108,35 @@ fn short(count: u64) -> String {
     match units.into_iter().find(|(_, size)| count as f64 >= *size) {
         Some((unit, size)) => format!("{:.1} {unit}", count as f64 / size),
         None => Bytes::new(count).to_string(),
+    }
+}
+
+/// Of a list.
+const LONGEST: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::status;
+
+    #[test]
+    fn no_text_of_another_process_reaches_the_terminal_as_it_is() {
+        let hostile = "\x1b]0;owned\x07\n\u{202e}x";
+        let mut status = status();
+        let one = &mut status.connections[0];
+        for text in [
+            &mut status.role,
+            &mut status.congestion,
+            &mut status.reload_refused,
+            &mut status.listens_on[0],
+            &mut one.peer,
+            &mut one.remote,
+            &mut one.limited_by,
+        ] {
+            *text = hostile.to_owned();
+        }
+        status.refused.insert(hostile.to_owned(), 1);
+        let text = status.to_string();
+        assert_eq!(text.matches(r"\x1b]0;owned\x07\n\u{202e}x").count(), 8, "{text}");
+        assert!(!text.contains(['\x1b', '\x07', '\u{202e}']), "{text:?}");
     }
 }

@@ -2,6 +2,7 @@ use crate::exit::Ending;
 use crate::output::{note, print};
 use clap::Args;
 use std::path::PathBuf;
+use units::foreign;
 
 #[derive(Debug, Args)]
 pub(crate) struct Reload {
@@ -18,10 +19,11 @@ pub(crate) fn run(arguments: &Reload) -> anyhow::Result<Ending> {
     }
     let mut ending = Ending::Fine;
     for (end, refused) in &all {
-        let (role, pid) = (&end.role, end.pid);
+        let (role, pid) = (foreign(&end.role), end.pid);
         match refused {
             None => print(format_args!("{role} (pid {pid}): reloaded\n"))?,
             Some(why) => {
+                let why = foreign(why).up_to(LONGEST_REASON);
                 print(format_args!("{role} (pid {pid}): all stays as it was: {why}\n"))?;
                 ending = Ending::Failed;
             }
@@ -30,6 +32,7 @@ pub(crate) fn run(arguments: &Reload) -> anyhow::Result<Ending> {
     Ok(ending)
 }
 
+const LONGEST_REASON: usize = 1024;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel reload

@@ -37,10 +37,12 @@ pub(super) struct Settings {
     /// Threads, each with a socket of its own [default: as many as CPUs]
     #[arg(long, value_name = "N", help_heading = "Working")]
     endpoints: Option<usize>,
-    /// Where Prometheus may look: 127.0.0.1:PORT or unix:/PATH; /healthz and /readyz are there, too
+    /// Where Prometheus may look: 127.0.0.1:PORT or unix:/PATH, where nothing or a dead socket may be; /healthz and
+    /// /readyz are there, too
     #[arg(long, value_name = "ADDRESS", help_heading = "Watching")]
     metrics_on: Option<MetricsAddress>,
-    /// Where `weir tunnel status` looks [default: a place of its own for each process]
+    /// Where `weir tunnel status` looks [default: a place of its own for each process]. Nothing or a dead socket may
+    /// be there
     #[arg(long, value_name = "PATH", help_heading = "Watching")]
     status_socket: Option<PathBuf>,
 }
