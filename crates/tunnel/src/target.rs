@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use units::foreign;
 
 /// What the far end is asked to reach, or where an end listens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -21,11 +22,11 @@ pub struct HostPort {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("'{0}' does not say what it is: write tcp:HOST:PORT, udp:HOST:PORT or unix:/PATH")]
+    #[error("'{}' does not say what it is: write tcp:HOST:PORT, udp:HOST:PORT or unix:/PATH", foreign(.0))]
     Kind(String),
-    #[error("'{0}' is no host and port: write HOST:PORT, and an IPv6 address in brackets")]
+    #[error("'{}' is no host and port: write HOST:PORT, and an IPv6 address in brackets", foreign(.0))]
     HostPort(String),
-    #[error("'{0}' is no path of a UNIX socket: it is absolute and at most 107 bytes long")]
+    #[error("'{}' is no path of a UNIX socket: it is absolute and at most 107 bytes long", foreign(.0))]
     Path(String),
 }
 

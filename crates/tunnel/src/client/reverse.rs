@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
+use units::foreign;
 
 /// What comes to `listen` at the server reaches `target` as seen from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,7 @@ async fn arrival<C: Connection>(
         Ok(granted) => (Answer::open(), Some(granted)),
         Err(answer) => {
             world.counters.tunnels_refused.one();
-            tracing::info!(why = %answer.message, "an arrival was refused");
+            tracing::info!(why = %foreign(&answer.message), "an arrival was refused");
             (answer, None)
         }
     };

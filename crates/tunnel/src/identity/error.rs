@@ -1,6 +1,7 @@
 use super::certificate::date;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use units::foreign;
 
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
@@ -25,15 +26,15 @@ pub enum IdentityError {
         date(*.until)
     )]
     Expired { until: Duration },
-    #[error("the certificate cannot be read: {0}")]
+    #[error("the certificate cannot be read: {}", foreign(.0))]
     Certificate(String),
     #[error("its key ({0}) is none of those that are pinned here")]
     UnknownKey(super::Pin),
-    #[error("no certificate of the authorities trusted here: {0}")]
+    #[error("no certificate of the authorities trusted here: {}", foreign(.0))]
     Untrusted(String),
     #[error("its authority has revoked the certificate: its owner needs a new one")]
     Revoked,
-    #[error("the authorities vouch for it, but none of its names ({0}) is a peer's here")]
+    #[error("the authorities vouch for it, but none of its names ({}) is a peer's here", foreign(.0))]
     UnknownName(String),
     #[error("it is the peer {0} by now")]
     Renamed(super::PeerName),

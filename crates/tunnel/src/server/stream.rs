@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
+use units::foreign;
 
 /// Until the connection ends.
 pub(super) async fn serve<C: Connection>(
@@ -76,7 +77,7 @@ impl<C: Connection> Visit<C> {
                 drop(places);
             }
             Err(answer) => {
-                tracing::info!(peer = %self.peer, why = %answer.message, "refused");
+                tracing::info!(peer = %self.peer, why = %foreign(&answer.message), "refused");
                 self.world.counters.tunnels_refused.one();
                 refuse(&mut sending, &mut inbound, &answer).await;
             }
@@ -181,6 +182,7 @@ impl<C: Connection> Visit<C> {
                     relay_while(local, sending, inbound, windows, counters, None, revoked).await;
                 if let Err(error) = relayed {
                     counters.tunnels_broken.one();
+                    let target = foreign(target);
                     tracing::debug!(peer = %self.peer, %target, %error, "a tunnel broke off");
                 }
             }

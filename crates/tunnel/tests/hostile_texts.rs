@@ -1,0 +1,189 @@
+//! Texts that peers and strangers choose: a log line stays one line, and no terminal obeys it.
+
+#![allow(clippy::unwrap_used)]
+
+mod ends;
+
+use bytes::Bytes;
+use ends::{Keys, tuning};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use std::io::Write;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use tunnel::identity::ServerTrust;
+use tunnel::server::Server;
+use tunnel::transport::quic::QuicClient;
+use tunnel::transport::{Connection, Receiving, Sending, Transport};
+
+#[tokio::test]
+async fn a_peer_s_frames_write_no_line_of_the_log() {
+    let (keys, log) = (Keys::with_log(), log());
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
+    let at = server.local_addr().unwrap();
+    let trust = ServerTrust::Pins(vec![keys.server.pin()]);
+    let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
+    let quic = QuicClient::new(tls, tuning(), &unlimited()).unwrap();
+    let connection = quic.connect(at, trust.server_name(), 0).await.unwrap();
+    for (address, told) in [
+        (format!("frame {HOSTILE}"), "not understood"),
+        (format!("tcp:frame {HOSTILE}:22"), "not understood"),
+        (format!("unix:/frame {HOSTILE}"), "refused"),
+    ] {
+        // Version 1, a forward, and no properties.
+        let mut opening = vec![1, 1];
+        opening.extend((address.len() as u16).to_be_bytes());
+        opening.extend([0, 0]);
+        opening.extend(address.as_bytes());
+        let (mut sending, mut receiving) = connection.open().await.unwrap();
+        sending.write(Bytes::from(opening)).await.unwrap();
+        // The answer comes when the log has been written.
+        let mut answer = Vec::new();
+        assert!(receiving.read(2000, &mut answer).await.unwrap(), "{told}");
+        let line = log.line_with(&["frame a", told]);
+        assert!(line.contains(SHOWN), "{line:?}");
+    }
+    connection.close(&format!("parting {HOSTILE}"));
+    let line = log.awaited(&["parting a", "disconnected"]).await;
+    assert!(line.contains(SHOWN), "{line:?}");
+    log.holds_no_raw_text();
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_stranger_s_reason_writes_no_line_of_the_log() {
+    let (keys, log) = (Keys::with_log(), log());
+    let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
+    let at = server.local_addr().unwrap();
+    let trust = ServerTrust::Pins(vec![keys.server.pin()]);
+    let mut tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
+    // The engine tells the server why, in a CONNECTION_CLOSE during the handshake.
+    tls.dangerous().set_certificate_verifier(Arc::new(Slanderer));
+    let quic = QuicClient::new(tls, tuning(), &unlimited()).unwrap();
+    let lost = quic.connect(at, trust.server_name(), 0).await.unwrap_err().to_string();
+    assert!(!lost.contains(OBEYED), "{lost:?}");
+    let line = log.awaited(&["stranger a", "no connection was made"]).await;
+    assert!(line.contains(SHOWN), "{line:?}");
+    assert!(line.chars().count() < 500, "{line:?}");
+    log.holds_no_raw_text();
+    drop(server);
+}
+
+/// Finds fault with every certificate, in words of its own.
+#[derive(Debug)]
+struct Slanderer;
+
+impl ServerCertVerifier for Slanderer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Err(Error::General(format!("stranger {HOSTILE}{}", "x".repeat(600))))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let all = rustls::crypto::aws_lc_rs::default_provider();
+        all.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What this process logs, as it would reach a terminal.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+/// One for all tests here: there is one subscriber in a process.
+fn log() -> Log {
+    static LOG: OnceLock<Log> = OnceLock::new();
+    LOG.get_or_init(|| {
+        let log = Log::default();
+        let out = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || out.clone());
+        let subscriber = subscriber.with_max_level(tracing::Level::INFO).with_ansi(false);
+        tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+        log
+    })
+    .clone()
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn find(&self, words: &[&str]) -> Option<String> {
+        let text = self.text();
+        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+        text.lines().find(has_all).map(str::to_owned)
+    }
+
+    fn line_with(&self, words: &[&str]) -> String {
+        self.find(words).unwrap_or_else(|| panic!("no line with {words:?}: {}", self.text()))
+    }
+
+    async fn awaited(&self, words: &[&str]) -> String {
+        let most = Instant::now() + Duration::from_secs(30);
+        loop {
+            match self.find(words) {
+                Some(line) => return line,
+                None if Instant::now() > most => return self.line_with(words),
+                None => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    fn holds_no_raw_text(&self) {
+        let text = self.text();
+        assert!(!text.contains(OBEYED), "{text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("forged")), "{text}");
+    }
+}
+
+impl Keys {
+    /// With the log of this file in place before that of the others.
+    fn with_log() -> Self {
+        let _ = log();
+        Self::new()
+    }
+}
+
+const HOSTILE: &str = "a\nforged WARN\r\x1b]0;owned\x07\u{9b}2J\u{202e}";
+/// The same as it may be seen.
+const SHOWN: &str = r"a\nforged WARN\r\x1b]0;owned\x07\x9b2J\u{202e}";
+const OBEYED: [char; 5] = ['\r', '\x1b', '\x07', '\u{9b}', '\u{202e}'];
+
+fn unlimited() -> Arc<quic::Meter> {
+    Arc::new(quic::Meter::unlimited())
+}
