@@ -5,6 +5,7 @@ use lab::LabError;
 use perf::PerfError;
 use std::process::ExitCode;
 use tunnel::config::ConfigError;
+use units::visible;
 
 /// How a verb ended when nothing was wrong with its use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
         Ok(Ending::Failed) => ExitCode::from(1),
         Err(error) => {
-            output::note(format_args!("weir: {}", told(&error)));
+            output::note(format_args!("weir: {}", visible(&told(&error))));
             ExitCode::from(if is_misuse(&error) { 2 } else { 1 })
         }
     }

@@ -1,6 +1,7 @@
 //! The `weir` command: arguments in, exit status out. What it does is in the crates below.
 
 mod exit;
+mod log;
 mod output;
 mod progress;
 mod signals;
@@ -48,15 +49,7 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .without_time()
-        .with_target(false)
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG")
-                .unwrap_or_else(|_| "warn".into()),
-        )
-        .init();
+    log::start();
     let outcome = match arguments.verb {
         Verb::Accel(verb) => verbs::accel::run(verb),
         Verb::Lab(verb) => verbs::lab::run(verb),

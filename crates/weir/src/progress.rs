@@ -3,6 +3,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lab::{Outcome, Plan, PlannedCell, Progress, Verdict};
 use std::io::IsTerminal;
 use std::time::Duration;
+use units::foreign;
 
 /// A line on the terminal with the time left; nothing where there is no terminal.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ impl Progress for Bar {
     fn done(&mut self, _number: usize, outcome: &Outcome) {
         self.0.inc(1);
         if let Verdict::Failed(reason) = &outcome.verdict {
+            // A program may have said it.
+            let reason = foreign(reason).up_to(LONGEST_REASON);
             self.note(&format!("{} failed: {reason}", outcome.system));
         }
     }
@@ -67,3 +70,5 @@ impl Progress for Bar {
 fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
+
+const LONGEST_REASON: usize = 1024;
