@@ -46,7 +46,7 @@ pub enum Mode {
 pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, CoreView>, AccelError> {
     let elf = include_bytes!(concat!(env!("OUT_DIR"), "/look.bpf.o"));
     let mut spec = Spec::open(WHAT, elf)?;
-    spec.reuse(pins::FLOWS, &pins.at(pins::FLOWS))?;
+    spec.reuse(pins::FLOWS, &pins.pinned(pins::FLOWS)?)?;
     let loaded = spec.load()?;
     let (flows, program) = (loaded.map(pins::FLOWS)?, loaded.program("look")?);
     let link = told(WHAT, || program.attach_iter(flows.as_fd()))?;

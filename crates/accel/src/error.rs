@@ -46,10 +46,22 @@ pub enum AccelError {
     HiddenRule { earlier: usize, later: usize },
     #[error(
         "there is no BPF file system at {}, where the algorithm stays when this command has ended: \
-         mount -t bpf bpf {}",
+         mount -t bpf -o mode=0700 bpf {}",
         path.display(), path.display()
     )]
     NoBpfFiles { path: PathBuf },
+    #[error(
+        "{} is not safe to use as root, because {problem}: `chown root:root {} && chmod {mode} {}`",
+        path.display(), path.display(), path.display()
+    )]
+    Exposed { path: PathBuf, problem: String, mode: &'static str },
+    #[error(
+        "{} is not of weir accel, because {problem}: look at it, then remove it or give it another name",
+        path.display()
+    )]
+    NotOurs { path: PathBuf, problem: String },
+    #[error("{} has held {} for 10 s: wait for its end, or end it", holder_text(holder), path.display())]
+    Busy { path: PathBuf, holder: Option<u32> },
     #[error(
         "what is installed is of another version of weir: `weir accel disable` removes it, and enable or \
          policy install this one's; open connections go on undisturbed"
@@ -118,6 +130,10 @@ impl AccelError {
                 | Self::HiddenRule { .. }
         )
     }
+}
+
+fn holder_text(holder: &Option<u32>) -> String {
+    holder.map_or_else(|| "another command".to_owned(), |pid| format!("process {pid}"))
 }
 
 /// The verifier tells its whole way; why it stopped stands at the end.

@@ -12,6 +12,7 @@ use crate::{AccelError, kernel, memory};
 use libbpf_rs::{MapCore, MapFlags};
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 /// What there was to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,11 +34,13 @@ pub struct Applied {
 }
 
 /// What was removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
     /// Whether there was anything.
     pub there: bool,
     pub turned: Turned,
+    /// What goes by our names, is not ours and stays.
+    pub foreign: Vec<PathBuf>,
 }
 
 /// From now on connections are given the algorithm as the policy says. On failure everything is as it was, or the
@@ -152,7 +155,7 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     let turned = open.map_or(Ok(Turned::default()), |open| open.put_back());
     let changed = Journal::put_back();
     removed?;
-    Ok(Removed { there: changed? || installed, turned: turned? })
+    Ok(Removed { there: changed? || installed, turned: turned?, foreign: pins.foreign()? })
 }
 
 /// What the kernel holds, not what a command meant.
@@ -234,7 +237,7 @@ fn build(pins: &Pins, policy: &Policy) -> Result<(Algorithm, Loaded), AccelError
     }
     let mut hook = Spec::open(WHAT, include_bytes!(concat!(env!("OUT_DIR"), "/policy.bpf.o")))?;
     for name in [pins::FLOWS, pins::SETTINGS] {
-        hook.reuse(name, &pins.at(name))?;
+        hook.reuse(name, &pins.pinned(name)?)?;
     }
     let mut hook = hook.load()?;
     for name in [pins::RULES, pins::ACTIVE] {

@@ -59,7 +59,7 @@ impl Open {
         let mut spec = Spec::open(WHAT, elf)?;
         for name in [pins::FLOWS, pins::RULES, pins::ACTIVE] {
             if let Some(pins) = pins {
-                spec.reuse(name, &pins.at(name))?;
+                spec.reuse(name, &pins.pinned(name)?)?;
             }
         }
         Ok(Self { loaded: spec.load()?, scope: about.ino() })

@@ -1,16 +1,21 @@
 //! What stays in the kernel after the command has ended: links and maps by name in the BPF file system.
 
+mod folder;
+mod turn;
+
 use crate::AccelError;
 use crate::algorithm::NAME;
 use crate::object::told;
 use crate::system::read_sysctl;
+use folder::{Folder, Inner};
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, MapHandle};
-use rustix::fs::{FlockOperation, flock, statfs};
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use turn::Turn;
 
 /// What is pinned of one algorithm, and where.
 #[derive(Debug)]
@@ -27,9 +32,10 @@ pub(crate) struct Kit {
 #[derive(Debug)]
 pub struct Pins {
     kit: &'static Kit,
-    folder: PathBuf,
+    root: Arc<Folder>,
+    folder: &'static str,
     /// None: it is another's turn that this is part of.
-    _turn: Option<File>,
+    _turn: Option<Turn>,
 }
 
 /// How much of us is there. A program that is killed between two steps leaves part of it.
@@ -51,25 +57,18 @@ impl Pins {
         if !rustix::process::geteuid().is_root() {
             return Err(AccelError::NotPermitted { doing: "weir accel" });
         }
-        let root = Path::new(BPF_FILES);
-        let magic = statfs(root).map(|about| about.f_type as u32);
-        if magic != Ok(BPF_FS_MAGIC) {
-            return Err(AccelError::NoBpfFiles { path: root.to_owned() });
-        }
-        let file = |source| AccelError::file("opening", root, source);
-        let turn = File::open(root).map_err(file)?;
-        flock(&turn, FlockOperation::LockExclusive).map_err(|errno| file(errno.into()))?;
-        Ok(Self { kit, folder: root.join(kit.folder), _turn: Some(turn) })
+        let root = Folder::of_bpf(Path::new(BPF_FILES))?;
+        let turn = Turn::wait(&root)?;
+        Ok(Self { kit, root: Arc::new(root), folder: kit.folder, _turn: Some(turn) })
     }
 
     pub fn presence(&self) -> Presence {
-        let there = |name: &str| self.at(name).exists();
-        if self.beside().folder.exists() {
+        if self.beside().is_made() {
             // An update did not come to its end: the maps may not be those of the programs.
             Presence::Part
-        } else if there(POLICY) && (there(ALGORITHM) || there(ALGORITHM_MAP)) {
+        } else if self.holds(POLICY) && (self.holds(ALGORITHM) || self.holds(ALGORITHM_MAP)) {
             Presence::Whole
-        } else if self.folder.exists() {
+        } else if self.is_made() {
             Presence::Part
         } else {
             Presence::Nothing
@@ -78,39 +77,65 @@ impl Pins {
 
     /// Whether connections are looked at when they begin.
     pub fn gives(&self) -> bool {
-        self.at(POLICY).exists()
+        self.holds(POLICY)
+    }
+
+    /// What goes by our names and is not ours: it is neither used nor removed.
+    pub fn foreign(&self) -> Result<Vec<PathBuf>, AccelError> {
+        let mut found = Vec::new();
+        for name in [self.kit.folder, self.kit.beside] {
+            let path = self.root.path().join(name);
+            match self.root.inner(name)? {
+                Inner::Absent => {}
+                Inner::Foreign(_) => found.push(path),
+                Inner::Ours(folder) => {
+                    found.extend(folder.entries()?.foreign.iter().map(|name| path.join(name)));
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Where what is to take our place is put together.
     pub(crate) fn beside(&self) -> Self {
-        Self { kit: self.kit, folder: self.folder.with_file_name(self.kit.beside), _turn: None }
+        let root = Arc::clone(&self.root);
+        Self { kit: self.kit, root, folder: self.kit.beside, _turn: None }
     }
 
     /// The maps of `newer` are ours from now on.
     pub(crate) fn take(&self, newer: &Self) -> Result<(), AccelError> {
-        for name in self.kit.maps {
-            let to = self.at(name);
-            fs::rename(newer.at(name), &to)
-                .map_err(|source| AccelError::file("replacing", &to, source))?;
+        if let (Some(here), Some(there)) = (self.folder()?, newer.folder()?) {
+            self.kit.maps.iter().try_for_each(|name| here.take(&there, name))?;
         }
         newer.remove_folder()
     }
 
+    /// For what is to be pinned.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.root.path().join(self.folder).join(name)
+    }
+
+    /// Of what is pinned by us. As only root can change the folder, it stays that.
+    pub(crate) fn pinned(&self, name: &str) -> Result<PathBuf, AccelError> {
+        let path = self.at(name);
+        match self.holds(name) {
+            true => Ok(path),
+            false => Err(AccelError::file("opening", &path, ErrorKind::NotFound.into())),
+        }
     }
 
     pub(crate) fn make(&self) -> Result<(), AccelError> {
-        fs::create_dir(&self.folder)
-            .map_err(|source| AccelError::file("making", &self.folder, source))
+        self.root.make(self.folder)
     }
 
     pub(crate) fn link(&self, name: &'static str) -> Result<Link, AccelError> {
-        told(name, || Link::open(self.at(name)))
+        let path = self.pinned(name)?;
+        told(name, || Link::open(path))
     }
 
     pub(crate) fn link_named(&self, name: &str) -> Result<Link, AccelError> {
-        told(LINK, || Link::open(self.at(name)))
+        let path = self.pinned(name)?;
+        told(LINK, || Link::open(path))
     }
 
     /// Whether that link still is at its interface.
@@ -123,9 +148,11 @@ impl Pins {
     }
 
     pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, AccelError> {
-        told(name, || MapHandle::from_pinned_path(self.at(name)))
+        let path = self.pinned(name)?;
+        told(name, || MapHandle::from_pinned_path(path))
     }
 
+    /// All that is ours; [`Pins::foreign`] tells what stays.
     pub(crate) fn remove(&self) -> Result<(), AccelError> {
         // New connections come first, so that none is given what is about to go.
         let ended = [self.end(POLICY)?, self.end(ALGORITHM)?];
@@ -133,7 +160,7 @@ impl Pins {
             self.end(&name)?;
         }
         self.beside().remove_folder()?;
-        if let Ok(ops) = MapHandle::from_pinned_path(self.at(ALGORITHM_MAP)) {
+        if let Ok(ops) = self.map(ALGORITHM_MAP) {
             // The only way out of the kernel for what is no link; gone already is as good.
             let _ = ops.delete(&0_u32.to_ne_bytes());
         }
@@ -147,41 +174,48 @@ impl Pins {
     /// Whether that link does nothing any more. A pin that is gone lets go of its link some time later
     /// (kernel/bpf/inode.c); until then connections would still be given the algorithm, and its name be taken.
     pub(crate) fn end(&self, name: &str) -> Result<bool, AccelError> {
-        let at = self.at(name);
-        let link = told(LINK, || Link::open(&at));
-        let there = at.exists();
+        let Some(folder) = self.folder()?.filter(|folder| folder.holds(name)) else {
+            return Ok(true);
+        };
+        let link = self.link_named(name);
         // The pin first: what it stands for is never less than what it says.
-        unpin(&at)?;
-        Ok(!there || link.and_then(|link| told(LINK, || link.detach())).is_ok())
+        folder.unlink(name)?;
+        Ok(link.and_then(|link| told(LINK, || link.detach())).is_ok())
     }
 
     /// Links by names that are not known beforehand.
     pub(crate) fn others(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let entries = self.folder().ok().flatten().and_then(|folder| folder.entries().ok());
         let known = |name: &str| {
             [POLICY, ALGORITHM, ALGORITHM_MAP].contains(&name) || self.kit.maps.contains(&name)
         };
-        names.filter(|name| !known(name)).collect()
+        entries.unwrap_or_default().ours.into_iter().filter(|name| !known(name)).collect()
+    }
+
+    /// None where there is none, or one that is not ours.
+    fn folder(&self) -> Result<Option<Folder>, AccelError> {
+        Ok(match self.root.inner(self.folder)? {
+            Inner::Ours(folder) => Some(folder),
+            Inner::Absent | Inner::Foreign(_) => None,
+        })
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        self.folder().is_ok_and(|folder| folder.is_some_and(|folder| folder.holds(name)))
+    }
+
+    /// Whether a command made the folder, of which only what is not ours may be left.
+    fn is_made(&self) -> bool {
+        let Ok(Some(folder)) = self.folder() else { return false };
+        let entries = folder.entries().unwrap_or_default();
+        !entries.ours.is_empty() || entries.foreign.is_empty()
     }
 
     fn remove_folder(&self) -> Result<(), AccelError> {
-        for name in [POLICY, ALGORITHM, ALGORITHM_MAP].iter().chain(self.kit.maps) {
-            unpin(&self.at(name))?;
-        }
-        gone(&self.folder, fs::remove_dir(&self.folder))
-    }
-}
-
-fn unpin(path: &Path) -> Result<(), AccelError> {
-    gone(path, fs::remove_file(path))
-}
-
-/// What was not there is as good as removed.
-fn gone(path: &Path, removed: std::io::Result<()>) -> Result<(), AccelError> {
-    match removed {
-        Err(error) if is_there(path) => Err(AccelError::file("removing", path, error)),
-        _ => Ok(()),
+        let Some(folder) = self.folder()? else { return Ok(()) };
+        let entries = folder.entries()?;
+        entries.ours.iter().try_for_each(|name| folder.unlink(name))?;
+        if entries.foreign.is_empty() { self.root.remove(self.folder) } else { Ok(()) }
     }
 }
 
@@ -238,7 +272,5 @@ pub(crate) static CAQM: Kit = Kit {
 };
 const LINK: &str = "a link of what is installed";
 const BPF_FILES: &str = "/sys/fs/bpf";
-/// include/uapi/linux/magic.h
-const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
 /// Another's algorithm may have the name too.
 const PATIENCE: Duration = Duration::from_secs(2);

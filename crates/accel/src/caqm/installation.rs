@@ -3,10 +3,11 @@
 use super::place::{self, Found, Place};
 use super::programs::{self, Programs};
 use super::{NAME, Network};
-use crate::installation::Change;
+use crate::installation::{Change, Removed};
 use crate::iterator::go_through;
 use crate::namespaces::in_each;
 use crate::object::{Spec, told};
+use crate::open::Turned;
 use crate::pins::{self, Pins, Presence};
 use crate::rules::{self, Rule};
 use crate::{AccelError, installation, kernel};
@@ -97,8 +98,8 @@ pub fn update() -> Result<(), AccelError> {
     told(programs::NEGOTIATION, || negotiation.update_prog(&program))
 }
 
-/// Connections are the kernel's again; whether there was anything. Open ones lose their tags, and go on as Reno's.
-pub fn remove() -> Result<bool, AccelError> {
+/// Connections are the kernel's again. Open ones lose their tags, and go on as Reno's.
+pub fn remove() -> Result<Removed, AccelError> {
     let pins = Pins::open_of(&pins::CAQM)?;
     let there = pins.presence() != Presence::Nothing;
     pins.remove()?;
@@ -106,7 +107,7 @@ pub fn remove() -> Result<bool, AccelError> {
         // Listeners stay as they are where that cannot be: all it costs is a look at nothing.
         let _ = listeners("ignore");
     }
-    Ok(there)
+    Ok(Removed { there, turned: Turned::default(), foreign: pins.foreign()? })
 }
 
 /// What the kernel holds, not what a command meant.

@@ -52,7 +52,7 @@ impl Programs {
         spec.rename(ops, NAME, name)?;
         let reuse = |spec: &mut Spec, names: &[&str]| match pins {
             None => Ok(()),
-            Some(pins) => names.iter().try_for_each(|name| spec.reuse(name, &pins.at(name))),
+            Some(pins) => names.iter().try_for_each(|name| spec.reuse(name, &pins.pinned(name)?)),
         };
         reuse(&mut spec, SHARED)?;
         let algorithm = spec.load()?;

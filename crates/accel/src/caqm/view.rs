@@ -46,7 +46,7 @@ pub struct Passed {
 
 /// By socket cookie, in whatever network namespace.
 pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, View>, AccelError> {
-    read_of(|spec| spec.reuse(pins::RECORDS, &pins.at(pins::RECORDS)))
+    read_of(|spec| spec.reuse(pins::RECORDS, &pins.pinned(pins::RECORDS)?))
 }
 
 pub(crate) fn read_of(

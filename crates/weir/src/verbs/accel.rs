@@ -4,7 +4,7 @@ use crate::exit::Ending;
 use crate::output::{note, print};
 use accel::caqm::{CaqmStatus, Network, Place};
 use accel::cgroup::Cgroup;
-use accel::installation::{self, Change};
+use accel::installation::{self, Change, Removed};
 use accel::open::{Reach, Turned};
 use accel::pins::Presence;
 use accel::system::System;
@@ -223,17 +223,28 @@ fn update(reach: Reach) -> anyhow::Result<()> {
 fn disable(algorithm: Option<Algorithm>, reach: Reach) -> anyhow::Result<()> {
     let wanted = |one| algorithm.is_none_or(|algorithm| algorithm == one);
     if wanted(Algorithm::Caqm) {
-        let there = accel::caqm::installation::remove()?;
-        if there || algorithm.is_some() {
-            note(if there { "caqm is off" } else { "caqm was off already" });
+        let removed = accel::caqm::installation::remove()?;
+        if removed.there || algorithm.is_some() {
+            note(if removed.there { "caqm is off" } else { "caqm was off already" });
         }
+        tell_foreign(&removed);
     }
     if wanted(Algorithm::Tcpa) {
         let removed = installation::remove(reach)?;
         note(if removed.there { "tcpa is off" } else { "tcpa was off already" });
         tell(reach, removed.turned);
+        tell_foreign(&removed);
     }
     Ok(())
+}
+
+fn tell_foreign(removed: &Removed) {
+    for path in &removed.foreign {
+        note(format_args!(
+            "{} is not of weir accel and was left alone: look at it, then remove it",
+            path.display()
+        ));
+    }
 }
 
 fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {

@@ -70,8 +70,8 @@ impl AccelWorld {
         let home = tempfile::tempdir().unwrap();
         let script = format!(
             "echo 0 > {}/cgroup.procs && exec unshare --mount --cgroup --propagation private sh -c '\
-             mount -t bpf bpf /sys/fs/bpf && mount -t cgroup2 none /sys/fs/cgroup && \
-             mount -t tmpfs none /run && echo ready && exec sleep 600'",
+             mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mount -t cgroup2 none /sys/fs/cgroup && \
+             mount -t tmpfs -o mode=0755 none /run && echo ready && exec sleep 600'",
             cgroup.display()
         );
         let out = home.path().join("keeper");

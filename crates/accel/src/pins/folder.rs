@@ -1,0 +1,165 @@
+//! Directories of the BPF file system, by descriptor: no symbolic link is followed, and nothing is removed that is not
+//! a file of root's in a directory that root alone can write.
+
+use crate::AccelError;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, fstatfs, mkdirat, openat, renameat,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// One that is root's alone, as long as root does not change that.
+#[derive(Debug)]
+pub(super) struct Folder {
+    directory: OwnedFd,
+    path: PathBuf,
+}
+
+/// A name in a folder.
+#[derive(Debug)]
+pub(super) enum Inner {
+    Absent,
+    Ours(Folder),
+    /// Somebody else's; the reason says why it is taken for that.
+    Foreign(String),
+}
+
+/// Names of files that root pinned, and of all else.
+#[derive(Debug, Default)]
+pub(super) struct Entries {
+    pub(super) ours: Vec<String>,
+    pub(super) foreign: Vec<String>,
+}
+
+impl Folder {
+    /// The root of the BPF file system. Whoever can write there takes our names before we do.
+    pub(super) fn of_bpf(path: &Path) -> Result<Self, AccelError> {
+        let none = || AccelError::NoBpfFiles { path: path.to_owned() };
+        let directory = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(|_| none())?;
+        if fstatfs(&directory).map(|about| about.f_type as u32) != Ok(BPF_FS_MAGIC) {
+            return Err(none());
+        }
+        Self::of_root(directory, path, "0700")
+    }
+
+    /// Any other directory in which our names have to be safe.
+    pub(super) fn of_system(path: &Path) -> Result<Self, AccelError> {
+        let directory = openat(CWD, path, DIRECTORY, Mode::empty())
+            .map_err(|errno| AccelError::file("opening", path, errno.into()))?;
+        Self::of_root(directory, path, "0755")
+    }
+
+    fn of_root(directory: OwnedFd, path: &Path, mode: &'static str) -> Result<Self, AccelError> {
+        let about = fstat(&directory).map_err(|errno| failed("reading", path, errno))?;
+        match exposed(&about) {
+            None => Ok(Self { directory, path: path.to_owned() }),
+            Some(problem) => Err(AccelError::Exposed { path: path.to_owned(), problem, mode }),
+        }
+    }
+
+    pub(super) fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn inner(&self, name: &str) -> Result<Inner, AccelError> {
+        let path = self.path.join(name);
+        let directory = match openat(&self.directory, name, DIRECTORY, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT) => return Ok(Inner::Absent),
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                return Ok(Inner::Foreign("it is no directory".to_owned()));
+            }
+            Err(errno) => return Err(failed("opening", &path, errno)),
+        };
+        let about = fstat(&directory).map_err(|errno| failed("reading", &path, errno))?;
+        Ok(match exposed(&about) {
+            None => Inner::Ours(Self { directory, path }),
+            Some(problem) => Inner::Foreign(problem),
+        })
+    }
+
+    /// One that is there already does as well, if it is ours.
+    pub(super) fn make(&self, name: &str) -> Result<(), AccelError> {
+        let path = self.path.join(name);
+        match mkdirat(&self.directory, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(failed("making", &path, errno)),
+        }
+        match self.inner(name)? {
+            Inner::Ours(_) => Ok(()),
+            Inner::Foreign(problem) => Err(AccelError::NotOurs { path, problem }),
+            Inner::Absent => Err(failed("opening", &path, Errno::NOENT)),
+        }
+    }
+
+    /// Whether that is a file of root's.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        let about = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
+        about.is_ok_and(|about| is_pin(&about))
+    }
+
+    pub(super) fn entries(&self) -> Result<Entries, AccelError> {
+        let fail = |errno| failed("reading", &self.path, errno);
+        let mut entries = Entries::default();
+        for entry in Dir::read_from(&self.directory).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            match entry.file_name().to_str() {
+                Ok("." | "..") => {}
+                Ok(name) if self.holds(name) => entries.ours.push(name.to_owned()),
+                _ => entries.foreign.push(entry.file_name().to_string_lossy().into_owned()),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Nothing is done to what is not ours.
+    pub(super) fn unlink(&self, name: &str) -> Result<(), AccelError> {
+        if !self.holds(name) {
+            return Ok(());
+        }
+        unlinkat(&self.directory, name, AtFlags::empty())
+            .map_err(|errno| failed("removing", &self.path.join(name), errno))
+    }
+
+    /// An empty directory.
+    pub(super) fn remove(&self, name: &str) -> Result<(), AccelError> {
+        unlinkat(&self.directory, name, AtFlags::REMOVEDIR)
+            .map_err(|errno| failed("removing", &self.path.join(name), errno))
+    }
+
+    /// From another folder into the place of what has that name here.
+    pub(super) fn take(&self, from: &Self, name: &str) -> Result<(), AccelError> {
+        renameat(&from.directory, name, &self.directory, name)
+            .map_err(|errno| failed("replacing", &self.path.join(name), errno))
+    }
+}
+
+/// Why others can put something there, if they can.
+fn exposed(about: &Stat) -> Option<String> {
+    let mode = Mode::from_raw_mode(about.st_mode);
+    if about.st_uid != ROOT {
+        return Some(format!("it belongs to user {}", about.st_uid));
+    }
+    let others = mode.intersects(Mode::WGRP | Mode::WOTH);
+    others.then(|| format!("others can write there (mode {:04o})", about.st_mode & 0o7777))
+}
+
+fn is_pin(about: &Stat) -> bool {
+    FileType::from_raw_mode(about.st_mode) == FileType::RegularFile && about.st_uid == ROOT
+}
+
+fn failed(doing: &'static str, path: &Path, errno: Errno) -> AccelError {
+    AccelError::file(doing, path, errno.into())
+}
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const ROOT: u32 = 0;
+/// include/uapi/linux/magic.h
+const BPF_FS_MAGIC: u32 = 0xcafe_4a11;
