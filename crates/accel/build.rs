@@ -77,4 +77,5 @@ fn parity(out: &Path) {
 }
 
 const CORE: &str = "../cc/core";
-const NATIVE: [&str; 2] = ["tests/parity/native.c", "tests/parity/caqm_native.c"];
+const NATIVE: [&str; 3] =
+    ["tests/parity/native.c", "tests/parity/caqm_native.c", "tests/parity/window_native.c"];

@@ -28,6 +28,7 @@ struct caqm_totals {
 	u64 declined; /* connections that fit a rule and whose other end did not offer it, or does not tag */
 	u64 gave_up; /* ends on the way of whose data no port does CAQM: those are Reno's */
 	u64 alone; /* tags of another kind */
+	u64 implausible; /* of segments that cannot be their connection's: without effect */
 };
 
 /* What is kept of one negotiated connection. */
@@ -76,6 +77,8 @@ struct caqm_place {
 struct caqm_first {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u32 info;
+	u32 sequence;
+	u32 acknowledgement;
 	u32 unused;
 };
 

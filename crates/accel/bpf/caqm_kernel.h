@@ -63,6 +63,25 @@ struct inet_connection_sock___retrying {
 	u8 icsk_retransmits;
 };
 
+struct tcp_sock___numbers {
+	u32 rcv_nxt;
+	u32 rcv_wnd;
+	u32 window_clamp;
+	u32 snd_una;
+	u32 write_seq;
+	u32 max_window;
+};
+
+/* In a handshake that waits for its last packet: rsk_rcv_wnd of include/net/request_sock.h. */
+struct sock_common___offering {
+	u32 skc_rcv_wnd;
+};
+
+struct tcp_request_sock {
+	u32 rcv_nxt;
+	u32 snt_isn;
+};
+
 #pragma clang attribute pop
 
 /* Linux 6.2: a program's context as the kernel knows it. */

@@ -12,6 +12,7 @@
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
 #include "caqm_tag.h"
+#include "caqm_window.h"
 #include "describe.h"
 
 #define SOL_TCP 6
@@ -125,11 +126,25 @@ static __always_inline void offer(struct bpf_sock_ops *ops, u32 echo)
 	bpf_store_hdr_opt(ops, &option, OPTION_BYTES, 0);
 }
 
-static __always_inline bool is_expected(struct bpf_sock_ops *ops, u32 *info)
+/* Whether the tag came with the packet that completed the handshake. Another that knows addresses and ports may have
+ * sent it before. */
+static __always_inline bool began(const struct caqm_first *first, struct sock *sk)
 {
+	struct tcp_sock___numbers *tp = (void *)sk;
+	struct caqm_window window = {};
+
+	window.received = BPF_CORE_READ(tp, rcv_nxt);
+	window.offered = BPF_CORE_READ(tp, rcv_wnd);
+	window.acked = BPF_CORE_READ(tp, snd_una);
+	return caqm_may_begin(&window, first->sequence, first->acknowledgement);
+}
+
+static __always_inline bool is_expected(struct bpf_sock_ops *ops, struct sock *sk, u32 *info)
+{
+	struct caqm_totals *count = totals_here();
 	struct caqm_pending key = {};
 	const struct caqm_first *first;
-	bool fresh;
+	bool fresh, ours;
 
 	key.netns = bpf_get_netns_cookie(ops);
 	key.remote_port = ops->remote_port >> 16;
@@ -155,9 +170,12 @@ static __always_inline bool is_expected(struct bpf_sock_ops *ops, u32 *info)
 	if (!first)
 		return false;
 	fresh = bpf_ktime_get_ns() - first->at_ns < EXPECTED_NS;
+	ours = began(first, sk);
 	*info = first->info;
 	bpf_map_delete_elem(&pending, &key);
-	return fresh;
+	if (!ours && count)
+		count->implausible++;
+	return fresh && ours;
 }
 
 static __always_inline bool has_algorithm(struct bpf_sock_ops *ops, const char *wanted, u32 length)
@@ -244,7 +262,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	if (!sk || !is_place(ops, kernel->skb->skb_iif) || !is_wanted(ops, cgroup_of(full)))
 		return;
 	if (called) {
-		if (is_expected(ops, &info))
+		if (is_expected(ops, full, &info))
 			agree(ops, sk, true, tag_goes_ahead(info), false);
 		else
 			decline(ops, false);

@@ -56,7 +56,9 @@ struct tagged {
 	u32 vlans; /* before the tag */
 	u32 info;
 	u32 found; /* there is a tag */
-	u32 flags; /* TCP's */
+	u32 flags; /* TCP's, as the next three */
+	u32 sequence;
+	u32 acknowledgement;
 	u32 payload;
 };
 
@@ -72,6 +74,11 @@ static __always_inline u32 load_word(struct __sk_buff *skb, u32 offset)
 
 	bpf_skb_load_bytes(skb, offset, &word, sizeof(word));
 	return bpf_ntohs(word);
+}
+
+static __always_inline u32 word_at(const u8 *bytes)
+{
+	return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
 }
 
 /* The first tag with this TPID, behind at most two VLAN tags, of which Linux keeps the outermost beside the
@@ -126,6 +133,8 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 		__builtin_memcpy(&frame->tuple.ipv6.sport, tcp, 4);
 	else
 		__builtin_memcpy(&frame->tuple.ipv4.sport, tcp, 4);
+	frame->sequence = word_at(tcp + 4);
+	frame->acknowledgement = word_at(tcp + 8);
 	frame->flags = tcp[13];
 	transport += (tcp[12] >> 4) * 4;
 	frame->payload = cc_less(skb->len, transport);

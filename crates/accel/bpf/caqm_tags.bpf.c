@@ -7,6 +7,7 @@
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
 #include "caqm_tag.h"
+#include "caqm_window.h"
 
 /* include/net/tcp_states.h */
 #define TCP_LISTEN 10
@@ -147,6 +148,45 @@ int tag(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
+/* Another CPU may move these numbers meanwhile. The ends of both windows are read last, so that none is taken for smaller
+ * than it was when the segment was sent. */
+static __always_inline bool is_of(struct bpf_sock *sk, const struct tagged *frame)
+{
+	struct tcp_sock___numbers *tp = (void *)bpf_skc_to_tcp_sock(sk);
+	struct caqm_window window;
+
+	if (!tp)
+		return false;
+	window.offered = tp->rcv_wnd;
+	window.overtaken = tp->window_clamp;
+	window.acked = tp->snd_una;
+	window.granted = tp->max_window;
+	barrier();
+	window.received = tp->rcv_nxt;
+	window.written = tp->write_seq;
+	return caqm_is_plausible(&window, frame->sequence, frame->acknowledgement);
+}
+
+/* A listening socket gets the handshake's last packet where SYN cookies are in use. Its numbers are compared with those
+ * of the connection that comes of it (caqm_negotiate.bpf.c). */
+static __always_inline bool may_begin(struct bpf_sock *sk, const struct tagged *frame)
+{
+	struct tcp_request_sock *request;
+	struct sock_common___offering *offering;
+	struct caqm_window window = {};
+
+	if (sk->state == TCP_LISTEN)
+		return true;
+	request = bpf_skc_to_tcp_request_sock(sk);
+	if (!request)
+		return false;
+	window.received = request->rcv_nxt;
+	offering = (void *)request;
+	window.offered = BPF_CORE_READ(offering, skc_rcv_wnd);
+	window.acked = request->snt_isn + 1;
+	return caqm_may_begin(&window, frame->sequence, frame->acknowledgement);
+}
+
 static __always_inline void hear(struct caqm_record *record, const struct tagged *frame, u32 segments)
 {
 	u32 hint = frame->info & TAG_HINT;
@@ -187,7 +227,12 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 static __always_inline void expect(struct __sk_buff *skb, const struct tagged *frame)
 {
 	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
-	struct caqm_first first = { .at_ns = bpf_ktime_get_ns(), .info = frame->info };
+	struct caqm_first first = {
+		.at_ns = bpf_ktime_get_ns(),
+		.info = frame->info,
+		.sequence = frame->sequence,
+		.acknowledgement = frame->acknowledgement,
+	};
 	struct caqm_pending key = {};
 
 	key.netns = BPF_CORE_READ(kernel, dev, nd_net.net, net_cookie);
@@ -227,11 +272,16 @@ static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame,
 	if (!sk)
 		return;
 	if (sk->state == TCP_NEW_SYN_RECV || sk->state == TCP_LISTEN) {
-		expect(skb, frame);
+		if (may_begin(sk, frame))
+			expect(skb, frame);
+		else
+			count->implausible++;
 	} else {
 		record = bpf_sk_storage_get(&records, sk, NULL, 0);
-		if (record)
+		if (record && is_of(sk, frame))
 			hear(record, frame, segments);
+		else if (record)
+			count->implausible++;
 	}
 	bpf_sk_release(sk);
 }

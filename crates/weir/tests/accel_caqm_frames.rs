@@ -5,37 +5,16 @@
 mod accel_world;
 
 use accel_world::AccelWorld;
+use accel_world::forge::{FROM, mac, overheard, port, send};
 use accel_world::pair::{Going, Pair};
 use accel_world::transfer::accel;
-use port::{Frame, PacketPort, Port};
+use port::Port as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use units::Time;
 
 const TPID: u16 = 0x88a8;
 const VLAN: u16 = 0x8100;
 const OLD: u16 = 0x9100;
-/// Of whom these frames are, so that they are known again.
-const FROM: [u8; 6] = [0x02, 0xca, 0x9b, 0, 0, 0x99];
-
-fn hardware(world: &AccelWorld, end: &str) -> [u8; 6] {
-    let said = world.run("ip", &["-n", end, "link", "show", "eth0"]).stdout;
-    let text = said.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap();
-    let bytes: Vec<u8> = text.split(':').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
-    bytes.try_into().unwrap()
-}
-
-fn port(world: &AccelWorld, end: &str) -> PacketPort {
-    let opened = world.namespace(end).run(|| Ok(PacketPort::open("eth0").unwrap()));
-    opened.unwrap()
-}
-
-fn send(port: &mut PacketPort, frames: &[Vec<u8>]) {
-    let frames: Vec<_> = frames.iter().map(|f| Frame::from_bytes(f, Time::ZERO)).collect();
-    for frames in frames.chunks(32) {
-        port.send(frames).unwrap();
-    }
-}
 
 fn tcp_over_ipv4(ports: (u16, u16), from: [u8; 4], to: [u8; 4], payload: u16) -> Vec<u8> {
     let mut bytes = vec![0x08, 0x00, 0x45, 0];
@@ -165,25 +144,27 @@ fn hosts_take_any_frame_and_keep_their_windows() {
     accel(&world, &words);
     let going = Going::start(&world, 5860, "100M");
     let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
-    let (to_near, to_far) = (hardware(&world, "near"), hardware(&world, "far"));
+    let (to_near, to_far) = (mac(&world, "near"), mac(&world, "far"));
     send(&mut near, &senseless(to_far));
     send(&mut far, &senseless(to_near));
     send(&mut near, &offers(to_far, 5860));
     send(&mut far, &offers(to_near, 5860));
     going.goes_on(&world);
 
-    // Forged: answers and requests that nobody gave, in the name of connections that are.
+    // Answers and requests in the name of connections that are, with numbers that are theirs.
     let status = world.status();
     let address = |text: &str| text.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    let mut forged = 0;
     for flow in status["caqm"]["flows"].as_array().unwrap() {
         let (local, remote) = (flow["local"].as_str().unwrap(), flow["remote"].as_str().unwrap());
-        if !local.starts_with("10.0.0.1:") {
+        // The control connection is silent.
+        if !local.starts_with("10.0.0.1:") || flow["sent_segments"].as_u64() < Some(100) {
             continue;
         }
-        let ports = (address(remote), address(local));
         for info in [0x01ff, 0x05ff, 0x0600] {
-            let body = tcp_over_ipv4(ports, [10, 0, 0, 2], [10, 0, 0, 1], 0);
-            send(&mut far, &vec![framed(to_near, &[(TPID, info)], &body); 1000]);
+            let data = overheard(&mut far, address(local), address(remote));
+            send(&mut far, &vec![data.answered().tagged(to_near, info); 1000]);
+            forged += 1000;
         }
     }
     going.goes_on(&world);
@@ -194,6 +175,9 @@ fn hosts_take_any_frame_and_keep_their_windows() {
         let window = flow["window_segments"].as_u64().unwrap();
         assert!((1..=40).contains(&window), "{flow}");
     }
+    // Forged ones were believed, and what the connection asked for bounds what they grant.
+    let ignored = status["caqm"]["totals"]["implausible"].as_u64().unwrap();
+    assert!(forged == 3000 && ignored < forged, "{status}");
     // Those that were taken for tags of another kind were left alone.
     assert!(status["caqm"]["totals"]["alone"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(complaints(), before);
@@ -205,7 +189,7 @@ fn a_port_passes_whatever_it_is_given() {
     let link = ["--rate", "100mbit", "--delay", "1ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&world, &link);
     let (mut near, mut far) = (port(&world, "near"), port(&world, "far"));
-    let to = hardware(&world, "far");
+    let to = mac(&world, "far");
     let frames = [senseless(to), offers(to, 5861)].concat();
     send(&mut near, &frames);
     let (mut batch, mut came) = (Vec::new(), 0);

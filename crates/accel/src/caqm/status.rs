@@ -70,6 +70,8 @@ pub struct CpuTotals {
     pub gave_up: u64,
     /// Tags of another kind, left alone.
     pub alone: u64,
+    /// Those whose segment's sequence or acknowledgement number cannot be the other end's: without effect.
+    pub implausible: u64,
 }
 
 impl CaqmStatus {
@@ -148,6 +150,7 @@ impl Totals {
             declined: sum(|t| t.declined),
             gave_up: sum(|t| t.gave_up),
             alone: sum(|t| t.alone),
+            implausible: sum(|t| t.implausible),
         }
     }
 }
@@ -172,11 +175,12 @@ impl CpuTotals {
             declined: word(9),
             gave_up: word(10),
             alone: word(11),
+            implausible: word(12),
         }
     }
 
     /// By what it is called.
-    pub fn told(&self) -> [(&'static str, u64); 12] {
+    pub fn told(&self) -> [(&'static str, u64); 13] {
         [
             ("sent_packets", self.sent_packets),
             ("sent_segments", self.sent_segments),
@@ -190,6 +194,7 @@ impl CpuTotals {
             ("declined", self.declined),
             ("gave_up", self.gave_up),
             ("alone", self.alone),
+            ("implausible", self.implausible),
         ]
     }
 }

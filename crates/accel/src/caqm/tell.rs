@@ -113,6 +113,13 @@ fn sum_text(sum: &CpuTotals) -> String {
     if sum.alone > 0 {
         let _ = writeln!(text, "  {} tags of another cc_type were left alone", sum.alone);
     }
+    if sum.implausible > 0 {
+        let _ = writeln!(
+            text,
+            "  {} tags had no effect: the numbers of their segments are not those of the connection (forged?)",
+            sum.implausible
+        );
+    }
     text
 }
 

@@ -321,6 +321,46 @@ fn forged_answers_gain_nothing() {
     }
 }
 
+/// A forger that knows the connection but not its numbers changes nothing, with a tag or without.
+#[test]
+fn acknowledgements_outside_the_window_change_nothing() {
+    let caqm = crate::CaqmHosts::default();
+    let mss = Bytes::new(1000);
+    let opening = Opening::Established;
+    let config = TcpConfig { mss, tick: Span::ZERO, opening, ..TcpConfig::default() };
+    let identity = Identity { flow: 0, route: 0, algorithm: Algorithm::Caqm, seed: 1 };
+    let sender = Sender::new(Arc::new(config), identity);
+    let mut script = Script { sender, now: Time::ZERO, out: Vec::new() };
+    script.sender.open(script.now, &mut script.out);
+    script.write(1 << 20);
+    // Several of the largest windows: 1 MiB, of which the first acknowledgement tells.
+    for round in 0..40 {
+        script.after(100);
+        let mut packet = script.answer(script.sender.board.nxt() / 1000, script.now, &[]);
+        packet.tag = caqm.tag(Info::answer(255));
+        script.sender.on_packet(script.now, &packet, &mut script.out);
+        script.out.clear();
+        assert!(script.sender.board.una() > 0, "{round}");
+    }
+    let (una, nxt, window) =
+        (script.sender.board.una(), script.sender.board.nxt(), script.window());
+    assert!(una > 2 << 20 && window > 100, "{una} {window}");
+    let refuse = |script: &mut Script, acknowledged: u64| {
+        let mut packet = script.answer(0, script.now, &[]);
+        packet.sequence = acknowledged;
+        packet.tag = caqm.tag(Info::answer(-255));
+        script.sender.on_packet(script.now, &packet, &mut script.out);
+    };
+    for outside in [0, una - (1 << 20) - 1, nxt + 1, nxt + (1 << 30), u64::MAX] {
+        refuse(&mut script, outside);
+        let now = (script.sender.board.una(), script.sender.board.nxt(), script.window());
+        assert_eq!(now, (una, nxt, window), "{outside}");
+    }
+    // One that others have overtaken still counts.
+    refuse(&mut script, una - 1000);
+    assert!(script.window() < window);
+}
+
 fn hint_of(asked: Info) -> u64 {
     match asked.meaning() {
         wire::caqm::Meaning::More(units) => u64::from(units) * 8,

@@ -35,6 +35,8 @@ pub(crate) struct Sender {
     closed: bool,
     /// The first byte beyond the window that the receiver offers.
     edge: u64,
+    /// The largest window that it ever offered.
+    widest: u64,
     pub(super) usage: WindowUsage,
     /// RTO, or the handshake's.
     pub(super) timeout_at: Time,
@@ -107,6 +109,7 @@ impl Sender {
             written: 0,
             closed: false,
             edge: 0,
+            widest: 0,
             usage: WindowUsage::default(),
             timeout_at: Time::NEVER,
             reordering_at: None,
@@ -125,7 +128,7 @@ impl Sender {
             Opening::BySender => self.knock(now, now, 0, Kind::Syn, out),
             Opening::ByReceiver => {}
             Opening::Established => {
-                self.edge = u64::from(super::receiver::initial_window(&self.config));
+                self.offered(0, super::receiver::initial_window(&self.config));
                 self.asks = self.offers() && self.config.caqm.receiver;
                 self.establish(now, None, out);
             }
@@ -172,11 +175,11 @@ impl Sender {
 
     pub(crate) fn on_packet(&mut self, now: Time, packet: &Packet, out: &mut Vec<Packet>) {
         match (packet.kind, self.phase) {
-            (Kind::Ack, Phase::Open) => {
+            (Kind::Ack, Phase::Open) if self.is_plausible(packet.sequence) => {
                 if self.asks {
                     self.take_answer(now, packet);
                 }
-                self.edge = self.edge.max(packet.sequence + u64::from(packet.length));
+                self.offered(packet.sequence, packet.length);
                 self.on_ack(now, packet);
                 self.transmit(now, out);
                 if self.recovery.holds_repairs() {
@@ -187,23 +190,24 @@ impl Sender {
                 }
             }
             (Kind::SynAck, Phase::Opening { since, tries }) => {
-                self.edge = u64::from(packet.length);
+                self.offered(0, packet.length);
                 // Karn: after a repeated SYN nobody knows which one is answered; the echo does.
                 let rtt = if tries == 0 { now.since(since) } else { now.since(packet.stamp) };
                 self.asks = self.agrees(packet);
                 self.establish(now, Some(rtt), out);
             }
             (Kind::Syn, Phase::Listening) => {
-                self.edge = u64::from(packet.length);
+                self.offered(0, packet.length);
                 self.asks = self.offers() && packet.flags.has(Flags::SPEAKS);
                 self.knock(now, now, 0, Kind::SynAck, out);
             }
             (Kind::Ack, Phase::Opening { .. }) => {
-                self.edge = self.edge.max(u64::from(packet.length));
+                self.offered(0, packet.length);
                 self.asks = self.asks && self.agrees(packet);
                 self.establish(now, Some(now.since(packet.stamp)), out);
             }
-            // A repeated SYN: the answer was lost, or is on its way.
+            // A repeated SYN: the answer was lost, or is on its way. An acknowledgement that nobody can have sent is
+            // forged, and neither it nor its tag changes anything.
             _ => {}
         }
     }
@@ -361,6 +365,19 @@ impl Sender {
     fn agrees(&self, packet: &Packet) -> bool {
         let spoken_to = packet.flags.has(Flags::SPOKEN_TO) || self.config.caqm.trusts_path;
         self.offers() && packet.flags.has(Flags::SPEAKS) && spoken_to
+    }
+
+    /// The receiver offers a window from this byte on.
+    fn offered(&mut self, from: u64, window: u32) {
+        self.edge = self.edge.max(from + u64::from(window));
+        self.widest = self.widest.max(window.into());
+    }
+
+    /// Whether the receiver can acknowledge up to here: what was sent, and not more than a window before what it has
+    /// acknowledged (RFC 5961, section 5).
+    fn is_plausible(&self, acknowledged: u64) -> bool {
+        let first = self.board.una().saturating_sub(self.widest);
+        (first..=self.board.nxt()).contains(&acknowledged)
     }
 
     fn take_answer(&mut self, now: Time, packet: &Packet) {

@@ -2,6 +2,7 @@
 //! "all connections" are those of the test. With its keeper everything in it is gone, whatever ends the test.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod forge;
 pub mod pair;
 pub mod path;
 pub mod transfer;
