@@ -126,7 +126,7 @@ pub struct LinkStatus {
 struct World {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
-    /// Of the targets of listeners at the server, by the listener's number: guests there have them looked up.
+    /// By the number of a listener at the server: guests there have the name of its target looked up.
     lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,

@@ -187,7 +187,7 @@ async fn a_peer_that_is_taken_off_the_list_during_its_handshake_is_not_let_in() 
         name: name.to_owned(),
     };
     let own = (String::from("late"), certified(&home.path().join("ca.pem"), "late"));
-    // Of the same name with another key: each is asked, and has to check the signature to find out.
+    // Another key under the same name: each authority has to check the signature to find out.
     let others = tempfile::tempdir().unwrap();
     let _other = Authority::new(others.path(), "ca", in_time(DAY));
     let other = others.path().join("ca.pem");
@@ -320,6 +320,6 @@ async fn echo(listener: TcpListener) {
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Of certificates that end during a test: long enough to connect by them on a busy machine.
+/// Certificates that end during a test last long enough to connect by them on a busy machine.
 const LIFE: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(60);

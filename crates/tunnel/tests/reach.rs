@@ -1,4 +1,4 @@
-//! What a peer's rules reach of the server's own machine.
+//! The server's own machine, as far as a peer's rules reach it.
 
 #![allow(clippy::unwrap_used)]
 

@@ -79,8 +79,8 @@ Examples:
   weir tunnel server --peer laptop=sha256/… --allow 'tcp:10.0.0.0/8:80,443' --allow udp:10.0.0.1:53
   weir tunnel server --config /etc/weir/tunnel.toml
 
-What is not listed is refused, and so are this machine itself (127.0.0.0/8, 0.0.0.0, its interfaces'
-addresses), link-local and metadata addresses, unless a rule lists that very address:
+A target that is not listed is refused, and so are this machine itself (127.0.0.0/8, 0.0.0.0, its
+interfaces' addresses), link-local and metadata addresses, unless a rule lists that very address:
 tcp:127.0.0.1:5432.
 
 A file:

@@ -19,7 +19,7 @@ pub(super) struct Settings {
     /// Certificates of authorities that vouch for the other end, where it is not pinned
     #[arg(long, value_name = "FILE")]
     pub(super) ca_file: Option<PathBuf>,
-    /// What they have revoked, in PEM or DER form, for each of them; may be repeated
+    /// Their revocation lists, in PEM or DER form, one of each authority; may be repeated
     #[arg(long, value_name = "FILE")]
     crl_file: Vec<PathBuf>,
     /// tcpa, bbr, cubic, or "fixed RATE": that rate whatever is lost, for a path that is yours [default: tcpa]
