@@ -14,15 +14,15 @@ pub struct ListeningProcess {
 }
 
 impl ListeningProcess {
-    /// Of a connected stream. A process of another user than this one or root is refused.
-    pub fn behind(stream: &impl AsFd) -> Result<Self, HostError> {
+    /// Of a connected stream. A process of another user than this one, root or `also` is refused.
+    pub fn behind(stream: &impl AsFd, also: Option<u32>) -> Result<Self, HostError> {
         let failed = |source: io::Error| HostError::Io {
             doing: "asking the kernel which process listens there".to_owned(),
             source,
         };
         let peer = getsockopt(stream, PeerCredentials).map_err(|error| failed(error.into()))?;
         let ours = rustix::process::geteuid().as_raw();
-        if peer.uid() != ours && peer.uid() != 0 {
+        if peer.uid() != ours && peer.uid() != 0 && Some(peer.uid()) != also {
             return Err(HostError::ForeignProcess { pid: peer.pid(), uid: peer.uid() });
         }
         // 0 is a process outside this process namespace (pid_namespaces(7)).

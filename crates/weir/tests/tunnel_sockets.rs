@@ -83,6 +83,9 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     words.extend(["--peer", &peer]);
     let mut server = user.run(user.weir(&words));
     await_some("the status socket", || socket.exists().then_some(()));
+    // In its own directory root asks it, as it does a service with a user of its own.
+    let said = world.weir(&["tunnel", "status", "--status-socket", &socket_word]);
+    assert!(said.status.success() && said.stdout.contains("server (pid "), "{said:?}");
     std::fs::rename(&socket, &path).unwrap();
     for verb in ["status", "reload"] {
         let said = world.weir(&["tunnel", verb, "--status-socket", "theirs.sock"]);

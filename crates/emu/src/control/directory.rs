@@ -87,7 +87,8 @@ impl Directory {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => no_such_link(),
             _ => speaking(error),
         })?;
-        ListeningProcess::behind(&stream).map_err(|error| speaking(io::Error::other(error)))?;
+        ListeningProcess::behind(&stream, None)
+            .map_err(|error| speaking(io::Error::other(error)))?;
         Ok(stream)
     }
 

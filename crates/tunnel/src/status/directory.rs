@@ -5,6 +5,7 @@ use super::{PATIENCE, Status};
 use host::{BoundFile, HostError, ListeningProcess, PrivateDirectory, SocketFile};
 use rustix::fs::Mode;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -119,7 +120,7 @@ impl StatusListener {
 }
 
 /// How the end behind that socket fares; `None` if nobody is there any more. A process of another user than this one
-/// or root is not asked.
+/// or root is not asked. Root asks a service that runs as a user of its own, in a directory of that user's.
 pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
     let path = file.path();
     let failed = |error| StatusError::socket("read", path, error);
@@ -127,7 +128,7 @@ pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
         connected => connected.map_err(failed)?,
     };
-    let process = ListeningProcess::behind(&stream)
+    let process = ListeningProcess::behind(&stream, owner_for_root(path))
         .map_err(|source| StatusError::Process { path: path.to_owned(), source })?;
     stream.set_nonblocking(true).map_err(failed)?;
     let stream = UnixStream::from_std(stream).map_err(failed)?;
@@ -145,6 +146,13 @@ pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
     // A text tells no process.
     let status = Status { pid: process.pid(), ..status };
     Ok(Some(Answer { status, process }))
+}
+
+/// The user who owns the directory of a socket, and who alone can change it; nobody, where this process is not root's.
+fn owner_for_root(socket: &Path) -> Option<u32> {
+    let directory = std::fs::metadata(socket.parent()?).ok()?;
+    let is_private = directory.mode() & 0o022 == 0;
+    (rustix::process::geteuid().is_root() && is_private).then(|| directory.uid())
 }
 
 impl StatusError {
