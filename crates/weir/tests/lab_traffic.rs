@@ -39,9 +39,14 @@ fn goodput(cell: &Value) -> f64 {
 #[test]
 fn perf_overhead_compares_all_four() {
     let Some(world) = World::quiet() else { return };
-    let said = world.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", "run"]);
+    // Where the machine stands still for all of iperf3's second, the lab finds its control connection alone.
+    let stalled = "iperf3 failed: the connection runs";
+    let mut tries = ["run", "again", "once-more"]
+        .into_iter()
+        .map(|name| (name, world.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", name])));
+    let (name, said) = tries.find(|(_, said)| !said.stderr.contains(stalled)).unwrap();
     assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let results = world.results("run");
+    let results = world.results(name);
     let mut systems = vec!["weir-perf", "weir-perf-bare", "iperf3", "sockets"];
     if !is_installed("iperf3") {
         eprintln!("SKIPPED in part: iperf3 is not installed");
