@@ -39,7 +39,7 @@ pub struct Removed {
     /// Whether there was anything.
     pub there: bool,
     pub turned: Turned,
-    /// What goes by our names, is not ours and stays.
+    /// Another user's entries under our names stay.
     pub foreign: Vec<PathBuf>,
 }
 

@@ -80,7 +80,7 @@ impl Pins {
         self.holds(POLICY)
     }
 
-    /// What goes by our names and is not ours: it is neither used nor removed.
+    /// Another user's entries under our names: Weir neither uses nor removes them.
     pub fn foreign(&self) -> Result<Vec<PathBuf>, AccelError> {
         let mut found = Vec::new();
         for name in [self.kit.folder, self.kit.beside] {
@@ -115,7 +115,7 @@ impl Pins {
         self.root.path().join(self.folder).join(name)
     }
 
-    /// Of what is pinned by us. As only root can change the folder, it stays that.
+    /// The path of a pin of ours. Only root can change the folder, so the path stays that of the pin.
     pub(crate) fn pinned(&self, name: &str) -> Result<PathBuf, AccelError> {
         let path = self.at(name);
         match self.holds(name) {

@@ -108,7 +108,7 @@ fn closed_and_largest_windows_take_what_they_can_hold() {
     assert!(
         !closed.takes(6, 7) && !closed.takes(3, 7) && !closed.takes(5, 6) && !closed.takes(5, 8)
     );
-    // What a socket cannot have is no larger than the largest window.
+    // A window that no socket can have is taken for the largest one.
     let most = u32::MAX;
     let wide = Window { offered: most, overtaken: most, granted: most, ..Window::at(5, 7) };
     assert!(wide.takes(5 + (1 << 30), 7) && !wide.takes(6 + (1 << 30), 7));

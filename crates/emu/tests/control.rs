@@ -219,7 +219,7 @@ fn a_directory_of_others_is_not_trusted() {
     let path = private();
     std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();
     let directory = Directory::at(path.path());
-    // Whoever may enter puts a socket there that answers.
+    // Another user who may enter can put a socket there that answers.
     let _theirs = UnixListener::bind(path.path().join("wan.sock")).unwrap();
     let refused = [
         directory.prepare().unwrap_err(),

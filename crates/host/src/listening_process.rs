@@ -14,7 +14,7 @@ pub struct ListeningProcess {
 }
 
 impl ListeningProcess {
-    /// Of a connected stream. A process of another user than this one, root or `also` is refused.
+    /// Takes a connected stream. A process of another user than this one, root or `also` is refused.
     pub fn behind(stream: &impl AsFd, also: Option<u32>) -> Result<Self, HostError> {
         let failed = |source: io::Error| HostError::Io {
             doing: "asking the kernel which process listens there".to_owned(),

@@ -100,7 +100,7 @@ impl rounds::Audience for Deaf {
     fn event(&mut self, _: &rounds::Event<'_>) {}
 }
 
-/// Whatever is wrong with a token, a client hears the same.
+/// A client hears the same for every fault of a token.
 #[test]
 fn every_refusal_is_the_same() {
     let files = Files::new();

@@ -73,7 +73,7 @@ pub struct Connection {
     control: Shared,
     readings: Readings,
     streams: HashMap<StreamId, Stream>,
-    /// Of them, opened by the peer.
+    /// Streams among them that the peer opened.
     peers_streams: u64,
     charge: Charge,
     accepted: VecDeque<StreamId>,
@@ -336,7 +336,7 @@ impl Connection {
         self.forget(id);
     }
 
-    /// What the peer makes this end hold: data that was not consumed with the gaps in it, streams, and records.
+    /// The memory that the peer makes this end hold: unconsumed data with its gaps, streams, and records.
     pub fn held(&self) -> u64 {
         self.charge.bytes()
     }

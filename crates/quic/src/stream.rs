@@ -31,7 +31,7 @@ pub(crate) struct Stream {
     pub(crate) allowed: Allowed,
     /// Arrived and not read by the application.
     chunks: VecDeque<(u64, Bytes)>,
-    /// Of them, the first so many have memory of their own.
+    /// The first so many chunks have memory of their own.
     own: usize,
     /// Since the last [`Self::compact`].
     was_read: bool,

@@ -29,7 +29,7 @@ pub fn render(results: &Results, lab_file: &str) -> String {
     failures_and_warnings(&mut out, results);
     how_measured(&mut out, results);
     repeat(&mut out, results, lab_file);
-    // What stands in code is not escaped as Markdown.
+    // Text inside a code span is not escaped as Markdown.
     visible(&out)
 }
 

@@ -239,7 +239,7 @@ impl Client {
         self.world.counters.now()
     }
 
-    /// What servers make this end hold, of the memory.
+    /// The part of the memory that servers make this end hold.
     pub fn memory_held(&self) -> Bytes {
         self.world.budget.held()
     }

@@ -56,7 +56,7 @@ pub(crate) struct Share {
 pub(crate) trait Holder: Debug + Send + Sync {
     fn owner(&self) -> &Arc<str>;
 
-    /// What is held now, and what may become so without more credit.
+    /// Bytes that are held now, or may be without more credit.
     fn held(&self) -> u64;
 
     /// Gives back the grant if nothing was carried for a while, and copies what waits out of memory that it shares.

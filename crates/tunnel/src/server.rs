@@ -145,7 +145,7 @@ impl Server {
         self.world.budget.granted()
     }
 
-    /// What peers make this end hold, of the memory.
+    /// The part of the memory that peers make this end hold.
     pub fn memory_held(&self) -> Bytes {
         self.world.budget.held()
     }

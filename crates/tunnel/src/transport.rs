@@ -78,7 +78,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn rtt(&self) -> Duration;
 
-    /// What the peer makes this end hold.
+    /// The memory that the peer makes this end hold.
     fn held(&self) -> Size;
 
     /// Data that no application has read since the last call gets memory of its own.

@@ -110,7 +110,7 @@ impl ServerCertVerifier for Slanderer {
     }
 }
 
-/// What this process logs, as it would reach a terminal.
+/// The log lines of this process, as they would reach a terminal.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// What is locked: a file in the folder, or where no file can be made, a directory.
+    /// The lock is on a file in the folder, or on a directory where no file can be made.
     locked: OwnedFd,
     folder: Option<Folder>,
 }
@@ -31,7 +31,7 @@ impl Turn {
                 return Ok(Self { locked, folder: None });
             };
             patience.lock(&file, &run.path().join(NAME))?;
-            // Whoever had the lock before has removed the file, and the next one locks another.
+            // The former holder has removed the file, and the next command locks another.
             if is_named(&run, &file) {
                 sign(&file);
                 return Ok(Self { locked: file, folder: Some(run) });

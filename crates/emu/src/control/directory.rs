@@ -36,7 +36,7 @@ impl Directory {
     /// Takes `name`, or the first free of `link0`, `link1`, … What a dead link left is removed.
     pub fn claim(&self, name: Option<&str>) -> Result<Claim, EmuError> {
         let directory = self.made()?;
-        // Of two commands that want one name, the second waits for what becomes of the first.
+        // The second of two commands that want one name waits until the first has ended.
         let _lock = directory.lock().map_err(EmuError::Directory)?;
         match name {
             Some(name) => {

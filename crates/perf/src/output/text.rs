@@ -93,5 +93,5 @@ impl<W: Write> Audience for Text<W> {
     }
 }
 
-/// Of an error: longer than any of this program's own.
+/// An error's text may be so long: longer than any of this program's own.
 const LONGEST: usize = 1024;

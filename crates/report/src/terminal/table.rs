@@ -170,7 +170,7 @@ pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// What a process or another machine wrote may hold escape sequences; the terminal must not obey them.
+/// Text of a process or another machine may hold escape sequences; the terminal must not obey them.
 pub(super) fn plain(text: &str) -> String {
     foreign(text).up_to(LONGEST_TEXT).to_string()
 }

@@ -107,7 +107,7 @@ rtt = [\"1ms\", \"20ms\"]
 
 pub(crate) const HOSTILE: &str =
     "</script><script>alert(1)</script><!-- \"'&\x1b]0;x\x07\u{9b}2J\u{202e}";
-/// Of them, those that a terminal or a reader's eye obeys.
+/// The characters among them that a terminal or a reader's eye obeys.
 pub(crate) const OBEYED: [char; 4] = ['\x1b', '\x07', '\u{9b}', '\u{202e}'];
 
 fn one(cell: &report::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64, f64)]) -> Series {

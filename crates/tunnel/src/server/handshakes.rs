@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Handshakes {
     /// At once.
     most: usize,
-    /// Of one network at once, from which on an address has to be proved.
+    /// One network may have so many at once before its addresses have to be proved.
     unproved: usize,
     state: Mutex<State>,
 }
@@ -33,7 +33,7 @@ struct Network {
     since: Instant,
 }
 
-/// What becomes of a peer that wants a connection.
+/// The decision about a peer that wants a connection.
 #[derive(Debug)]
 pub(super) enum Verdict {
     Begin(Handshake),

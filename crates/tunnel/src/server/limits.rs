@@ -12,7 +12,7 @@ pub struct Limits {
     /// Handshakes under way at each socket. Of more, the oldest of the network that has the most goes. Beyond a
     /// quarter of them an address has to be proved.
     pub handshakes: usize,
-    /// Of one network (an IPv4 address or an IPv6 /64), beyond which an address has to be proved.
+    /// One network (an IPv4 address or an IPv6 /64) may have so many before its addresses have to be proved.
     pub handshakes_unproved: usize,
     /// For a target to answer, the look-up of its name included.
     pub dial: Duration,

@@ -21,7 +21,7 @@ pub(super) fn exposition(status: &Status) -> String {
     let granted = status.memory_granted as f64;
     one("memory_granted_bytes", "gauge", "Granted to busy connections, of the memory.", granted);
     let held = status.memory_held as f64;
-    one("memory_held_bytes", "gauge", "What peers make this end hold.", held);
+    one("memory_held_bytes", "gauge", "Memory that peers make this end hold.", held);
     let limit = status.memory_limit as f64;
     one("memory_limit_bytes", "gauge", "The memory for what is buffered.", limit);
     let reloads = status.reloads as f64;

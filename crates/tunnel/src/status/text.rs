@@ -111,7 +111,7 @@ fn short(count: u64) -> String {
     }
 }
 
-/// Of a list.
+/// The longest list that is shown.
 const LONGEST: usize = 4096;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What lies between the two ends: it can lose, reorder, duplicate, corrupt, go dead, come from another port, and say again what it
-//! heard.
+//! The wire between the two ends. It can lose, reorder, duplicate and corrupt packets, go dead, send from
+//! another port, and repeat the packets that it kept.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

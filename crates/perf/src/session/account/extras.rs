@@ -141,7 +141,7 @@ fn micros(told: &Value, key: &str) -> Option<Span> {
     Some(Span::from_nanos((micros * 1e3).round() as u64))
 }
 
-/// Of a text of the peer's.
+/// The longest text of a peer that is shown.
 const LONGEST: usize = 256;
 const SERIES: &str = "series";
 /// Of anything: more streams or cores nobody has.
