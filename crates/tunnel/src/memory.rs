@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::MissedTickBehavior;
 use units::Bytes;
 
 #[derive(Debug, Clone)]
@@ -119,9 +120,11 @@ impl Budget {
     /// For ever: takes back the grants of connections that rest, and makes room where peers use credit that is more
     /// than the memory.
     pub(crate) async fn keep(self) {
+        let mut sweeps = tokio::time::interval(SWEEP);
+        sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                () = tokio::time::sleep(SWEEP) => {
+                _ = sweeps.tick() => {
                     for holder in self.holders() {
                         holder.sweep();
                     }

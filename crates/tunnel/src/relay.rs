@@ -5,7 +5,7 @@ use crate::frame::Status;
 use crate::inbound::{HeadError, Inbound};
 use crate::local::Local;
 use crate::transport::{Connection, Sending, StreamError};
-use crate::windows::{LEAST_READ, Windows};
+use crate::windows::Windows;
 use bytes::BytesMut;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -98,8 +98,9 @@ async fn outward<C: Connection>(
     loop {
         local.readable().await?;
         // An idle application needs no buffer; a busy one gets a large one.
-        if buffer.capacity() < LEAST_READ {
-            buffer.reserve(windows.read_at_once());
+        let wanted = windows.read_at_once();
+        if buffer.capacity() < wanted.min(LEAST_ROOM) {
+            buffer.reserve(wanted);
         }
         match local.try_read(&mut buffer) {
             Ok(0) => break,
@@ -213,5 +214,7 @@ impl<C: Connection> Drop for Stuck<'_, C> {
 pub(crate) const BROKEN: u32 = 1;
 /// After this whoever does not take what is theirs must not keep others waiting.
 const STUCK: Duration = Duration::from_secs(1);
+/// A read into less room costs a system call for few bytes.
+const LEAST_ROOM: usize = 16 * 1024;
 /// One write takes so many packets' payload.
 const SLICES: usize = 128;

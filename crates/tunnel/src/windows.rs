@@ -229,7 +229,8 @@ impl<C: Connection> Holder for Windows<C> {
         self.connection.compact();
         let mut state = self.state();
         let is_granted = state.share.granted() > 0 || state.sending.granted() > 0;
-        if is_granted && state.stuck == 0 && state.last_active.elapsed() > REST {
+        let is_waited_for = state.stuck > 0 || self.waiting.load(Ordering::Relaxed) > 0;
+        if is_granted && !is_waited_for && state.last_active.elapsed() > REST {
             self.give_back(&mut state);
         }
     }
@@ -294,6 +295,6 @@ impl Drop for Counted<'_> {
 }
 
 const READ: usize = 128 * 1024;
-pub(crate) const LEAST_READ: usize = 4 * 1024;
+const LEAST_READ: usize = 4 * 1024;
 /// A connection that has carried nothing for so long rests.
 const REST: Duration = Duration::from_secs(2);
