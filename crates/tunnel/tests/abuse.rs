@@ -4,14 +4,14 @@
 
 mod ends;
 
-use ends::{Keys, pair_over_wire, target, tcp_of, through, to_tcp, tuning};
+use ends::{Keys, echo, pair_over_wire, shout, target, tcp_of, through, to_tcp, tuning};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpStream, UdpSocket};
 use tunnel::client::{Client, ListenAt, Listener};
 use tunnel::identity::ServerTrust;
 use tunnel::server::Server;
@@ -307,20 +307,6 @@ fn hellos(keys: &Keys, server: SocketAddr, count: usize) -> Vec<Vec<u8>> {
         packet
     };
     (0..count).map(one).collect()
-}
-
-async fn shout(mut stream: TcpStream) {
-    let piece = vec![7; 64 * 1024];
-    while stream.write_all(&piece).await.is_ok() {}
-}
-
-async fn echo(listener: TcpListener) {
-    while let Ok((mut stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
-            let (mut reading, mut writing) = stream.split();
-            let _ = tokio::io::copy(&mut reading, &mut writing).await;
-        });
-    }
 }
 
 async fn echo_datagrams(socket: UdpSocket) {

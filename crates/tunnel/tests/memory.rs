@@ -5,11 +5,10 @@
 mod ends;
 
 use ends::raw::RawPeer;
-use ends::{Keys, bytes, guard_of, target, tcp_of, through, to_tcp, tuning};
+use ends::{Keys, bytes, echo, guard_of, shout, target, tcp_of, through, to_tcp, tuning};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tunnel::client::Client;
 use tunnel::frame::{Opening, Properties, Request};
@@ -164,20 +163,6 @@ async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
 /// Where the packet with the reason is lost, the server's stateless reset tells none.
 fn tells(lost: &str, reason: &str) -> bool {
     lost.contains(reason) || lost == "reset by peer"
-}
-
-async fn shout(mut stream: TcpStream) {
-    let piece = vec![7; 64 * 1024];
-    while stream.write_all(&piece).await.is_ok() {}
-}
-
-async fn echo(listener: TcpListener) {
-    while let Ok((mut stream, _)) = listener.accept().await {
-        tokio::spawn(async move {
-            let (mut reading, mut writing) = stream.split();
-            let _ = tokio::io::copy(&mut reading, &mut writing).await;
-        });
-    }
 }
 
 async fn await_some<T>(mut look: impl FnMut() -> Option<T>) -> T {

@@ -7,6 +7,7 @@ pub mod wire;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tunnel::access::{Access, Rights, SystemResolver};
 use tunnel::client::{Client, ClientLimits, ClientParts, ListenAt, Listener, ServerAt};
@@ -114,6 +115,22 @@ pub async fn tuned_pair_over_wire(
     client.connected().await;
     let doors = client.bound().iter().map(tcp_of).collect();
     (server, client, doors, wire)
+}
+
+/// Sends as much as it can, and reads nothing.
+pub async fn shout(mut stream: TcpStream) {
+    let piece = vec![7; 64 * 1024];
+    while stream.write_all(&piece).await.is_ok() {}
+}
+
+/// Answers every connection with its own bytes.
+pub async fn echo(listener: TcpListener) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let (mut reading, mut writing) = stream.split();
+            let _ = tokio::io::copy(&mut reading, &mut writing).await;
+        });
+    }
 }
 
 pub fn to_tcp(target: SocketAddr) -> Listener {
