@@ -93,6 +93,15 @@ impl Reassembly {
         }
     }
 
+    /// Likewise with the bytes that are ready.
+    pub fn compact_ready(&mut self) {
+        if self.ready.len() > 1 {
+            let mut whole = Vec::with_capacity(self.ready_bytes);
+            self.ready.iter().for_each(|piece| whole.extend_from_slice(piece));
+            self.ready = VecDeque::from([Bytes::from(whole)]);
+        }
+    }
+
     /// The first bytes that are ready, as many slices as `out` has room for; tells how many.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;

@@ -43,6 +43,11 @@ impl<C: Connection> Inbound<C> {
         self.reassembly.slices(out)
     }
 
+    /// Copies what is ready out of the packets in which it arrived: those also hold data of other streams.
+    pub(crate) fn compact(&mut self) {
+        self.reassembly.compact_ready();
+    }
+
     pub(crate) fn consume(&mut self, count: usize) {
         self.reassembly.consume(count);
         self.receiving.consumed(count);

@@ -151,6 +151,9 @@ async fn inward<C: Connection>(
                     inbound.consume(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if windows.is_short() {
+                        inbound.compact();
+                    }
                     writable(local, windows, counters).await?;
                 }
                 Err(error) => return Err(error.into()),

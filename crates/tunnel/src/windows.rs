@@ -127,6 +127,11 @@ impl<C: Connection> Windows<C> {
         state.share.granted() < state.wanted()
     }
 
+    /// What is held takes a large part of the memory.
+    pub(crate) fn is_short(&self) -> bool {
+        self.budget.held().count() > self.budget.limit() / 8
+    }
+
     /// Until one of the stuck tunnels has to go: memory is short.
     pub(crate) async fn let_go(&self) {
         loop {

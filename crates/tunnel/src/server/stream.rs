@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio::net::UdpSocket;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use units::foreign;
 
@@ -33,7 +34,12 @@ pub(super) async fn serve<C: Connection>(
     let guard = world.guard.subscribe();
     let connection = session.connection.clone();
     tokio::spawn(tenure::of_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
+    let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
+        // A stream that waits here costs its peer's share of the memory, and no task.
+        let Ok(place) = Arc::clone(&openings).acquire_owned().await else {
+            return session.connection.closed().await;
+        };
         match session.accept().await {
             Ok((sending, inbound)) => {
                 let visit = Visit {
@@ -42,7 +48,7 @@ pub(super) async fn serve<C: Connection>(
                     peer: peer.clone(),
                     usage: Arc::clone(usage),
                 };
-                tokio::spawn(visit.take(sending, inbound));
+                tokio::spawn(visit.take(sending, inbound, place));
             }
             Err(why) => return why,
         }
@@ -58,8 +64,14 @@ struct Visit<C: Connection> {
 }
 
 impl<C: Connection> Visit<C> {
-    async fn take(self, mut sending: C::Sending, mut inbound: Inbound<C>) {
+    async fn take(
+        self,
+        mut sending: C::Sending,
+        mut inbound: Inbound<C>,
+        place: OwnedSemaphorePermit,
+    ) {
         let opening = tokio::time::timeout(self.world.limits.opening, inbound.opening()).await;
+        drop(place);
         let opening = match opening {
             Ok(Ok(opening)) => opening,
             Ok(Err(HeadError::Frame(error))) => {
@@ -246,3 +258,6 @@ async fn refuse<C: Connection>(
         let _ = sending.delivered().await;
     }
 }
+
+/// Streams of one connection whose request is awaited. A path that loses packets delays a few of them.
+const OPENINGS: usize = 256;

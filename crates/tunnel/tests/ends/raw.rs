@@ -16,6 +16,8 @@ pub struct RawPeer {
     handle: ConnectionHandle,
     pub connection: Connection,
     pub events: Vec<Event>,
+    /// Those that a test keeps.
+    pub streams: Vec<StreamId>,
     server: SocketAddr,
     pub bytes_sent: usize,
     pub bytes_received: usize,
@@ -32,9 +34,17 @@ impl RawPeer {
         let (handle, connection) =
             endpoint.connect(Instant::now(), config, at, trust.server_name()).unwrap();
         let socket = UdpSocket::bind((from, 0)).await.unwrap();
-        let (events, bytes_sent, bytes_received) = (Vec::new(), 0, 0);
-        let server = at;
-        Self { socket, endpoint, handle, connection, events, server, bytes_sent, bytes_received }
+        Self {
+            socket,
+            endpoint,
+            handle,
+            connection,
+            events: Vec::new(),
+            streams: Vec::new(),
+            server: at,
+            bytes_sent: 0,
+            bytes_received: 0,
+        }
     }
 
     /// Connects, or panics.
