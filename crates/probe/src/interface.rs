@@ -64,13 +64,22 @@ impl InterfaceSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
         let mut snapshot = Self::default();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-        netlink::dump(NETLINK_ROUTE, "interfaces (RTM_GETLINK)", request, |answer| {
-            if let RouteNetlinkMessage::NewLink(message) = answer {
-                snapshot.interfaces.extend(Interface::of(message));
-            }
-        })?;
+        netlink::dump(NETLINK_ROUTE, ASKED, request, |answer| snapshot.add(answer))?;
         snapshot.taken = clock::now();
         Ok(snapshot)
+    }
+
+    /// One datagram of the kernel's answer.
+    pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
+        let mut snapshot = Self::default();
+        netlink::parse(datagram, ASKED, |answer| snapshot.add(answer))?;
+        Ok(snapshot)
+    }
+
+    fn add(&mut self, answer: RouteNetlinkMessage) {
+        if let RouteNetlinkMessage::NewLink(message) = answer {
+            self.interfaces.extend(Interface::of(message));
+        }
     }
 
     pub fn get(&self, name: &str) -> Result<&Interface, ProbeError> {
@@ -206,6 +215,8 @@ impl From<State> for OperationalState {
         }
     }
 }
+
+const ASKED: &str = "interfaces (RTM_GETLINK)";
 
 #[cfg(test)]
 mod tests {

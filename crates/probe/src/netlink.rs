@@ -75,41 +75,69 @@ where
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             received => received.map_err(failed)?,
         };
-        let mut rest = buffer.as_slice();
-        while !rest.is_empty() {
-            let message = NetlinkMessage::<M>::deserialize(rest)
-                .map_err(|error| ProbeError::malformed(what, error.to_string()))?;
-            let length = message.header.length as usize;
-            match message.payload {
-                NetlinkPayload::InnerMessage(inner) => {
-                    each(inner);
-                    // Only a dump has an end of its own.
-                    if flags & NLM_F_DUMP != NLM_F_DUMP {
-                        return Ok(());
-                    }
-                }
-                NetlinkPayload::Done(_) => return Ok(()),
-                NetlinkPayload::Error(error) if error.code.is_some() => {
-                    let source = error.to_io();
-                    return Err(match source.raw_os_error() {
-                        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT) => {
-                            ProbeError::NotSupported {
-                                feature: what,
-                                hint: "the kernel module that answers is not there",
-                            }
-                        }
-                        _ => failed(source),
-                    });
-                }
-                _ => {}
-            }
-            // Messages are aligned to four bytes (NLMSG_ALIGN); the last may lack its padding.
-            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-            if length == 0 {
-                return Err(ProbeError::malformed(what, "a message of no length"));
-            }
+        if take(&buffer, what, flags, &mut each)? {
+            return Ok(());
         }
     }
+}
+
+/// The messages of one datagram. Returns whether the answer ends with it.
+fn take<M>(
+    datagram: &[u8],
+    what: &'static str,
+    flags: u16,
+    each: &mut impl FnMut(M),
+) -> Result<bool, ProbeError>
+where
+    M: NetlinkDeserializable + Debug,
+{
+    let mut rest = datagram;
+    while !rest.is_empty() {
+        let message = NetlinkMessage::<M>::deserialize(rest)
+            .map_err(|error| ProbeError::malformed(what, error.to_string()))?;
+        let length = message.header.length as usize;
+        match message.payload {
+            NetlinkPayload::InnerMessage(inner) => {
+                each(inner);
+                // Only a dump has an end of its own.
+                if flags & NLM_F_DUMP != NLM_F_DUMP {
+                    return Ok(true);
+                }
+            }
+            NetlinkPayload::Done(_) => return Ok(true),
+            NetlinkPayload::Error(error) if error.code.is_some() => {
+                let source = io::Error::from_raw_os_error(error.raw_code().saturating_neg());
+                return Err(match source.raw_os_error() {
+                    Some(libc::ENOENT | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT) => {
+                        ProbeError::NotSupported {
+                            feature: what,
+                            hint: "the kernel module that answers is not there",
+                        }
+                    }
+                    _ => ProbeError::Kernel { what, source },
+                });
+            }
+            _ => {}
+        }
+        // Messages are aligned to four bytes (NLMSG_ALIGN); the last may lack its padding.
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        if length == 0 {
+            return Err(ProbeError::malformed(what, "a message of no length"));
+        }
+    }
+    Ok(false)
+}
+
+/// Hands each answer in one datagram of a dump to `each`.
+pub(crate) fn parse<M>(
+    datagram: &[u8],
+    what: &'static str,
+    mut each: impl FnMut(M),
+) -> Result<(), ProbeError>
+where
+    M: NetlinkDeserializable + Debug,
+{
+    take(datagram, what, NLM_F_DUMP, &mut each).map(drop)
 }
 
 /// The kernel fills datagrams of at most 32 KiB (net/netlink/af_netlink.c, netlink_dump).

@@ -54,14 +54,24 @@ pub struct QdiscCounters {
 
 impl QdiscSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
-        let mut qdiscs = Vec::new();
+        let mut snapshot = Self::default();
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        netlink::dump(NETLINK_ROUTE, "queues (RTM_GETQDISC)", request, |answer| {
-            if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer {
-                qdiscs.extend(Qdisc::of(message));
-            }
-        })?;
-        Ok(Self { taken: clock::now(), qdiscs })
+        netlink::dump(NETLINK_ROUTE, ASKED, request, |answer| snapshot.add(answer))?;
+        snapshot.taken = clock::now();
+        Ok(snapshot)
+    }
+
+    /// One datagram of the kernel's answer.
+    pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
+        let mut snapshot = Self::default();
+        netlink::parse(datagram, ASKED, |answer| snapshot.add(answer))?;
+        Ok(snapshot)
+    }
+
+    fn add(&mut self, answer: RouteNetlinkMessage) {
+        if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer {
+            self.qdiscs.extend(Qdisc::of(message));
+        }
     }
 
     pub fn on(&self, interface: u32) -> impl Iterator<Item = &Qdisc> {
@@ -180,6 +190,8 @@ impl std::fmt::Display for Handle {
 
 /// include/uapi/linux/gen_stats.h, TCA_STATS_PKT64.
 const STATS_PKT64: u16 = 8;
+
+const ASKED: &str = "queues (RTM_GETQDISC)";
 
 #[cfg(test)]
 mod tests {

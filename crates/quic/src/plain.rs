@@ -20,8 +20,8 @@ use quinn_proto::{
     ConnectError, ConnectionId, ConnectionIdGenerator, EndpointConfig, Incoming, Side, TimeSource,
 };
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Makes endpoints and their connections. Those of one seed draw the same connection IDs and packet
@@ -39,11 +39,15 @@ struct Crypto {
     tally: Arc<Tally>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Tally {
     sealed: AtomicU64,
     refused: AtomicU64,
+    forge: OnceLock<Mutex<Forge>>,
 }
+
+/// Changes the frames of a packet.
+type Forge = Box<dyn FnMut(&mut [u8]) + Send>;
 
 impl Plain {
     pub fn new(seed: u64) -> Self {
@@ -82,6 +86,12 @@ impl Plain {
         endpoint.accept(now, incoming, self.crypto.clone())
     }
 
+    /// From now on each client passes the frames of its packets to `forge` before it seals them: the peers get what a
+    /// hostile client could send them. A second call has no effect.
+    pub fn forge_clients(&self, forge: impl FnMut(&mut [u8]) + Send + 'static) {
+        let _ = self.crypto.tally.forge.set(Mutex::new(Box::new(forge)));
+    }
+
     /// Packets that were sent, handshakes included.
     pub fn sealed(&self) -> u64 {
         self.crypto.tally.sealed.load(Ordering::Relaxed)
@@ -106,6 +116,13 @@ impl Plain {
     fn draw(&mut self) -> Word {
         self.drawn += 1;
         self.seed.number(self.drawn)
+    }
+}
+
+impl std::fmt::Debug for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut tally = f.debug_struct("Tally");
+        tally.field("sealed", &self.sealed).field("refused", &self.refused).finish_non_exhaustive()
     }
 }
 
@@ -147,6 +164,7 @@ impl ServerConfig for Crypto {
 struct PlainKey {
     checksum: Checksum,
     tally: Arc<Tally>,
+    of_client: bool,
 }
 
 /// Headers stay readable. The sample is as long as a real one, for the length of small packets
@@ -157,7 +175,7 @@ fn keys(own: Side, space: u64, phase: u64, tally: &Arc<Tally>) -> KeyPair<Box<dy
     let key = |side: Side| -> Box<dyn PacketKey> {
         let direction = u64::from(side.is_server());
         let checksum = Checksum::new(space).with(direction).with(phase);
-        Box::new(PlainKey { checksum, tally: tally.clone() })
+        Box::new(PlainKey { checksum, tally: tally.clone(), of_client: side.is_client() })
     };
     KeyPair { local: key(own), remote: key(!own) }
 }
@@ -179,7 +197,10 @@ impl PacketKey for PlainKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         self.tally.sealed.fetch_add(1, Ordering::Relaxed);
         let (sealed, tag) = buf.split_at_mut(buf.len() - TAG);
-        let (header, payload) = sealed.split_at(header_len);
+        let (header, payload) = sealed.split_at_mut(header_len);
+        if let Some(forge) = self.tally.forge.get().filter(|_| self.of_client) {
+            forge.lock().unwrap_or_else(PoisonError::into_inner)(payload);
+        }
         tag.copy_from_slice(&self.checksum.with(packet).over(header).over(payload).tag());
     }
 

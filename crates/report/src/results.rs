@@ -285,7 +285,7 @@ impl Results {
     }
 
     /// With its texts as a terminal and a page may have them: a run may come from another machine.
-    fn shown(self) -> Self {
+    pub fn shown(self) -> Self {
         let Ok(mut value) = serde_json::to_value(&self) else { return self };
         foreign_json(&mut value, LONGEST_TEXT);
         serde_json::from_value(value).unwrap_or(self)

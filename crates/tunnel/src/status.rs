@@ -99,6 +99,11 @@ pub struct Facts {
 }
 
 impl Status {
+    /// The document as an end writes it.
+    pub fn from_json(document: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(document)
+    }
+
     pub fn of_server(server: &Server, access: &Access, facts: &Facts) -> Self {
         let refused = access.refused().map(|(reason, count)| (reason.to_owned(), count)).collect();
         Self {

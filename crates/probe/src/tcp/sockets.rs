@@ -19,12 +19,11 @@ pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
         let request = SockDiagMessage::InetRequest(filter.request(family));
-        let answered =
-            netlink::dump(NETLINK_SOCK_DIAG, "TCP sockets (inet_diag)", request, |answer| {
-                if let SockDiagMessage::InetResponse(answer) = answer {
-                    found.extend(TcpSocket::of(*answer).filter(|socket| filter.passes(socket)));
-                }
-            });
+        let answered = netlink::dump(NETLINK_SOCK_DIAG, ASKED, request, |answer| {
+            if let SockDiagMessage::InetResponse(answer) = answer {
+                found.extend(TcpSocket::of(*answer).filter(|socket| filter.passes(socket)));
+            }
+        });
         match answered {
             // IPv6 may be compiled out or switched off.
             Err(error) if family == AF_INET6 && error.is_not_supported() => {}
@@ -204,6 +203,17 @@ pub struct Memory {
 }
 
 impl TcpSocket {
+    /// Those that one datagram of the kernel's answer tells of.
+    pub fn parse(datagram: &[u8]) -> Result<Vec<Self>, ProbeError> {
+        let mut found = Vec::new();
+        netlink::parse(datagram, ASKED, |answer| {
+            if let SockDiagMessage::InetResponse(answer) = answer {
+                found.extend(Self::of(*answer));
+            }
+        })?;
+        Ok(found)
+    }
+
     fn of(answer: InetResponse) -> Option<Self> {
         let header = answer.header;
         let state = TcpState::from_number(header.state)?;
@@ -290,3 +300,4 @@ fn cookie([a, b, c, d, e, f, g, h]: [u8; 8]) -> u64 {
 
 /// INET_DIAG_NOCOOKIE, include/uapi/linux/inet_diag.h.
 const ANY_COOKIE: [u8; 8] = [0xff; 8];
+const ASKED: &str = "TCP sockets (inet_diag)";

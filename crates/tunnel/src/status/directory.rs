@@ -55,6 +55,10 @@ impl Directory {
         Self(path.into())
     }
 
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Listens at the usual place of an end of this process. The directory is made if need be; one of another user
     /// is refused.
     pub fn listen(&self, role: &str) -> Result<StatusListener, StatusError> {
@@ -141,8 +145,8 @@ pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
     if document.len() as u64 > LONGEST {
         return Err(senseless(format!("it says more than {LONGEST} bytes")));
     }
-    let status: Status =
-        serde_json::from_slice(&document).map_err(|error| senseless(foreign(error).to_string()))?;
+    let status =
+        Status::from_json(&document).map_err(|error| senseless(foreign(error).to_string()))?;
     // A text tells no process.
     let status = Status { pid: process.pid(), ..status };
     Ok(Some(Answer { status, process }))

@@ -1,0 +1,16 @@
+//! Recordings of links: capacities and losses.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Ok(trace) = link::Trace::parse(text) {
+        let _ = (trace.mean_rate(), trace.length());
+    }
+    let _ = link::LossTrace::parse(text);
+    if let Ok(loss) = text.parse::<link::Loss>() {
+        // Twelve digits of a share are shown.
+        let shown = loss.to_string();
+        assert_eq!(shown.parse::<link::Loss>().unwrap().to_string(), shown);
+    }
+});
