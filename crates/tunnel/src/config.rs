@@ -11,6 +11,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use crate::confinement::Places;
 pub use locate::ConfigError;
 pub use said::{OneOrMore, Said};
 pub use tables::{ClientTable, FarServerTable, File, ForwardTable, PeerTable, ServerTable};
@@ -34,6 +35,8 @@ pub struct ServerConfig {
     pub peers: Vec<TrustedPeer>,
     /// What they may do, by the same names.
     pub access: Access,
+    /// The directories of its files and sockets.
+    pub places: Places,
     pub settings: Settings,
 }
 
@@ -49,6 +52,8 @@ pub struct ClientConfig {
     pub reverses: Vec<Forward>,
     /// Parallel connections to the server, over which tunnels are spread.
     pub connections: usize,
+    /// The directories of its files and sockets.
+    pub places: Places,
     pub settings: Settings,
 }
 
@@ -81,6 +86,8 @@ pub struct Settings {
     pub metrics_on: Option<MetricsAddress>,
     /// Where `weir tunnel status` looks, if not at the usual place.
     pub status_socket: Option<PathBuf>,
+    /// Whether the process keeps all its user's rights.
+    pub unconfined: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +108,7 @@ impl Default for Settings {
                 .min(MOST_ENDPOINTS),
             metrics_on: None,
             status_socket: None,
+            unconfined: false,
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod access;
 pub mod check;
 pub mod client;
 pub mod config;
+mod confinement;
 mod counters;
 mod datagrams;
 mod dial;

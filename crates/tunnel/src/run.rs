@@ -3,7 +3,8 @@
 
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
-use crate::config::{ClientConfig, ConfigError, Forward, ServerConfig, Settings};
+use crate::config::{ClientConfig, ConfigError, Forward, Places, ServerConfig, Settings};
+use crate::confinement::Confined;
 use crate::health::{Health, Supervisor};
 use crate::identity::{ClientCredentials, Identity, IdentityError};
 use crate::server::{Guard, Server, ServerError};
@@ -53,6 +54,7 @@ pub fn server(
     runtime()?.block_on(async {
         let mut signals = Signals::hear()?;
         let desk = Desk::open("server", &config.settings).await?;
+        confine(&config.places, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
         let server = Arc::new(Server::start(parts)?);
@@ -108,6 +110,7 @@ pub fn client(
     runtime()?.block_on(async {
         let mut signals = Signals::hear()?;
         let desk = Desk::open("client", &config.settings).await?;
+        confine(&config.places, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
         let client = Arc::new(Client::start(parts).await?);
@@ -236,6 +239,19 @@ fn open_many_files() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: has.maximum, ..has }) {
         tracing::warn!(%error, "the limit of open files stays at {:?}", has.current);
     }
+}
+
+/// Call it while the process has one thread.
+fn confine(places: &Places, settings: &Settings) {
+    if settings.unconfined {
+        return;
+    }
+    let mut places = places.clone();
+    if settings.status_socket.is_none() {
+        places.binds_in(Directory::of_user().path());
+    }
+    let confined = Confined::to(&places);
+    tracing::debug!("{confined}");
 }
 
 /// How this user's ends fare, or the one behind that socket. Sockets that nobody is behind are removed.

@@ -6,9 +6,9 @@ use super::tables::{
 };
 use super::{
     ClientConfig, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer, Forward, MOST_CONNECTIONS,
-    MOST_ENDPOINTS, OneOrMore, Said, ServerConfig, Settings,
+    MOST_ENDPOINTS, MetricsAddress, OneOrMore, Places, Said, ServerConfig, Settings,
 };
-use crate::access::{Access, Rights};
+use crate::access::{Access, Rights, Rule};
 use crate::identity::{Authorities, Identity, IdentityError, Pin, Proof, ServerTrust, TrustedPeer};
 use crate::target::Target;
 use std::collections::HashSet;
@@ -30,6 +30,15 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
                 .to_owned(),
         ));
     }
+    let mut places = places(file, "server", &common, &settings);
+    for rule in table.peer.iter().flat_map(|peer| &peer.value.reverse) {
+        match rule {
+            Rule::Path(socket) => places.binds(socket),
+            Rule::Directory(directory) => places.binds_in(directory),
+            Rule::Tcp(..) | Rule::Udp(..) => {}
+        }
+    }
+    usable(&places)?;
     let identity = identity(file, "server", &common)?;
     let authorities = authorities(file, &common)?;
     let (mut peers, mut rights) = (Vec::new(), Vec::new());
@@ -51,7 +60,8 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         };
         rights.push((peer.name.clone(), own));
     }
-    Ok(ServerConfig { listen_on, identity, peers, access: Access::new(rights), settings })
+    let access = Access::new(rights);
+    Ok(ServerConfig { listen_on, identity, peers, access, places, settings })
 }
 
 /// IPv6 and IPv4 by one socket, or IPv4 alone where the kernel has no IPv6.
@@ -77,6 +87,13 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
                 .to_owned(),
         ));
     }
+    let mut places = places(file, "client", &common, &settings);
+    for forward in &table.forward {
+        if let Target::Unix(socket) = &forward.value.listen_on {
+            places.binds(socket);
+        }
+    }
+    usable(&places)?;
     let authorities = authorities(file, &common)?;
     let servers = table.server.iter().map(|said| far_server(file, said, authorities.as_ref()));
     let servers = servers.collect::<Result<_, _>>()?;
@@ -87,7 +104,7 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
     let reverses = reverses.collect::<Result<_, _>>()?;
     let connections = within(file, &table.connections, 1..=MOST_CONNECTIONS)?.unwrap_or(2);
     let identity = identity(file, "client", &common)?;
-    Ok(ClientConfig { identity, servers, forwards, reverses, connections, settings })
+    Ok(ClientConfig { identity, servers, forwards, reverses, connections, places, settings })
 }
 
 fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
@@ -104,7 +121,39 @@ fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
         endpoints: endpoints.unwrap_or(usual.endpoints),
         metrics_on: table.metrics_on.as_ref().map(|said| said.value.clone()),
         status_socket: table.status_socket.as_ref().map(|said| path(file, said)),
+        unconfined: table.unconfined.as_ref().is_some_and(|said| said.value),
     })
+}
+
+/// The directories of the files and sockets that both ends have.
+fn places(file: &File, role: &str, table: &Common<'_>, settings: &Settings) -> Places {
+    let mut places = Places::default();
+    if let Some(config) = &file.path {
+        places.reads(config);
+    }
+    places.reads(&own_file(file, table.cert_file, role, "crt"));
+    places.reads(&own_file(file, table.key_file, role, "key"));
+    table.ca_file.iter().for_each(|said| places.reads(&path(file, said)));
+    lists(file, table).iter().for_each(|list| places.reads(list));
+    settings.status_socket.iter().for_each(|socket| places.binds(socket));
+    if let Some(MetricsAddress::Unix(socket)) = &settings.metrics_on {
+        places.binds(socket);
+    }
+    places
+}
+
+/// A running end gave up the directories that it did not need when it started.
+fn usable(places: &Places) -> Result<(), ConfigError> {
+    match places.given_up() {
+        Some(directory) => Err(ConfigError::OutOfReach(directory.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// The files of revocation lists.
+fn lists(file: &File, table: &Common<'_>) -> Vec<PathBuf> {
+    let named = table.crl_file.iter();
+    named.flat_map(|said| said.value.0.iter().map(|one| under(file, said.place, one))).collect()
 }
 
 /// Where nothing is said, the keys are those of `weir tunnel keys`.
@@ -145,10 +194,7 @@ fn authorities(file: &File, table: &Common<'_>) -> Result<Option<Arc<Authorities
             None => Ok(None),
         };
     };
-    let named = table.crl_file.iter();
-    let lists: Vec<PathBuf> = named
-        .flat_map(|said| said.value.0.iter().map(|one| under(file, said.place, one)))
-        .collect();
+    let lists = lists(file, table);
     let read = Authorities::load(&path(file, said), &lists);
     read.map(Some).map_err(|error| {
         let of_list = match &error {

@@ -1,6 +1,6 @@
 //! From a place in the text to a message that names the line and the right spelling.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What is wrong with what a tunnel was told, and where.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,8 @@ pub enum ConfigError {
     Flag { flag: &'static str, message: String },
     #[error("cannot read {file}: {reason}")]
     Unreadable { file: String, reason: std::io::Error },
+    #[error("{0} is outside the directories that this process kept when it started: restart it")]
+    OutOfReach(PathBuf),
     #[error("{0}")]
     Incomplete(String),
 }

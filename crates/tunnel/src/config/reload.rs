@@ -43,6 +43,7 @@ impl Settings {
             endpoints,
             metrics_on,
             status_socket,
+            unconfined,
         } = self;
         let others = [
             ("congestion", *congestion != running.congestion),
@@ -52,6 +53,7 @@ impl Settings {
             ("endpoints", *endpoints != running.endpoints),
             ("metrics-on", *metrics_on != running.metrics_on),
             ("status-socket", *status_socket != running.status_socket),
+            ("unconfined", *unconfined != running.unconfined),
         ];
         others.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }

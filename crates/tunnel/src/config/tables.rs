@@ -25,6 +25,8 @@ pub struct File {
     /// Paths in it begin here.
     #[serde(skip)]
     pub(super) directory: PathBuf,
+    #[serde(skip)]
+    pub(super) path: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -44,6 +46,7 @@ pub struct ServerTable {
     pub endpoints: Option<Said<usize>>,
     pub metrics_on: Option<Said<MetricsAddress>>,
     pub status_socket: Option<Said<PathBuf>>,
+    pub unconfined: Option<Said<bool>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -83,6 +86,7 @@ pub struct ClientTable {
     pub endpoints: Option<Said<usize>>,
     pub metrics_on: Option<Said<MetricsAddress>>,
     pub status_socket: Option<Said<PathBuf>>,
+    pub unconfined: Option<Said<bool>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -117,6 +121,7 @@ impl File {
         let mut file: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
         file.source = source;
         file.directory = path.parent().map(Path::to_owned).unwrap_or_default();
+        file.path = Some(path.to_owned());
         Ok(file)
     }
 
@@ -166,7 +171,16 @@ macro_rules! over {
 impl ServerTable {
     fn take(&mut self, flags: Self) {
         over!(self, flags, listen_on, cert_file, key_file, ca_file, crl_file, congestion, memory);
-        over!(self, flags, keepalive, dial_timeout, endpoints, metrics_on, status_socket);
+        over!(
+            self,
+            flags,
+            keepalive,
+            dial_timeout,
+            endpoints,
+            metrics_on,
+            status_socket,
+            unconfined
+        );
         self.peer.extend(flags.peer);
     }
 }
@@ -174,7 +188,16 @@ impl ServerTable {
 impl ClientTable {
     fn take(&mut self, flags: Self) {
         over!(self, flags, cert_file, key_file, ca_file, crl_file, connections, congestion, memory);
-        over!(self, flags, keepalive, dial_timeout, endpoints, metrics_on, status_socket);
+        over!(
+            self,
+            flags,
+            keepalive,
+            dial_timeout,
+            endpoints,
+            metrics_on,
+            status_socket,
+            unconfined
+        );
         self.server.extend(flags.server);
         self.forward.extend(flags.forward);
         self.reverse.extend(flags.reverse);
@@ -194,6 +217,7 @@ pub(super) struct Common<'a> {
     pub(super) endpoints: &'a Option<Said<usize>>,
     pub(super) metrics_on: &'a Option<Said<MetricsAddress>>,
     pub(super) status_socket: &'a Option<Said<PathBuf>>,
+    pub(super) unconfined: &'a Option<Said<bool>>,
 }
 
 macro_rules! common {
@@ -210,6 +234,7 @@ macro_rules! common {
             endpoints: &$table.endpoints,
             metrics_on: &$table.metrics_on,
             status_socket: &$table.status_socket,
+            unconfined: &$table.unconfined,
         }
     };
 }

@@ -45,6 +45,9 @@ pub(super) struct Settings {
     /// be there
     #[arg(long, value_name = "PATH", help_heading = "Watching")]
     status_socket: Option<PathBuf>,
+    /// Keep all rights of the user: without it Landlock and seccomp take what an end never needs
+    #[arg(long, help_heading = "Working")]
+    unconfined: bool,
 }
 
 impl Settings {
@@ -69,6 +72,7 @@ macro_rules! fill {
         table.endpoints = said("--endpoints", settings.endpoints);
         table.metrics_on = said("--metrics-on", settings.metrics_on);
         table.status_socket = said("--status-socket", settings.status_socket);
+        table.unconfined = said("--unconfined", settings.unconfined.then_some(true));
         table
     }};
 }
