@@ -36,7 +36,7 @@ impl Pacer {
         // A fast path has room for what an application that was late has to say.
         let made_up_for = std::mem::take(&mut self.waiting) || rate >= FAST;
         let overdue = match made_up_for {
-            true => now.saturating_duration_since(next).min(MOST_OVERDUE),
+            true => now.saturating_duration_since(next).min(most_overdue(rate)),
             false => Duration::ZERO,
         };
         self.next = Some(now - overdue);
@@ -63,9 +63,19 @@ impl Pacer {
 /// A fast path has room for a millisecond of packets, and each call less saves CPU. A slow one may have a queue of
 /// a few packets.
 fn train(rate: u64, packet: u64) -> u64 {
-    let share = rate.saturating_sub(SLOW) as f64 / (FAST - SLOW) as f64;
-    let length = SHORT_TRAIN + (TRAIN - SHORT_TRAIN).mul_f64(share.clamp(0.0, 1.0));
+    let length = SHORT_TRAIN + (TRAIN - SHORT_TRAIN).mul_f64(speed(rate));
     bytes(rate, length).max(2 * packet)
+}
+
+/// While the sender was late the path's queue ran empty. It takes what the sender catches up with, but no more than its
+/// length.
+fn most_overdue(rate: u64) -> Duration {
+    SHORT_OVERDUE + (MOST_OVERDUE - SHORT_OVERDUE).mul_f64(speed(rate))
+}
+
+/// 0 for a slow path, 1 for a fast one.
+fn speed(rate: u64) -> f64 {
+    (rate.saturating_sub(SLOW) as f64 / (FAST - SLOW) as f64).clamp(0.0, 1.0)
 }
 
 fn bytes(rate: u64, time: Duration) -> u64 {
@@ -81,6 +91,7 @@ const SHORT_TRAIN: Duration = Duration::from_micros(500);
 /// Bytes a second: 200 and 400 Mbit/s.
 const SLOW: u64 = 25_000_000;
 const FAST: u64 = 50_000_000;
+const SHORT_OVERDUE: Duration = Duration::from_millis(1);
 /// A host that stood still for longer does not catch up for it.
 const MOST_OVERDUE: Duration = Duration::from_millis(5);
 
