@@ -1,4 +1,4 @@
-//! The client: opens a test, runs its end of it, and tells what both ends saw.
+//! The client: opens a test, runs its end of it, and reports the results of both ends.
 
 pub(crate) mod dial;
 pub(crate) mod handshake;
@@ -29,8 +29,8 @@ use std::time::{Duration, Instant, SystemTime};
 use streams::Opener;
 use units::{Bytes, Span};
 
-/// Runs one test. Whatever ended it early, what was measured until then has been told to `audience`
-/// ([`Event::Ended`]) before [`Event::Failed`].
+/// Runs one test. If it ends early, `audience` gets the figures measured so far ([`Event::Ended`])
+/// before [`Event::Failed`].
 pub fn run(
     options: &ClientOptions,
     stop: &Stop,
@@ -51,7 +51,7 @@ struct Client<'a> {
     control: Control,
     cookie: Cookie,
     remote: SocketAddr,
-    /// The control connection's.
+    /// The control connection's segment size.
     mss: Option<u32>,
 }
 
@@ -66,8 +66,8 @@ impl<'a> Client<'a> {
             Control::new(socket, remote.to_string(), options.connect_timeout, stop.clone())?;
         let cookie = Cookie::random();
         introduce(&mut control, &cookie, options.connect_timeout, stop)?;
-        // iperf3 too looks when something has been sent: a first window may make the kernel's guess
-        // smaller.
+        // iperf3 also reads the MSS after it has sent something: a small first window may lower the
+        // kernel's guess.
         let mss = SockRef::from(control.socket()).tcp_mss().ok().filter(|mss| *mss > 0);
         Ok(Self { options, stop, control, cookie, remote, mss })
     }
@@ -85,7 +85,7 @@ impl<'a> Client<'a> {
         let weighing = turns.map(|_| Weighing::of(round_trip, in_turns));
         let plan = Plan { turns, weighing, ..self.plan(&agreed, offer.as_ref()) };
         let mut observer = Observer::begin(plan);
-        // The server waits for streams meanwhile, and nothing else is under way.
+        // The server waits for streams meanwhile, and nothing else is in flight.
         let idle = observer.idle(self.options.idle_probe, self.stop);
         let opener = Opener {
             options: self.options,
@@ -108,7 +108,7 @@ impl<'a> Client<'a> {
         let halt = session.run(&mut self.control, audience);
         let account = session.settle(audience);
         let outcome = self.finish(halt, session, &account, offer.is_some());
-        // What this end counted is told whatever became of the other.
+        // Report this end's counters, even if the other end failed.
         let mut ended = match &outcome {
             Ok(results) => account.ended(results),
             Err(_) => account.alone(),
@@ -122,7 +122,7 @@ impl<'a> Client<'a> {
         outcome.map(|_| ended)
     }
 
-    /// From the end of traffic to the last word; returns what the server counted.
+    /// Runs from the end of the traffic to the last message; returns the server's results.
     fn finish(
         &mut self,
         halt: Result<Halt, PerfError>,
@@ -137,18 +137,18 @@ impl<'a> Client<'a> {
                 return Err(refused.unwrap_or_else(|| unexpected(&self.control, state)));
             }
             Err(error) => {
-                // If nobody is there to hear it, that is what `error` says.
+                // If the send fails, `error` already reports that the peer is gone.
                 let _ = self.control.send_state(State::ClientTerminate);
                 return Err(error);
             }
         }
-        // A server may have much to read before it comes to our word; what it may take at most has
-        // been asked for.
+        // A server may have a backlog to read before it reaches our message. The user sets the
+        // upper limit of the wait.
         let patience = self.options.connect_timeout.max(RESULTS_PATIENCE);
         let mut control = self.patient(patience.min(self.options.receive_timeout))?;
         control.send_state(State::TestEnd)?;
         expect(&mut control, State::ExchangeResults, ENDING)?;
-        // A server draws nothing over time of what its clients send.
+        // A server draws no series of what its clients send.
         let additions = if peer_is_weir { Additions::Ours } else { Additions::Nothing };
         control.send_json(&account.results(additions))?;
         let results = control.receive_json(LONGEST, "telling its results")?;
@@ -158,11 +158,11 @@ impl<'a> Client<'a> {
         Ok(results)
     }
 
-    /// A stream that is gone before it is used was closed by a server that has said why, or closed all.
+    /// A server that closed a stream before its use has sent a reason, or has closed everything.
     fn reason(&mut self, error: PerfError) -> PerfError {
         let is_theirs = match &error {
             PerfError::System { source, .. } => source.kind() == ErrorKind::NotConnected,
-            // Of a machine that is gone altogether nothing more is heard.
+            // A host that is gone altogether sends nothing more.
             PerfError::Gone { .. } => {
                 ready(self.control.socket().as_fd(), PollFlags::IN, Duration::ZERO).unwrap_or(false)
             }
@@ -190,19 +190,20 @@ impl<'a> Client<'a> {
         series.into_iter().chain(turns).map(|(key, wish)| (key.to_owned(), wish)).collect()
     }
 
-    /// The kernel tells no sender of datagrams what has arrived.
+    /// Measures the cost of probes only for TCP: the kernel does not tell a UDP sender what has
+    /// arrived.
     fn weighs(&self) -> bool {
         let ClientOptions { probes, probe_cost, test, .. } = self.options;
         *probes && *probe_cost && test.protocol == Protocol::Tcp
     }
 
-    /// The control connection's.
+    /// The control connection's round-trip time.
     fn round_trip(&self) -> Span {
         let info = probe::tcp::of_socket(self.control.socket());
         info.ok().and_then(|info| info.rtt).unwrap_or_default()
     }
 
-    /// With what iperf3 takes from the control connection.
+    /// The test options, with the values that iperf3 takes from the control connection.
     fn test(&self) -> TestOptions {
         let mut test = self.options.test.clone();
         if test.protocol == Protocol::Udp && test.block.is_none() {
@@ -211,8 +212,8 @@ impl<'a> Client<'a> {
         test
     }
 
-    /// The control connection takes the same path. What its kernel has learned of the MTU tells what
-    /// fits; a first hop's, until something on the way objects.
+    /// Warns if datagrams exceed the path MTU. The control connection takes the same path, so its
+    /// kernel knows the MTU: that of the first hop, until a router reports a smaller one.
     fn fragments(&self, test: &TestOptions) -> Option<String> {
         let mtu = match self.remote {
             SocketAddr::V4(_) => sockopt::ip_mtu(self.control.socket()),
@@ -267,7 +268,7 @@ impl<'a> Client<'a> {
         let local = self.control.socket().local_addr();
         Ok(Started {
             role: Role::Client,
-            // To be shown; nothing is reckoned with it.
+            // For display only; no calculation uses it.
             at: SystemTime::now(),
             cookie: self.cookie.as_str().to_owned(),
             peer: self.options.host.clone(),
@@ -282,7 +283,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// iperf3 3.21 closes without a word when it does not accept an account.
+/// iperf3 3.21 closes without a message when it does not accept an account.
 fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if credentials.is_some() => {
@@ -294,7 +295,7 @@ fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError 
     }
 }
 
-/// iperf3 of Debian 12 closes without a word when more is asked than its limit allows.
+/// iperf3 of Debian 12 closes without a message when a request exceeds its limit.
 fn beyond_limit(error: PerfError, test: &TestOptions) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if test.rate.is_some() => {

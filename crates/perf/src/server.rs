@@ -1,8 +1,8 @@
-//! The server: many clients at once, each within its limits.
+//! The server: serves many clients at once, each within its limits.
 //!
-//! One thread is the door: it takes every connection and datagram that comes to the port, finds out
-//! whose it is, and never waits for anybody. Each client is served by a thread of its own, and each of
-//! its streams by another; whatever one client does or leaves undone, the others go on.
+//! The door thread accepts every connection and datagram that arrives at the port, finds out which
+//! session it belongs to, and never blocks on a single client. Each client has its own thread, and
+//! so has each of its streams. A client that misbehaves or stalls does not affect the others.
 
 mod admission;
 mod datagrams;
@@ -31,7 +31,7 @@ use std::time::Instant;
 use threshold::Named;
 use visit::{House, Visit};
 
-/// A server that holds its port, and does not serve yet.
+/// A server that holds its port but does not serve yet.
 #[derive(Debug)]
 pub struct Server {
     options: ServerOptions,
@@ -39,7 +39,7 @@ pub struct Server {
     output: OutputForm,
 }
 
-/// In which form clients get this server's output (`--get-server-output`).
+/// Form in which clients get this server's output (`--get-server-output`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputForm {
     #[default]
@@ -47,28 +47,28 @@ pub enum OutputForm {
     Json,
 }
 
-/// A client that came, before anything is known of its test.
+/// A client that connected, before anything is known of its test.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
-    /// 1 for the first.
+    /// 1 for the first client.
     pub number: u64,
     pub address: SocketAddr,
 }
 
-/// What a server did until it ended.
+/// Counts of a server's run, from its start to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Summary {
-    /// Tests that came to their end.
+    /// Tests that ran to completion.
     pub completed: u64,
     pub failed: u64,
-    /// Clients sent away because enough others were served.
+    /// Clients turned away because the server was at its limits.
     pub busy: u64,
-    /// Connections that never said whose they are, or that no account lets in.
+    /// Connections that sent no valid cookie, or that no account admits.
     pub dismissed: u64,
 }
 
 impl Server {
-    /// Takes the port, for TCP and UDP.
+    /// Binds the port for TCP and UDP.
     pub fn bind(options: &ServerOptions) -> Result<Self, PerfError> {
         crate::stream::may_run_on(options.affinity)?;
         let sockets = Sockets::open(options)?;
@@ -85,13 +85,14 @@ impl Server {
         self.sockets.address
     }
 
-    /// For the audience of the server itself, before [`Self::run`].
+    /// Event for the audience of the server itself, before [`Self::run`].
     pub fn listening(&self) -> Listening {
         Listening { address: self.address() }
     }
 
-    /// Serves until `stop` is called; one test with `one_off`; until nobody came for `idle_timeout`. Each
-    /// client has an audience of its own, made when it comes and called from its thread.
+    /// Serves until `stop` is called, until one test has run (`one_off`), or until no client has
+    /// come for `idle_timeout`. Each client has its own audience, which is made when the client
+    /// arrives and called from the client's thread.
     pub fn run<A>(&self, stop: &Stop, audience_for: A) -> Result<Summary, PerfError>
     where
         A: Fn(&Client) -> Box<dyn Audience + Send> + Sync,
@@ -105,7 +106,7 @@ impl Server {
             stop,
             port: self.address().port(),
         };
-        // With one_off the server's end is also that of whoever else came.
+        // With `one_off`, the end of the server also ends the sessions of all other clients.
         thread::scope(|scope| {
             let mut reception = Reception {
                 house,
@@ -123,7 +124,7 @@ impl Server {
     }
 }
 
-/// Who comes in through the door is led to a thread of its own.
+/// Starts a thread for each client that comes through the door.
 struct Reception<'scope, 'env, A> {
     house: House<'env>,
     scope: &'scope Scope<'scope, 'env>,
@@ -134,14 +135,14 @@ struct Reception<'scope, 'env, A> {
     summary: Summary,
 }
 
-/// What became of a visit.
+/// How a visit ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Completed,
     Failed,
-    /// It was told to try again later.
+    /// The client was told to try again later.
     Busy,
-    /// It never said what it wants, or was not let in.
+    /// The client never sent its parameters, or was not admitted.
     Nothing,
 }
 
@@ -184,14 +185,14 @@ where
         let seat = self.guests.seat(cookie, &socket, (from, local), most_silent);
         let client = Client { number: seat.number(), address: plain(from) };
         let (house, audience_for, ended) = (self.house, self.audience_for, self.ended.0.clone());
-        // A second handle, in case there is no thread to be had.
+        // A second handle, in case the thread cannot be started.
         let spare = socket.try_clone();
         let visit = thread::Builder::new().name(format!("client {}", client.number)).spawn_scoped(
             self.scope,
             move || {
                 let audience = audience_for(&client);
                 let outcome = Visit::new(house, seat, cookie, client).receive(socket, audience);
-                // Nobody listens any more when the server ends.
+                // The receiver is gone when the server ends.
                 let _ = ended.send(outcome);
             },
         );
@@ -211,7 +212,7 @@ where
         door::deny(socket);
     }
 
-    /// Takes note of the visits that ended; true if one was a test.
+    /// Counts the visits that ended; true if one was a test.
     fn reap(&mut self) -> bool {
         self.visits.retain(|visit| !visit.is_finished());
         let mut tests = false;
@@ -222,7 +223,7 @@ where
         tests
     }
 
-    /// Waits for those who are still served, which a call to stop has told to end.
+    /// Waits for the remaining visits, which the call to stop has told to end.
     fn close(mut self) -> Summary {
         for visit in self.visits.drain(..) {
             // A visit that panicked has ended like any other.
@@ -244,7 +245,7 @@ impl Summary {
     }
 }
 
-/// IPv4 as people write it, on a socket that takes both.
+/// Shows a mapped IPv4 address of a dual-stack socket as plain IPv4.
 fn plain(mut address: SocketAddr) -> SocketAddr {
     address.set_ip(address.ip().to_canonical());
     address

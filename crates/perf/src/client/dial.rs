@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// The control connection, to the first of `addresses` that takes it. What is left of the time is
-/// shared among those that are left, so that a silent one does not hide a living one.
+/// Opens the control connection to the first of `addresses` that accepts it. The remaining time is
+/// divided among the remaining addresses, so that a silent address does not hide a live one.
 pub(crate) fn control(
     options: &ClientOptions,
     addresses: &[SocketAddr],
@@ -37,7 +37,7 @@ pub(crate) fn control(
     }))
 }
 
-/// A socket of this client, bound where it was told: to a device, an address, a port.
+/// A client socket, bound to the requested device, address and port.
 pub(crate) fn socket(
     options: &ClientOptions,
     remote: SocketAddr,
@@ -59,7 +59,7 @@ pub(crate) fn socket(
     }
     if options.bind.is_some() || port.is_some() {
         if port.is_some() {
-            // The port may still be held by the connection of a test before (TIME-WAIT).
+            // The connection of a previous test may still hold the port (TIME-WAIT).
             socket
                 .set_reuse_address(true)
                 .map_err(|e| PerfError::system("preparing a socket", e))?;
@@ -75,8 +75,8 @@ pub(crate) fn socket(
     Ok(socket)
 }
 
-/// A link-local address is one of an interface: the one that leads to the server, unless told otherwise
-/// (SO_BINDTODEVICE, which the kernel then takes).
+/// A link-local address needs an interface: the one that leads to the server, unless the caller
+/// names a device (SO_BINDTODEVICE, which the kernel then uses).
 fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     match (ip, remote) {
         (IpAddr::V6(ip), SocketAddr::V6(remote)) if ip.is_unicast_link_local() => {
@@ -86,7 +86,7 @@ fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Connects, hears a call to stop meanwhile, and says what came in the way.
+/// Connects, obeys a call to stop meanwhile, and explains a failure.
 pub(crate) fn connect(
     socket: Socket,
     options: &ClientOptions,
@@ -120,7 +120,7 @@ fn failure(error: io::Error, remote: SocketAddr) -> PerfError {
     let peer = remote.to_string();
     let reason = match Errno::from_io_error(&error) {
         Some(Errno::CONNREFUSED) => return PerfError::Refused { peer },
-        // The kernel gave up before our time was up.
+        // The kernel gave up before the timeout of this end.
         Some(Errno::TIMEDOUT) => {
             "the kernel's own attempts went unanswered: the host is down, or a firewall drops what is sent there"
         }
@@ -167,12 +167,12 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// To what a person asked for: 1.0003 s is one second.
+/// Rounded to the value a user asked for: 1.0003 s is one second.
 fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from((time.as_micros() + 500) / 1000).unwrap_or(u64::MAX))
 }
 
-/// How long a call to stop may go unheard.
+/// Longest delay until a call to stop takes effect.
 pub(super) const TURN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_local_address_is_of_the_interface_that_leads_to_the_server() {
+    fn a_link_local_address_uses_the_interface_to_the_server() {
         let remote: SocketAddr = "[fe80::2%7]:5201".parse().unwrap();
         let of = |ip: &str| local(ip.parse().unwrap(), 9, remote).to_string();
         assert_eq!(of("fe80::1"), "[fe80::1%7]:9");

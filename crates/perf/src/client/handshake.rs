@@ -11,18 +11,18 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 use units::Span;
 
-/// What the server said to what was asked for.
+/// The server's answer to the parameters.
 #[derive(Debug)]
 pub(super) struct Agreed {
-    /// As the test will be: a stock iperf3 leaves out whole seconds.
+    /// The test as it will run: a stock iperf3 omits whole seconds only.
     pub(super) test: TestOptions,
-    /// What a server of ours offers beyond iperf3; `None` from a stock one.
+    /// The offer of a weir server beyond iperf3; `None` from a stock server.
     pub(super) offer: Option<Value>,
-    /// What a reader of the figures must know of it.
+    /// Warnings for readers of the figures.
     pub(super) warnings: Vec<String>,
 }
 
-/// From the cookie to the server's question what is to be tested.
+/// Runs from the cookie until the server asks for the parameters.
 pub(super) fn introduce(
     control: &mut Control,
     cookie: &Cookie,
@@ -34,7 +34,8 @@ pub(super) fn introduce(
     expect(control, State::ExchangeParameters, OPENING)
 }
 
-/// From the parameters to the server's wish for streams. `wishes` go to a server that is ours.
+/// Runs from the parameters until the server asks for the streams. `wishes` are sent to a weir
+/// server.
 pub(super) fn agree(
     control: &mut Control,
     test: &TestOptions,
@@ -58,12 +59,13 @@ pub(super) fn agree(
     }
 }
 
-/// A server's clock has to be near: the token is made when it is sent.
+/// The token is made when it is sent, because the server checks its time against its own clock.
 pub(crate) fn token(credentials: Option<&Credentials>) -> Result<Option<String>, PerfError> {
     credentials.map(|credentials| credentials.token(SystemTime::now())).transpose()
 }
 
-/// A server would only say that it does not understand them.
+/// Checks the length here, since a server would only report that it does not understand the
+/// parameters.
 fn fits(parameters: &Parameters) -> Result<(), PerfError> {
     let length = serde_json::to_string(parameters).map_or(0, |text| text.len());
     if length <= LONGEST_PARAMETERS {
@@ -75,7 +77,7 @@ fn fits(parameters: &Parameters) -> Result<(), PerfError> {
     )))
 }
 
-/// Waits for `wanted`; whatever else comes is an error in words.
+/// Waits for `wanted`; any other state is an error with an explanation.
 pub(crate) fn expect(
     control: &mut Control,
     wanted: State,
@@ -87,13 +89,13 @@ pub(crate) fn expect(
     }
 }
 
-/// The next state, unless it says that the server gave up.
+/// The next state; an error if it says that the server gave up.
 pub(crate) fn next(control: &mut Control, doing: &'static str) -> Result<State, PerfError> {
     let state = control.receive_state(doing)?;
     refusal(control, state).map_or(Ok(state), Err)
 }
 
-/// What the server meant, if `state` is its way to refuse or to end.
+/// The server's reason, if `state` refuses or ends the test.
 pub(crate) fn refusal(control: &mut Control, state: State) -> Option<PerfError> {
     let peer = || control.peer().to_owned();
     match state {
@@ -117,7 +119,7 @@ pub(crate) fn unexpected(control: &Control, state: State) -> PerfError {
     }
 }
 
-/// Looks at the first bytes without taking them: servers of other protocols introduce themselves.
+/// Peeks at the first bytes without consuming them: servers of other protocols send a greeting.
 pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Result<(), PerfError> {
     let deadline = Instant::now() + patience;
     while !ready(control.socket().as_fd(), PollFlags::IN, TURN)? {
@@ -146,8 +148,8 @@ fn printable(bytes: &[u8]) -> String {
     line.escape_ascii().to_string()
 }
 
-/// A stock iperf3 reads 1.5 s as 1, and what is left out must be the same at both ends. The time may
-/// be a fraction everywhere, since this end keeps it.
+/// A stock iperf3 reads 1.5 s as 1, and both ends must omit the same time. The duration may always
+/// be a fraction, since this end enforces it.
 fn at_stock(test: &TestOptions) -> Agreed {
     let omit = Span::from_secs(test.omit.nanos() / SECOND);
     let warning = (omit != test.omit).then(|| {
@@ -172,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_a_stock_server_whole_seconds_are_left_out() {
+    fn a_stock_server_omits_whole_seconds() {
         let test = TestOptions { omit: Span::from_millis(1500), ..TestOptions::default() };
         let agreed = at_stock(&test);
         assert_eq!(agreed.test.omit, Span::from_secs(1));
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_is_shown_in_one_line() {
+    fn a_greeting_is_shown_on_one_line() {
         assert_eq!(printable(b"SSH-2.0-OpenSSH_9.2p1\r\nmore"), "SSH-2.0-OpenSSH_9.2p1");
         assert_eq!(printable(&[0x16, 3, 1]), "\\x16\\x03\\x01");
     }

@@ -2,13 +2,13 @@ use crate::control::TURNS_WISH;
 use crate::observe::EchoOffer;
 use serde_json::Value;
 
-/// What a server of ours can do beyond iperf3. Keys it does not know yet are passed over, and one that
-/// is absurd is as one that is missing.
+/// The features of a weir server beyond iperf3. Unknown keys are ignored, and an invalid value
+/// counts as missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Offer {
     pub(super) version: Option<String>,
     pub(super) echo: Option<EchoOffer>,
-    /// It looks in the turns it was asked to.
+    /// The server samples in the turns that this client asked for.
     pub(super) turns: bool,
 }
 
@@ -23,7 +23,7 @@ impl Offer {
     }
 }
 
-/// Fit to be printed.
+/// True if it can be printed safely.
 fn is_plain(version: &str) -> bool {
     version.len() <= 64 && version.chars().all(|c| c.is_ascii_graphic() || c == ' ')
 }
@@ -34,7 +34,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_offer_is_read_as_far_as_it_makes_sense() {
+    fn an_offer_is_read_as_far_as_it_is_valid() {
         let token = "00112233445566778899aabbccddeeff";
         let offer = Offer::read(&json!({
             "version": "0.1.0", "echo": {"port": 5201, "token": token}, "later": [1],

@@ -32,7 +32,7 @@ pub(crate) fn addresses(
     Ok(reachable)
 }
 
-/// Names are looked up on a thread of their own: the resolver's patience is not ours, and cannot be set.
+/// Names are looked up on a separate thread: the resolver has its own timeout, which cannot be set.
 fn look_up(
     options: &ClientOptions,
     deadline: Instant,
@@ -47,7 +47,7 @@ fn look_up(
     std::thread::Builder::new()
         .name("resolve".to_owned())
         .spawn(move || {
-            // Nobody listens any more if the time was up.
+            // The receiver is gone if the time was up.
             let _ = answer.send(target.to_socket_addrs().map(Iterator::collect));
         })
         .map_err(|e| PerfError::system("starting a thread", e))?;
@@ -69,8 +69,8 @@ fn look_up(
     }
 }
 
-/// The interface of a link-local address, as in fe80::1%eth0: the resolver would only say that there is no
-/// such host.
+/// Checks the interface of a link-local address, as in fe80::1%eth0: the resolver would only report
+/// that there is no such host.
 fn is_here(host: &str) -> Result<(), PerfError> {
     let Some((address, zone)) = host.split_once('%') else { return Ok(()) };
     let is_named = address.parse::<Ipv6Addr>().is_ok() && zone.parse::<u32>().is_err();
@@ -95,7 +95,7 @@ fn no_address(options: &ClientOptions, reason: Option<String>) -> PerfError {
     PerfError::NoAddress { host: options.host.clone(), family: options.family, reason }
 }
 
-/// How long a call to stop may go unheard.
+/// Longest delay until a call to stop takes effect.
 const TURN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -115,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_its_own() {
+    fn an_address_resolves_to_itself() {
         assert_eq!(of("127.0.0.1", None, None).unwrap(), ["127.0.0.1:5201".parse().unwrap()]);
         assert_eq!(of("::1", Some(Family::V6), None).unwrap(), ["[::1]:5201".parse().unwrap()]);
     }
 
     #[test]
-    fn an_address_of_the_wrong_family_is_said() {
+    fn an_address_of_the_wrong_family_is_reported() {
         let told = of("127.0.0.1", Some(Family::V6), None).unwrap_err();
         assert_eq!(told, "127.0.0.1 has no address in IPv6, and -6 asks for one");
         let told = of("::1", None, Some("127.0.0.1")).unwrap_err();
@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_here_is_said() {
+    fn a_missing_interface_is_reported() {
         let told = of("fe80::1%nodevice0", None, None).unwrap_err();
         assert!(told.starts_with("there is no interface nodevice0: see `ip link`"), "{told}");
     }
 
     #[test]
-    fn a_call_to_stop_ends_the_look_up() {
+    fn a_call_to_stop_ends_the_lookup() {
         let stop = Stop::default();
         stop.call();
         let options = ClientOptions { host: "name.invalid".to_owned(), ..Default::default() };

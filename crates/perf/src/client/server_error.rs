@@ -1,15 +1,15 @@
-//! What a server's numbers mean. iperf3 numbers its errors in `iperf_api.h`; those are named that a
-//! server sends, and that tell a person something.
+//! Meaning of a server's error numbers, which iperf3 defines in `iperf_api.h`. Covers those that a
+//! server sends and that help a user.
 
 use crate::PerfError;
 use rustix::io::Errno;
 use std::io;
 
-/// A server that gave up, in words.
+/// The error of a server that gave up, in words.
 pub(super) fn told(peer: &str, code: i32, errno: i32) -> PerfError {
     let reason = match (words(code), errno) {
         (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {
-            "its datagrams do not fit the path's MTU whole: take a smaller --length".to_owned()
+            "its datagrams do not fit the path's MTU whole: choose a smaller --length".to_owned()
         }
         (_, errno) if has_errno(code) && errno == Errno::MFILE.raw_os_error() => {
             "it may open no more files: raise its `ulimit -n`, or ask for fewer streams".to_owned()
@@ -40,10 +40,10 @@ fn words(code: i32) -> String {
         105 | 204 => "it could not accept the streams",
         106..=108 | 111..=113 => "it lost the control connection",
         109 => "its control connection was closed",
-        110 => "it was told something it does not expect; its version may be too old",
+        110 => "it received something unexpected; its version may be too old",
         114 => "it did not understand the parameters",
         115..=117 => "the results could not be exchanged",
-        120 => "it was ended",
+        120 => "it was stopped",
         121 => "it is busy with another test: try again later",
         122 => "it could not set --no-delay",
         123 => "it could not set the segment size of --set-mss",
@@ -78,7 +78,8 @@ fn words(code: i32) -> String {
     text.to_owned()
 }
 
-/// Where iperf3 itself looks at it (`iperf_strerror`); elsewhere it is left over from anything before.
+/// True for codes where iperf3 itself reads errno (`iperf_strerror`); for others errno is a
+/// leftover.
 fn has_errno(code: i32) -> bool {
     const WITHOUT: [i32; 13] = [109, 110, 119, 120, 121, 127, 131, 141, 142, 144, 160, 207, 208];
     code >= 100 && !WITHOUT.contains(&code)
@@ -86,7 +87,7 @@ fn has_errno(code: i32) -> bool {
 
 fn system_words(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
-    // The number in brackets says nothing more.
+    // The number in parentheses adds nothing.
     text.rsplit_once(" (os error").map_or(text.clone(), |(words, _)| words.to_owned())
 }
 
@@ -100,7 +101,7 @@ mod tests {
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));
         assert!(text(134, 2).ends_with("(No such file or directory)"));
-        assert!(text(205, 90).ends_with("take a smaller --length"));
+        assert!(text(205, 90).ends_with("choose a smaller --length"));
         assert!(text(205, 32).ends_with("send on a stream (Broken pipe)"));
         assert!(text(204, 24).ends_with("raise its `ulimit -n`, or ask for fewer streams"));
         assert!(!text(144, 24).contains("ulimit"));

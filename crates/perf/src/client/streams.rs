@@ -13,11 +13,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// What is needed to open a stream like the one before.
+/// Everything needed to open a further stream like the previous one.
 #[derive(Debug)]
 pub(super) struct Opener<'a> {
     pub(super) options: &'a ClientOptions,
-    /// As agreed.
+    /// The test as agreed.
     pub(super) test: &'a TestOptions,
     pub(super) remote: SocketAddr,
     pub(super) cookie: &'a Cookie,
@@ -25,7 +25,8 @@ pub(super) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// One after the other, because a server numbers them as they come; those that send here first.
+    /// Opens the streams one after the other, because a server numbers them in order of arrival;
+    /// streams that send from here come first.
     pub(super) fn open_all(&self, control: &Control) -> Result<Vec<Opened>, PerfError> {
         let directions: &[bool] = match self.test.direction {
             Direction::Forward => &[true],
@@ -56,7 +57,7 @@ impl Opener<'_> {
         Ok(Opened { id: number(index), sends, socket })
     }
 
-    /// The first stream's port is asked for; the others follow it.
+    /// The user chooses the first stream's port; the others follow it.
     fn port(&self, index: u32) -> Result<Option<u16>, PerfError> {
         let Some(first) = self.options.client_port else { return Ok(None) };
         match u16::try_from(u32::from(first) + index) {
@@ -67,7 +68,7 @@ impl Opener<'_> {
         }
     }
 
-    /// Whoever took the control connection and then takes none has gone.
+    /// A server that accepted the control connection but no stream has gone.
     fn no_more(&self, error: PerfError) -> PerfError {
         match error {
             PerfError::Refused { .. } => self.ended(),
@@ -77,7 +78,7 @@ impl Opener<'_> {
 
     fn introduced(&self, socket: Socket) -> Result<Socket, PerfError> {
         let wrong = |e| PerfError::system("opening a stream", e);
-        // A new connection has room for so few bytes; the wait is for a kernel that disagrees.
+        // A new connection has room for so few bytes; the timeout covers a kernel that disagrees.
         socket.set_nonblocking(false).map_err(wrong)?;
         socket.set_write_timeout(Some(self.options.connect_timeout)).map_err(wrong)?;
         match (&socket).write_all(self.cookie.as_bytes()) {
@@ -88,9 +89,9 @@ impl Opener<'_> {
         }
     }
 
-    /// Says hello until the server answers. A second hello counts as data at an iperf3 server that heard
-    /// the first, so it goes out late, and not at all once the server has told on the control
-    /// connection that it has all streams.
+    /// Repeats the hello until the server answers. An iperf3 server that received the first hello
+    /// counts a second one as data. So the second goes out late, and not at all once the server has
+    /// reported on the control connection that it has all streams.
     fn answered(
         &self,
         socket: UdpSocket,
@@ -111,7 +112,7 @@ impl Opener<'_> {
                 return Err(self.no_datagrams());
             }
             match first_word(control) {
-                // It has all it waits for.
+                // The server has all its streams.
                 Some(State::TestStart) => return Ok(socket),
                 Some(_) => return Err(self.ended()),
                 None => {}
@@ -125,7 +126,7 @@ impl Opener<'_> {
             ready(socket.as_fd(), PollFlags::IN, wait)?;
             let mut datagram = [0; 64];
             match socket.recv(&mut datagram) {
-                // What comes from a server that sends may overtake its answer.
+                // Data of a sending server may overtake its answer.
                 Ok(count) if is_answer(&datagram[..count]) => return Ok(socket),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -139,11 +140,11 @@ impl Opener<'_> {
     }
 
     fn hello(&self, socket: &UdpSocket) -> Result<(), PerfError> {
-        // Without time to wait it only speaks.
+        // With a zero timeout it only sends the hello.
         match Opening::new(socket, Duration::ZERO).run() {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // Of an earlier one: it is said again when nothing answers.
+            // Refusal of an earlier hello; the hello is repeated when no answer comes.
             Err(error) if is_refusal(&error) => Ok(()),
             Err(error) => Err(self.unanswered(error)),
         }
@@ -167,7 +168,7 @@ impl Opener<'_> {
         PerfError::Silent { peer: self.remote.to_string(), within, doing }
     }
 
-    /// Why, the control connection may tell.
+    /// The control connection may tell the reason.
     fn ended(&self) -> PerfError {
         PerfError::Gone { peer: self.remote.to_string(), doing: OPENING }
     }
@@ -178,13 +179,13 @@ impl Opener<'_> {
     }
 }
 
-/// iperf3's: 1, 3, 4, …
+/// iperf3's stream numbers: 1, 3, 4, …
 fn number(index: u32) -> u32 {
     if index == 0 { 1 } else { index + 2 }
 }
 
-/// What the server says next, without taking it. A connection that it closed, and what is no state, are
-/// its way to terminate.
+/// Peeks at the server's next state. A closed connection, and a byte that is no state, both count
+/// as termination.
 fn first_word(control: &Control) -> Option<State> {
     let mut byte = [0];
     match control.socket().peek(&mut byte) {
@@ -199,14 +200,14 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-/// The port is nobody's.
+/// No socket is bound to the port.
 fn is_refusal(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 const OPENING: &str = "opening a stream";
-/// riperf3 0.8 opens its port anew for every stream, and what comes in between is refused: nobody heard
-/// it, so it may be said again at once.
+/// riperf3 0.8 reopens its port for every stream, and the kernel refuses datagrams in between. The
+/// server did not receive those, so the hello may be repeated at once.
 const REOPENING: Duration = Duration::from_millis(500);
 const BETWEEN_HELLOS: Duration = Duration::from_millis(5);
 const FIRST_PATIENCE: Duration = Duration::from_secs(1);
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_numbered_as_iperf3_does() {
+    fn streams_are_numbered_as_in_iperf3() {
         assert_eq!((0..5).map(number).collect::<Vec<_>>(), [1, 3, 4, 5, 6]);
     }
 }

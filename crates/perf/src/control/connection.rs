@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// One side of a control connection. Every wait has an end, and hears a call to stop.
+/// One side of a control connection. Every wait has a timeout and obeys a call to stop.
 #[derive(Debug)]
 pub struct Control {
     socket: TcpStream,
@@ -19,7 +19,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// `peer` is what messages call the other side; `patience` is how long it may take for one step.
+    /// `peer` is the name of the other side in messages; `patience` is the timeout of one step.
     pub fn new(
         socket: TcpStream,
         peer: String,
@@ -48,7 +48,7 @@ impl Control {
         self.send(&[state.byte()], "a state was sent")
     }
 
-    /// `State::ServerError` and what iperf3 lets follow it.
+    /// `State::ServerError` and the numbers that iperf3 sends behind it.
     pub fn send_server_error(&mut self, code: i32, errno: i32) -> Result<(), PerfError> {
         let mut bytes = vec![State::ServerError.byte()];
         bytes.extend_from_slice(&code.to_be_bytes());
@@ -69,7 +69,7 @@ impl Control {
         self.state(byte[0])
     }
 
-    /// The next state if it has come: for the loop of a running test.
+    /// The next state if it has arrived: for the loop of a running test.
     pub fn try_state(&mut self, doing: &'static str) -> Result<Option<State>, PerfError> {
         let mut byte = [0];
         match self.socket.read(&mut byte) {
@@ -80,13 +80,13 @@ impl Control {
         }
     }
 
-    /// The two numbers behind `State::ServerError`, iperf3's own and errno.
+    /// The two numbers behind `State::ServerError`: iperf3's own and errno.
     pub fn receive_server_error(&mut self) -> Result<(i32, i32), PerfError> {
         let deadline = Instant::now() + self.patience;
         let (mut code, mut errno) = ([0; 4], [0; 4]);
         self.receive(&mut code, deadline, SAYING)?;
         match self.receive(&mut errno, deadline, SAYING) {
-            // iperf3 before 3.19 says no errno with a refused account.
+            // iperf3 before 3.19 sends no errno with a refused account.
             Ok(()) | Err(PerfError::Gone { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -156,7 +156,7 @@ impl Control {
         Ok(())
     }
 
-    /// In short turns, because a call to stop comes from another thread.
+    /// Polls in short turns, because a call to stop comes from another thread.
     fn wait(
         &self,
         flags: PollFlags,
@@ -219,5 +219,5 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-const SAYING: &str = "saying what went wrong";
+const SAYING: &str = "reporting its error";
 const TURN: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 use rand::RngExt;
 use std::fmt;
 
-/// What ties the connections of one test together: 36 letters and digits and a zero byte.
+/// Identifies the connections of one test: 36 letters and digits and a zero byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie([u8; Self::LENGTH]);
 
@@ -17,7 +17,7 @@ impl Cookie {
         Self(bytes)
     }
 
-    /// `None` if these bytes cannot be a cookie: what comes to a port need not be iperf3.
+    /// `None` if these bytes cannot be a cookie: bytes that arrive at a port need not be iperf3's.
     pub fn from_bytes(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let (end, text) = bytes.split_last()?;
         (*end == 0 && text.iter().all(u8::is_ascii_graphic)).then_some(Self(bytes))
@@ -46,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_random_cookie_is_one() {
+    fn a_random_cookie_is_valid() {
         let cookie = Cookie::random();
         assert_eq!(Cookie::from_bytes(*cookie.as_bytes()), Some(cookie));
         assert_ne!(cookie, Cookie::random());
     }
 
     #[test]
-    fn other_bytes_are_none() {
+    fn other_bytes_are_no_cookie() {
         assert_eq!(Cookie::from_bytes([b'a'; 37]), None);
         let mut http = [0; 37];
         http[..16].copy_from_slice(b"GET / HTTP/1.1\r\n");

@@ -1,16 +1,16 @@
-//! JSON behind its length, four bytes, the highest first.
+//! JSON behind its length: four bytes, big-endian.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What a peer's message may take: iperf3 3.12 sends a whole server's output in one.
+/// Longest message from a peer: iperf3 3.12 sends a server's whole output in one.
 pub const LONGEST: usize = 4 << 20;
-/// What a server reads of parameters: iperf3's MAX_PARAMS_JSON_STRING.
+/// Longest parameters that a server reads: iperf3's MAX_PARAMS_JSON_STRING.
 pub const LONGEST_PARAMETERS: usize = 8 * 1024;
 
-/// A message as it comes in, piece by piece. Memory grows with what has come, never with what the
-/// length promises.
+/// A message that arrives piece by piece. Memory grows with the received bytes, never with the
+/// announced length.
 #[derive(Debug)]
 pub struct Message {
     prefix: Vec<u8>,
@@ -20,7 +20,7 @@ pub struct Message {
 
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    #[error("a message of {length} bytes was announced, and {longest} are the most that is taken")]
+    #[error("a message of {length} bytes was announced, and the limit is {longest}")]
     TooLong { length: usize, longest: usize },
     #[error("an empty message")]
     Empty,
@@ -33,7 +33,7 @@ impl Message {
         Self { prefix: Vec::with_capacity(PREFIX), body: Vec::new(), longest }
     }
 
-    /// How many bytes to read next; zero when the message is complete.
+    /// Number of bytes to read next; zero when the message is complete.
     pub fn wants(&self) -> Result<usize, MessageError> {
         let Ok(prefix) = <[u8; PREFIX]>::try_from(self.prefix.as_slice()) else {
             return Ok(PREFIX - self.prefix.len());
@@ -48,7 +48,7 @@ impl Message {
         }
     }
 
-    /// Takes at most what [`Self::wants`] said.
+    /// Takes at most as many bytes as [`Self::wants`] returned.
     pub fn take(&mut self, bytes: &[u8]) {
         let (prefix, body) = bytes.split_at(bytes.len().min(PREFIX - self.prefix.len()));
         self.prefix.extend_from_slice(prefix);
@@ -56,7 +56,7 @@ impl Message {
     }
 
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, MessageError> {
-        // cJSON, the other side's parser, ends at the first zero byte.
+        // The peer's parser, cJSON, ends at the first zero byte.
         let end = self.body.iter().position(|byte| *byte == 0).unwrap_or(self.body.len());
         Ok(serde_json::from_slice(&self.body[..end])?)
     }
@@ -74,8 +74,8 @@ impl Message {
     }
 }
 
-/// As cJSON writes them, without a point: peers with typed numbers, riperf3 among them, refuse `1.0` for
-/// a count.
+/// Writes whole numbers without a decimal point, as cJSON does: peers with typed numbers, riperf3
+/// among them, refuse `1.0` for a count.
 fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -91,7 +91,7 @@ fn whole_numbers(value: &mut Value) {
 }
 
 const PREFIX: usize = 4;
-/// From here on a double skips whole numbers.
+/// Above this value a double skips whole numbers.
 const EXACT: f64 = (1_u64 << 53) as f64;
 const PIECE: usize = 64 * 1024;
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_encoded_comes_out_in_any_pieces() {
+    fn an_encoded_message_is_decoded_from_any_pieces() {
         let value = json!({"tcp": true, "omit": 0, "time": 10});
         let bytes = Message::encode(&value).unwrap();
         for step in [1, 3, 4, 5, 1000] {
@@ -135,14 +135,14 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_of_two_gigabytes_is_refused_unread() {
+    fn an_announced_length_of_two_gigabytes_is_refused_unread() {
         let refused = fed(&[0x7f, 0xff, 0xff, 0xff, b'{'], 5).unwrap_err();
         assert!(matches!(refused, MessageError::TooLong { length: 0x7fff_ffff, .. }));
         assert!(matches!(fed(&[0; 4], 4), Err(MessageError::Empty)));
     }
 
     #[test]
-    fn what_is_no_json_is_said() {
+    fn invalid_json_is_reported() {
         let message = fed(b"\0\0\0\x03abc", 9).unwrap();
         assert!(message.parse::<Value>().unwrap_err().to_string().contains("not the JSON"));
     }

@@ -1,16 +1,17 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What each side tells the other at the end, in iperf3's keys. Everything may be missing or absurd in
-/// a peer's; whoever uses a number checks it. A number that was not told is no number (NaN), so that it
-/// passes no check.
+/// The results that each side sends at the end, in iperf3's keys. A peer may omit any value or send
+/// nonsense, so every reader checks the numbers it uses. A missing number is NaN, which fails every
+/// check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Results {
     pub cpu_util_total: f64,
     pub cpu_util_user: f64,
     pub cpu_util_system: f64,
-    /// 1, 0, or −1 from a side that only receives. iperf3 3.12 may write −1 as 18446744073709551615.
+    /// 1, 0, or −1 from a side that only receives. iperf3 3.12 may write −1 as
+    /// 18446744073709551615.
     pub sender_has_retransmits: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub congestion_used: Option<String>,
@@ -19,12 +20,12 @@ pub struct Results {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_output_json: Option<Value>,
     pub streams: Vec<StreamResult>,
-    /// Ours, to a peer that is ours.
+    /// Our additions, for a weir peer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weir: Option<Value>,
 }
 
-/// Of one stream.
+/// Results of one stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StreamResult {
@@ -43,7 +44,7 @@ pub struct StreamResult {
     pub end_time: f64,
 }
 
-/// Nothing told.
+/// An empty report.
 impl Default for Results {
     fn default() -> Self {
         Self {
@@ -60,7 +61,7 @@ impl Default for Results {
     }
 }
 
-/// Nothing told.
+/// An empty report.
 impl Default for StreamResult {
     fn default() -> Self {
         Self {
@@ -72,19 +73,19 @@ impl Default for StreamResult {
             omitted_errors: f64::NAN,
             packets: f64::NAN,
             omitted_packets: f64::NAN,
-            // A test begins at its start.
+            // A test starts at time 0.
             start_time: 0.0,
             end_time: f64::NAN,
         }
     }
 }
 
-/// Reads −1 in either spelling as none, and what cannot be a count as none.
+/// Reads a count. −1 in either spelling, and any value that cannot be a count, is `None`.
 pub fn count(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..MINUS_ONE).contains(&value)).then_some(value as u64)
 }
 
-/// 2⁶⁴ − 1 as a double is 2⁶⁴; nothing countable comes near.
+/// 2⁶⁴ − 1 as a double is 2⁶⁴; no real count comes near.
 const MINUS_ONE: f64 = (1_u64 << 63) as f64;
 
 #[cfg(test)]
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn minus_one_has_two_spellings() {
+    fn both_spellings_of_minus_one_are_read() {
         let text = r#"{"cpu_util_total":1.5,"sender_has_retransmits":18446744073709551615,
             "streams":[{"id":1,"bytes":100,"retransmits":-1}]}"#;
         let results: Results = serde_json::from_str(text).unwrap();

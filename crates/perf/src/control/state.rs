@@ -1,4 +1,4 @@
-/// Where a test stands; one signed byte on the wire.
+/// State of a test; one signed byte on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i8)]
 pub enum State {
@@ -13,8 +13,8 @@ pub enum State {
     DisplayResults = 14,
     Start = 15,
     Done = 16,
-    /// Ours alone, between parameters and streams, and only to a client that said it is ours: a
-    /// message follows that tells what this server can do beyond iperf3.
+    /// Not iperf3's. Sent between parameters and streams, and only to a client that identified
+    /// itself as weir. A message follows with this server's features beyond iperf3.
     WeirOffer = 64,
     AccessDenied = -1,
     /// Two 32-bit numbers follow: iperf3's own code and errno.
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_a_state_or_none() {
+    fn every_byte_is_a_state_or_rejected() {
         let known = (0..=255_u8).filter_map(|byte| State::from_byte(byte).map(|s| (byte, s)));
         let known: Vec<_> = known.collect();
         assert_eq!(known.len(), State::ALL.len());

@@ -7,8 +7,8 @@ use rustix::event::PollFlags;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Lets a client with an account pass. The refusal of any other leaves [`REFUSED_AFTER`] after its parameters came;
-/// it holds no session meanwhile.
+/// Admits a client with an account. Any other client is refused [`REFUSED_AFTER`] after its
+/// parameters arrived; until then it holds no session.
 pub(super) fn admit(
     gate: &Gate<'_>,
     control: &Control,
@@ -28,8 +28,8 @@ pub(super) fn admit(
     let error = PerfError::Usage(format!("{peer} was refused: {denied}"));
     while !stop.is_called() {
         let left = answer_at.saturating_duration_since(Instant::now());
-        // A connection that is closed both ways keeps no thread. A client that closed its own way still
-        // listens, and must not hear the refusal earlier.
+        // A connection closed in both directions releases its thread at once. A client that closed
+        // only its own direction still reads, and must not get the refusal earlier.
         let is_closed = |within| ready(control.socket().as_fd(), PollFlags::empty(), within);
         if left.is_zero() || is_closed(left.min(TURN))? {
             break;
@@ -38,5 +38,5 @@ pub(super) fn admit(
     Err(Refusal::new(refusal::AUTHORIZATION, error))
 }
 
-/// How long a call to stop may go unheard.
+/// Longest delay until a call to stop takes effect.
 const TURN: Duration = Duration::from_millis(100);

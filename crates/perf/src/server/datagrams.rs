@@ -6,7 +6,7 @@ use crate::udp::is_hello;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
-/// Room for one datagram.
+/// Buffer for one datagram.
 #[derive(Debug)]
 pub(super) struct Letter(Vec<u8>);
 
@@ -16,8 +16,8 @@ impl Letter {
     }
 }
 
-/// Reads what came to the port without belonging to a stream: probes are sent back, and who says hello
-/// gets a stream if a session waits for one. Everything else is answered with silence.
+/// Reads the datagrams that reached the port without belonging to a stream. Probes are sent back,
+/// and a hello opens a stream if a session waits for one. Everything else goes unanswered.
 pub(super) fn answer(
     sockets: &Sockets,
     options: &ServerOptions,
@@ -57,12 +57,12 @@ fn one(
     }
 }
 
-/// A datagram that came to a socket it was not meant for, and its sender.
+/// A datagram that reached the wrong socket, and its sender.
 type Astray = (Vec<u8>, SocketAddr);
 
-/// A socket of its own for the datagrams of one stream. Between `bind` and `connect` it takes what
-/// others send to the port: that is read out of it, and returned with its senders. Of `from` itself
-/// nothing but another hello can have come, because it waits for an answer.
+/// Opens the socket for the datagrams of one stream. Between `bind` and `connect` this socket also
+/// receives what other clients send to the port; those datagrams are read out and returned with
+/// their senders. From `from` only another hello can have arrived, because it waits for an answer.
 fn stream(
     local: SocketAddr,
     from: SocketAddr,
@@ -73,7 +73,7 @@ fn stream(
     let mut astray = Vec::new();
     let mut bytes = vec![0; LONGEST];
     while astray.len() < AT_ONCE {
-        // `recv_from` tells each datagram's own sender, even on a connected socket.
+        // `recv_from` returns each datagram's sender, even on a connected socket.
         let Ok((length, sender)) = socket.recv_from(&mut bytes) else { break };
         if sender != from {
             astray.push((bytes[..length].to_vec(), sender));
@@ -82,7 +82,7 @@ fn stream(
     Ok((socket, astray))
 }
 
-/// Probes and hellos are short; what is longer is neither.
+/// Probes and hellos are short; a longer datagram is neither.
 const LONGEST: usize = 2048;
-/// Read in one go, so that connections are seen to in between.
+/// Datagrams read per call, so that connections are served in between.
 const AT_ONCE: usize = 64;

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where everybody comes in. It never waits for anyone in particular.
+/// Accepts all connections and datagrams. It never blocks on a single client.
 #[derive(Debug)]
 pub(super) struct Door<'a> {
     sockets: &'a Sockets,
@@ -24,11 +24,11 @@ pub(super) struct Door<'a> {
     guests: Arc<Guests>,
     threshold: Threshold,
     accepted: u64,
-    /// Not before then, after the system had no room for one more.
+    /// End of the pause in accepting, after the system had no room for another connection.
     closed_until: Option<Instant>,
-    /// Held so that, when no other descriptor is left, one more client can be let in to be told.
+    /// Held in reserve: when no descriptor is left, it lets one more client in to be refused.
     spare: Option<File>,
-    /// Whoever was let in on it, and why it cannot stay.
+    /// The client that was let in on the reserve, and the errno that keeps it out.
     excess: Threshold,
     lack: Errno,
     letter: Letter,
@@ -55,7 +55,7 @@ impl<'a> Door<'a> {
         }
     }
 
-    /// Sees to what comes within a short time, and returns the new clients.
+    /// Handles the arrivals of a short time, and returns the new clients.
     pub(super) fn look(&mut self, summary: &mut Summary) -> Result<Vec<Named>, PerfError> {
         if self.closed_until.is_some_and(|until| Instant::now() >= until) {
             self.closed_until = None;
@@ -82,7 +82,7 @@ impl<'a> Door<'a> {
         Ok(named.into_iter().filter_map(|named| self.place(named)).collect())
     }
 
-    /// Whether the listener, the datagrams' socket, each of the unnamed and the excess has news.
+    /// Polls the listener, the datagram socket, and each unnamed and excess connection.
     fn wait(&self, listens: bool) -> Result<Vec<bool>, PerfError> {
         let listener = self.sockets.listener.as_fd();
         let listener_flags = if listens { PollFlags::IN } else { PollFlags::empty() };
@@ -119,15 +119,15 @@ impl<'a> Door<'a> {
                         self.make_room(lack, now, summary);
                         return;
                     }
-                    // Of the connection that was to be accepted: it is gone.
+                    // The error belongs to the connection that was to be accepted, which is gone.
                     _ => {}
                 },
             }
         }
     }
 
-    /// Whoever says nothing makes room. Where all say something, one more is let in to hear that it
-    /// cannot stay; it would otherwise wait outside until it loses patience.
+    /// A silent connection makes room. If all have sent something, one more client is let in only
+    /// to be refused: it would otherwise wait outside until its own timeout.
     fn make_room(&mut self, lack: Errno, now: Instant, summary: &mut Summary) {
         if let Some((from, why)) = self.threshold.give_way(now) {
             summary.dismiss(from, why);
@@ -148,14 +148,14 @@ impl<'a> Door<'a> {
 
     fn turn_away(&self, named: Named, summary: &mut Summary) {
         let Named { cookie, mut socket, from, .. } = named;
-        // The session of a stream tells its client, on the control connection.
+        // The session that the stream belongs to tells its client on the control connection.
         if self.guests.has_no_room(&cookie, self.lack.into()) {
             return;
         }
         let error = PerfError::system("there is no room for another client", self.lack.into());
         tracing::warn!("{} was turned away: {error}", super::plain(from));
         summary.busy += 1;
-        // Nine bytes fit any socket.
+        // Nine bytes fit any socket buffer.
         let _ = socket.write_all(&refusal::no_room(self.lack));
     }
 
@@ -165,7 +165,7 @@ impl<'a> Door<'a> {
             Ok(()) => None,
             Err((Placement::New, socket)) => Some(Named { cookie, socket, from, order }),
             Err((Placement::Unwanted, socket)) => {
-                tracing::debug!("{from} offered a stream that its test has no use for");
+                tracing::debug!("{from} offered a stream that its test does not need");
                 deny(socket);
                 None
             }
@@ -178,13 +178,13 @@ impl Summary {
         self.dismissed += 1;
         let from = super::plain(from);
         match why {
-            // A scanner must not fill a disk with what is said of it.
+            // Do not let a scanner fill the disk with warnings.
             Dismissed::Foreign if self.dismissed > MOST_TOLD => {
                 tracing::debug!("{from} does not speak iperf3's protocol");
             }
             Dismissed::Foreign => {
                 let last =
-                    if self.dismissed == MOST_TOLD { "; of more nothing is said" } else { "" };
+                    if self.dismissed == MOST_TOLD { "; further ones are logged at debug level only" } else { "" };
                 tracing::warn!("{from} does not speak iperf3's protocol{last}");
             }
             Dismissed::Silent => tracing::info!("{from} connected and said nothing"),
@@ -196,8 +196,8 @@ impl Summary {
     }
 }
 
-/// What a stock iperf3 shows as "the server is busy running a test". One byte fits any socket, so
-/// nobody waits.
+/// State that a stock iperf3 shows as "the server is busy running a test". One byte fits any socket
+/// buffer, so the write does not block.
 pub(super) fn deny(mut socket: TcpStream) {
     let _ = socket.write_all(&[State::AccessDenied.byte()]);
 }
@@ -206,12 +206,12 @@ fn is_lack(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
 }
 
-/// Of connections that were dismissed.
+/// Foreign connections that are logged as warnings, out of all dismissed ones.
 const MOST_TOLD: u64 = 100;
-/// How long a call to stop may go unheard.
+/// Longest delay until a call to stop takes effect.
 const TURN: Duration = Duration::from_millis(50);
-/// For one descriptor that others may need.
+/// Kept short: the connection holds a descriptor that others may need.
 const LONGEST_EXCESS: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Accepted in one go, so that those who speak are heard in between.
+/// Connections accepted per call, so that waiting clients are read in between.
 const AT_ONCE: usize = 32;

@@ -7,15 +7,15 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Who is being served, and what each waits for. The door finds here whose a connection is; a session
-/// says here what it wants next.
+/// The sessions being served, and the connection that each waits for. The door finds the session of
+/// a connection here; a session registers here what it wants next.
 #[derive(Debug, Default)]
 pub(super) struct Guests {
     table: Mutex<Table>,
     turns_changed: Condvar,
 }
 
-/// A session's place among the guests, given up when it is dropped.
+/// A session's place in the table, given up when it is dropped.
 #[derive(Debug)]
 pub(super) struct Seat {
     guests: Arc<Guests>,
@@ -24,25 +24,25 @@ pub(super) struct Seat {
     arrivals: Receiver<Arrival>,
 }
 
-/// What the door brings to a session.
+/// A delivery from the door to a session.
 #[derive(Debug)]
 pub(super) enum Arrival {
-    /// `order` rises as connections were accepted.
+    /// `order` increases with each accepted connection.
     Connection { socket: TcpStream, order: u64 },
-    /// Connected to whoever said hello; it has not been answered.
+    /// Connected to the sender of the hello, which has not been answered.
     Datagrams { socket: UdpSocket, hello: Vec<u8> },
-    /// There was one, and no room for it at this end.
+    /// A stream arrived, but this end had no room for it.
     NoRoom(io::Error),
 }
 
-/// Tests at once, in all and of one address.
+/// Limits on concurrent tests: in all, and from one address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MostTests {
     pub(super) sessions: usize,
     pub(super) per_address: usize,
 }
 
-/// Which of [`MostTests`] are running already.
+/// The limit of [`MostTests`] that has been reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Full {
     Sessions,
@@ -69,13 +69,14 @@ pub(super) enum Placement {
 }
 
 impl Guests {
-    /// Whether a test of a client at `peer` could begin now.
+    /// Checks whether a test of a client at `peer` could begin now.
     pub(super) fn room(&self, peer: SocketAddr, most: MostTests) -> Result<(), Full> {
         self.table().room(peer.ip().to_canonical(), most)
     }
 
-    /// `local` is the address the client reached. A client that has a seat and does not say what it wants
-    /// takes nobody's place: of more than `most_silent` of them the oldest is shown out.
+    /// `local` is the address that the client reached. A client that has a seat but has not sent
+    /// its parameters must not keep others out: beyond `most_silent` such clients the oldest is
+    /// disconnected.
     pub(super) fn seat(
         self: &Arc<Self>,
         cookie: Cookie,
@@ -106,7 +107,7 @@ impl Guests {
         Seat { guests: Arc::clone(self), number, peer, arrivals }
     }
 
-    /// Brings a connection to the session it belongs to, if that wants one.
+    /// Delivers a connection to its session, if that session wants one.
     pub(super) fn place(
         &self,
         cookie: &Cookie,
@@ -128,13 +129,13 @@ impl Guests {
             }
             _ => return Err((Placement::Unwanted, socket)),
         }
-        // A session that ended just now takes its connections with it.
+        // A session that ended just now drops its connections.
         let _ = guest.bring.send(Arrival::Connection { socket, order });
         Ok(())
     }
 
-    /// A connection came for which there is no room. Tells the session it belongs to; false if it belongs
-    /// to none.
+    /// Reports to the session of this cookie that its connection found no room; false if it belongs
+    /// to no session.
     pub(super) fn has_no_room(&self, cookie: &Cookie, error: io::Error) -> bool {
         let table = self.table();
         let guest = table.guests.iter().find(|guest| guest.cookie == *cookie);
@@ -144,7 +145,7 @@ impl Guests {
         })
     }
 
-    /// Likewise, of a stream of datagrams.
+    /// Same for a stream of datagrams.
     pub(super) fn has_no_room_for_datagrams(&self, from: SocketAddr, error: io::Error) {
         let ip = from.ip().to_canonical();
         let table = self.table();
@@ -177,7 +178,7 @@ impl Guests {
         }
     }
 
-    /// Whether a session gave this token to a client at this address.
+    /// True if a session gave this token to a client at this address.
     pub(super) fn knows_token(&self, token: &Token, from: SocketAddr) -> bool {
         let ip = from.ip().to_canonical();
         self.table().guests.iter().any(|guest| guest.peer == ip && guest.token == Some(*token))
@@ -194,7 +195,8 @@ impl Seat {
         self.number
     }
 
-    /// The client has said what it wants: from now on this is one of the tests, if there is room.
+    /// Counts this session as a test, if there is room. Called once the client has sent its
+    /// parameters.
     pub(super) fn begin_test(&self, most: MostTests) -> Result<(), Full> {
         let mut table = self.guests.table();
         table.room(self.peer, most)?;
@@ -208,7 +210,7 @@ impl Seat {
         self.want(Wants::Connections(count));
     }
 
-    /// Connections that come to whoever reads them, at most so many at a time.
+    /// Requests connections, and returns the channel that delivers them; it holds at most `most`.
     pub(super) fn want_any(&self, most: usize) -> Receiver<TcpStream> {
         let (bring, connections) = mpsc::sync_channel(most);
         self.want(Wants::Any(bring));
@@ -219,7 +221,7 @@ impl Seat {
         self.want(Wants::Datagrams { streams, seen: Vec::new() });
     }
 
-    /// Whatever still comes is refused.
+    /// Refuses further connections.
     pub(super) fn want_nothing(&self) {
         self.want(Wants::Nothing);
     }
@@ -228,8 +230,9 @@ impl Seat {
         self.arrivals.recv_timeout(within).ok()
     }
 
-    /// A datagram that opens a stream says nothing but its address: sessions of one address open theirs
-    /// one after another. Waits at most `within`, and tells whether the turn has come.
+    /// A datagram that opens a stream carries nothing but its address, so sessions from one address
+    /// open their streams one after another. Waits at most `within`, and returns whether it is this
+    /// session's turn.
     pub(super) fn take_turn(&self, within: Duration) -> bool {
         let mut table = self.guests.table();
         let turns = table.turns.entry(self.peer).or_default();
@@ -247,7 +250,7 @@ impl Seat {
         table.is_first(self)
     }
 
-    /// How many sessions of the same address come first.
+    /// Number of sessions from the same address that are ahead.
     pub(super) fn turns_ahead(&self) -> usize {
         let table = self.guests.table();
         let turns = table.turns.get(&self.peer);
@@ -261,8 +264,8 @@ impl Seat {
         self.guests.turns_changed.notify_all();
     }
 
-    /// Memory for this session's streams; false if all of them together, or those of this address, would
-    /// take too much.
+    /// Reserves memory for this session's streams; false if all sessions together, or those from
+    /// this address, would take too much.
     pub(super) fn reserve(&self, bytes: u64) -> bool {
         let mut table = self.guests.table();
         let memory = |guest: &Guest| guest.memory;
@@ -278,7 +281,7 @@ impl Seat {
         true
     }
 
-    /// From now on the door sends back datagrams that carry this.
+    /// Makes a new token. From now on the door echoes datagrams that carry it.
     pub(super) fn new_token(&self) -> Token {
         let token = Token::random();
         let mut table = self.guests.table();
@@ -310,7 +313,8 @@ impl Drop for Seat {
 struct Table {
     guests: Vec<Guest>,
     last: u64,
-    /// Of each address, the sessions that open streams of datagrams; the first is at it.
+    /// For each address, the sessions that want to open streams of datagrams; the first has the
+    /// turn.
     turns: HashMap<IpAddr, VecDeque<u64>>,
 }
 
@@ -324,7 +328,7 @@ impl Table {
         if of_address >= most.per_address { Err(Full::OfAddress) } else { Ok(()) }
     }
 
-    /// Makes room for one more silent guest. Its session finds its connection closed.
+    /// Makes room for one more silent client. The oldest session finds its connection closed.
     fn show_out(&self, most: usize) {
         let silent: Vec<_> = self.guests.iter().filter_map(|guest| guest.silent.as_ref()).collect();
         let over = (silent.len() + 1).saturating_sub(most.max(1));
@@ -356,7 +360,7 @@ struct Guest {
     wants: Wants,
     token: Option<Token>,
     memory: u64,
-    /// The connection of a client that has not said what it wants.
+    /// The connection of a client that has not sent its parameters.
     silent: Option<TcpStream>,
     bring: Sender<Arrival>,
 }
@@ -370,13 +374,13 @@ enum Wants {
 }
 
 impl Wants {
-    /// Whoever says hello twice has one stream.
+    /// A client that sends its hello twice gets one stream.
     fn has_room(&self, from: SocketAddr) -> bool {
         matches!(self, Self::Datagrams { streams, seen } if seen.len() < *streams && !seen.contains(&from))
     }
 }
 
-/// One host has all addresses of an IPv6 /64 at its disposal.
+/// Groups an IPv6 /64, since one host can use all its addresses.
 fn site(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
@@ -386,7 +390,7 @@ fn site(ip: IpAddr) -> IpAddr {
 
 /// The first 64 bits.
 const NETWORK: u128 = !0 << 64;
-/// Of the streams of all sessions together.
+/// Limit for the streams of all sessions together.
 const MOST_MEMORY: u64 = 1 << 30;
 /// The largest test takes 320 MiB.
 const MOST_MEMORY_OF_ADDRESS: u64 = MOST_MEMORY / 2;

@@ -5,7 +5,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
-/// The server's two sockets, at one address and port.
+/// The server's TCP and UDP sockets, at one address and port.
 #[derive(Debug)]
 pub(super) struct Sockets {
     pub(super) listener: TcpListener,
@@ -18,7 +18,7 @@ impl Sockets {
         let mut refused = None;
         for address in addresses(options)? {
             match Self::open_at(address, options) {
-                // A kernel without IPv6 serves in IPv4.
+                // A kernel without IPv6 serves IPv4.
                 Err((error, _))
                     if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) =>
                 {
@@ -42,7 +42,7 @@ impl Sockets {
             let listener = listen(address, options).map_err(|e| (e, address))?;
             let bound = listener.local_addr().map_err(|e| (e, address))?;
             match datagram_socket(bound, options) {
-                // The kernel chose a port that is free for TCP and taken for UDP.
+                // The kernel chose a port that is free for TCP but taken for UDP.
                 Err(error)
                     if error.kind() == io::ErrorKind::AddrInUse
                         && address.port() == 0
@@ -57,15 +57,15 @@ impl Sockets {
     }
 }
 
-/// A UDP socket beside others at the same address: one for whoever comes, and one for each stream.
+/// A UDP socket that shares its address with others: one for new clients, and one for each stream.
 pub(super) fn datagram_socket(
     address: SocketAddr,
     options: &ServerOptions,
 ) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     prepare(&socket, address, options)?;
-    // A client says hello once: it must not be lost among what others send. More than the kernel's
-    // limit is cut to it.
+    // A client sends its hello once, so other traffic must not push it out of the buffer. The
+    // kernel caps the size at its limit.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
     socket.bind(&address.into())?;
     Ok(socket.into())
@@ -91,7 +91,7 @@ fn prepare(socket: &Socket, address: SocketAddr, options: &ServerOptions) -> io:
     Ok(())
 }
 
-/// Without a family, IPv6's wildcard takes both; where there is no IPv6, IPv4's stands in.
+/// Without a family, the IPv6 wildcard takes both; a host without IPv6 uses that of IPv4.
 fn addresses(options: &ServerOptions) -> Result<Vec<SocketAddr>, PerfError> {
     let at = |ip: IpAddr| SocketAddr::new(ip, options.port);
     let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
@@ -101,7 +101,7 @@ fn addresses(options: &ServerOptions) -> Result<Vec<SocketAddr>, PerfError> {
         (Some(ip), Some(Family::V6)) if ip.is_ipv6() => Ok(vec![at(ip)]),
         (Some(ip), Some(family)) => {
             let asked = if family == Family::V4 { "-4 asks for IPv4" } else { "-6 asks for IPv6" };
-            Err(PerfError::Usage(format!("{asked}, and {ip} is an address of the other family")))
+            Err(PerfError::Usage(format!("{asked}, and {ip} belongs to the other address family")))
         }
         (None, Some(Family::V4)) => Ok(vec![at(v4)]),
         (None, Some(Family::V6)) => Ok(vec![at(v6)]),
@@ -114,14 +114,14 @@ fn advice(error: io::Error, address: SocketAddr, options: &ServerOptions) -> Per
     let what = match (error.kind(), error.raw_os_error().map(Errno::from_raw_os_error)) {
         (io::ErrorKind::AddrInUse, _) => {
             format!(
-                "port {port} is taken: end the server that listens there, or choose another with --port"
+                "port {port} is taken: stop the server that listens there, or choose another with --port"
             )
         }
         (io::ErrorKind::AddrNotAvailable, _) => {
-            format!("{ip} is no address of this machine: see `ip address`, or leave --bind out")
+            format!("{ip} is not an address of this machine: see `ip address`, or leave --bind out")
         }
         (io::ErrorKind::PermissionDenied, _) => {
-            format!("port {port} needs root: choose one above 1023 with --port")
+            format!("port {port} needs root: choose a port above 1023 with --port")
         }
         (io::ErrorKind::InvalidInput, _) if is_link_local(ip) => {
             format!("{ip} needs its interface: write --bind {ip}%eth0")
@@ -139,7 +139,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// What the kernel holds until the server takes it; somaxconn may lower it.
+/// Connections that the kernel queues until the server accepts them; somaxconn may lower it.
 const BACKLOG: i32 = 1024;
 const TRIES: u32 = 16;
 const RECEIVE_BUFFER: usize = 1 << 20;

@@ -1,5 +1,5 @@
-//! What a server refuses and why, in the numbers by which a stock iperf3 knows the sentence to print
-//! (enum in iperf_api.h).
+//! The requests that a server refuses, and the reasons, as the numbers for which a stock iperf3
+//! prints the right sentence (enum in iperf_api.h).
 
 use crate::PerfError;
 use crate::control::{Parameters, ParametersError, State};
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::io;
 use units::Span;
 
-/// An end that is not the client's doing alone: what is told at this end, and what to the client.
+/// An early end of a session: the error at this end, and the reply to the client.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) error: PerfError,
@@ -17,12 +17,12 @@ pub(super) struct Refusal {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    /// iperf3's number and errno.
+    /// iperf3's error number and errno.
     Error(i32, i32),
     Busy,
-    /// This server ends.
+    /// This server is ending.
     Terminated,
-    /// There is nobody to tell.
+    /// The client is gone or has already been told.
     Nothing,
 }
 
@@ -36,7 +36,7 @@ impl Refusal {
         Self { error, told: Told::Busy }
     }
 
-    /// In a step of the protocol for which iperf3 has this number.
+    /// Failure in a step of the protocol for which iperf3 has this number.
     pub(super) fn during(code: i32) -> impl FnOnce(PerfError) -> Self {
         move |error| match error {
             PerfError::Silent { .. } | PerfError::NotIperf { .. } | PerfError::System { .. } => {
@@ -61,7 +61,7 @@ impl From<PerfError> for Refusal {
     }
 }
 
-/// `State::ServerError` and its numbers, for a client that has only said its name.
+/// `State::ServerError` and its numbers, for a client that has sent nothing but its cookie.
 pub(super) fn no_room(lack: Errno) -> [u8; 9] {
     let mut bytes = [State::ServerError.byte(); 9];
     bytes[1..5].copy_from_slice(&INIT_TEST.to_be_bytes());
@@ -69,14 +69,14 @@ pub(super) fn no_room(lack: Errno) -> [u8; 9] {
     bytes
 }
 
-/// What a client asks for, if this server serves it.
+/// The client's test options, if this server serves them.
 pub(super) fn accepted(
     parameters: &Parameters,
     limits: &Limits,
     peer: &str,
 ) -> Result<TestOptions, Refusal> {
     let denied = |code, reason: String| {
-        // At this end it is this end that refuses.
+        // The message at this end says that this end refused.
         Refusal::new(code, PerfError::Usage(format!("{peer} was refused: {reason}")))
     };
     let options = parameters
@@ -110,18 +110,18 @@ pub(super) fn accepted(
     Ok(options)
 }
 
-/// The time that was asked for, if it is more than `most`. What is left out counts, as in iperf3.
+/// The requested time, if it exceeds `most`. Omitted time counts, as in iperf3.
 fn longer(options: &TestOptions, most: Span) -> Option<String> {
     let time = match options.amount {
         Amount::Time(Span::ZERO) => return Some("no end".to_owned()),
         Amount::Time(time) => time.saturating_add(options.omit),
-        // The session watches how long it takes.
+        // The session enforces the limit for these.
         Amount::Bytes(_) | Amount::Blocks(_) => options.omit,
     };
     (time > most).then(|| time.to_string())
 }
 
-/// Of all streams in both directions; `None` if they are to go as fast as they can.
+/// Total rate of all streams in both directions; `None` if they are not limited.
 fn total_rate(options: &TestOptions) -> Option<u64> {
     let directions = if options.direction == Direction::Both { 2 } else { 1 };
     let streams = u64::from(options.streams) * directions;
@@ -148,13 +148,13 @@ fn code_of(error: &ParametersError, parameters: &Parameters) -> i32 {
     }
 }
 
-/// The number by which a client knows that its test was ended at the server's limit.
+/// The number that tells a client that its test exceeded the server's time limit.
 pub(super) fn expired(version: Option<&str>, is_weir: bool) -> i32 {
     if is_weir || is_since(version, (3, 21)) { EXPIRED } else { SERVER_TERMINATED }
 }
 
-/// Whether a client's iperf3 is this version or a later one: an older one prints a bare number that it does
-/// not know.
+/// True if a client's iperf3 is this version or a later one. An older one prints the bare number of
+/// an error that it does not know.
 fn is_since(version: Option<&str>, since: (u32, u32)) -> bool {
     let version = version.unwrap_or_default();
     let digits = |text: &str| {
@@ -173,7 +173,7 @@ fn errno_of(error: &PerfError) -> i32 {
     }
 }
 
-/// The protocol a refusal is about.
+/// The error number for the protocol that a refusal concerns.
 pub(super) fn stream_code(protocol: Protocol) -> i32 {
     match protocol {
         Protocol::Tcp => ACCEPT_STREAM,
@@ -199,7 +199,7 @@ const MESSAGE: i32 = 110;
 const RECEIVE_MESSAGE: i32 = 112;
 pub(super) const RECEIVE_PARAMETERS: i32 = 114;
 pub(super) const RECEIVE_RESULTS: i32 = 117;
-/// "The server has terminated": what 3.12 knows that comes nearest to a test that did not end in time.
+/// "The server has terminated": the closest error that 3.12 knows to a test that exceeded its time.
 pub(super) const SERVER_TERMINATED: i32 = 120;
 const AFFINITY: i32 = 132;
 pub(super) const CONGESTION: i32 = 134;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stock_client_hears_its_own_numbers() {
+    fn a_stock_client_gets_its_own_error_numbers() {
         let limits = Limits::default();
         let code = |json| refused(json, &limits).0;
         assert_eq!(code(r#"{"sctp":true}"#), 18);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_said_with_their_numbers() {
+    fn refusals_at_limits_name_the_numbers() {
         let limits = Limits {
             streams: 4,
             rate: Some(Rate::from_bits_per_second(10_000_000)),
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(refused(r#"{"tcp":true,"time":61}"#, &limits).0, 5);
         let newer = r#"{"tcp":true,"time":61,"client_version":"3.21+"}"#;
         assert_eq!(refused(newer, &limits).0, 37);
-        // With what is left out, and where the amount is no time.
+        // Omitted time counts, also where the amount is bytes.
         assert_eq!(refused(r#"{"tcp":true,"time":60,"omit":1}"#, &limits).0, 5);
         assert_eq!(refused(r#"{"tcp":true,"num":1,"omit":61}"#, &limits).0, 5);
         assert_eq!(expired(Some("3.12"), false), 120);

@@ -10,7 +10,7 @@ use probe::tcp::set_congestion_control;
 use std::net::{TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Asks the client for its streams and waits until all are there.
+/// Asks the client for its streams and waits until all have arrived.
 pub(super) fn open(
     control: &mut Control,
     seat: &Seat,
@@ -77,7 +77,7 @@ impl Opening<'_> {
         Ok(sockets.into_iter().map(DataSocket::Udp).collect())
     }
 
-    /// What the door brings, while the client is still there.
+    /// The door's next delivery; fails if the client leaves meanwhile.
     fn next(&mut self, deadline: Instant) -> Result<Option<Arrival>, Refusal> {
         let arrival = self.seat.next(TURN);
         if let Some(Arrival::NoRoom(error)) = arrival {
@@ -98,7 +98,7 @@ impl Opening<'_> {
         let began = Instant::now();
         while !self.seat.take_turn(TURN) {
             self.is_waiting(QUEUEING)?;
-            // Each before it may take as long.
+            // Each session ahead may take as long as this one.
             let ahead = u32::try_from(self.seat.turns_ahead()).unwrap_or(u32::MAX);
             if began.elapsed() >= self.patience.saturating_mul(ahead.saturating_add(1)) {
                 return Err(Refusal::busy(self.silent(QUEUEING)));
@@ -107,7 +107,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// The client waits, too, and has nothing to say.
+    /// Checks that the client still waits. It has nothing to send in this phase.
     fn is_waiting(&mut self, doing: &'static str) -> Result<(), Refusal> {
         let peer = self.control.peer().to_owned();
         match self.control.try_state(doing)? {
@@ -131,13 +131,14 @@ impl Opening<'_> {
         {
             self.follow_congestion(socket, &name);
         }
-        // Of a connection the kernel takes all of these, though the window's scale and the segment
-        // size it announced are agreed: those the client's own settings limit.
+        // The kernel accepts all of these on an established connection. The window scale and the
+        // segment size it announced are already agreed; the client's own settings limit them.
         self.prepared(on_unconnected(socket, &options, v6))
     }
 
-    /// iperf3 sets the algorithm on an end that only receives, too. There it decides next to nothing: a
-    /// kernel that lacks it is no reason to refuse a test, and what it has instead is read back and told.
+    /// iperf3 also sets the algorithm on an end that only receives. It has almost no effect there,
+    /// so a kernel that lacks it does not refuse the test; the algorithm in use is read back and
+    /// reported.
     fn follow_congestion(&self, socket: &TcpStream, name: &str) {
         if let Err(error) = set_congestion_control(socket, name) {
             let peer = self.control.peer();
@@ -152,7 +153,7 @@ impl Opening<'_> {
         answer(socket, hello).map_err(|e| system("answering a stream's first datagram", e))
     }
 
-    /// Only whoever opens a connection labels it.
+    /// Only the end that opens a connection sets its flow label.
     fn local_options(&self) -> TestOptions {
         TestOptions { flow_label: None, ..self.options.clone() }
     }
@@ -175,7 +176,7 @@ impl Opening<'_> {
     }
 }
 
-/// Whether this end sends, for each stream in iperf3's order: what it receives comes first.
+/// For each stream in iperf3's order, whether this end sends: the receiving streams come first.
 fn directions(options: &TestOptions) -> Vec<bool> {
     let count = options.streams as usize;
     match options.direction {
@@ -201,11 +202,11 @@ fn answer(socket: &UdpSocket, hello: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// A client that says hello again has not got its answer.
+/// A client that repeats its hello did not get the answer.
 fn answer_again(socket: &UdpSocket) {
     let mut bytes = [0; 64];
     if let Ok(length) = socket.recv(&mut bytes) {
-        // Whatever is wrong with the socket, its stream will tell.
+        // An error of the socket will show up in its stream.
         let _ = answer(socket, &bytes[..length]);
     }
 }
@@ -223,12 +224,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_numbered_as_iperf3_does() {
+    fn streams_are_numbered_as_in_iperf3() {
         assert_eq!((0..4).map(id).collect::<Vec<_>>(), [1, 3, 4, 5]);
     }
 
     #[test]
-    fn both_ways_begins_with_what_this_end_receives() {
+    fn a_bidirectional_test_lists_receiving_streams_first() {
         let both = TestOptions { direction: Direction::Both, streams: 2, ..TestOptions::default() };
         assert_eq!(directions(&both), [false, false, true, true]);
         let reverse = TestOptions { direction: Direction::Reverse, ..both };

@@ -4,8 +4,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Connections that have not said yet whose they are, in the order in which they came. Bounded in
-/// number and in time: one more pushes the oldest out, because whoever is real speaks at once.
+/// Connections that have not sent their cookie yet, in the order in which they were accepted. Their
+/// number and time are bounded. A connection beyond the bound closes the oldest, because a real
+/// client sends its cookie at once.
 #[derive(Debug)]
 pub(super) struct Threshold {
     waiting: Vec<Unnamed>,
@@ -13,25 +14,25 @@ pub(super) struct Threshold {
     patience: Duration,
 }
 
-/// A connection that said its name.
+/// A connection that sent its cookie.
 #[derive(Debug)]
 pub(super) struct Named {
     pub(super) cookie: Cookie,
     pub(super) socket: TcpStream,
     pub(super) from: SocketAddr,
-    /// Rises from connection to connection as they were accepted.
+    /// Increases with each accepted connection.
     pub(super) order: u64,
 }
 
-/// Why a connection was closed before it had a name.
+/// Reason why a connection was closed before it sent its cookie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dismissed {
-    /// What came cannot be iperf3's.
+    /// The bytes cannot be iperf3's.
     Foreign,
     Silent,
-    /// Others came, and this was the oldest.
+    /// Newer connections came, and this was the oldest.
     GaveWay,
-    /// It closed without a word, as port scanners and health checks do.
+    /// The client closed without sending anything, as port scanners and health checks do.
     Left,
 }
 
@@ -40,7 +41,7 @@ impl Threshold {
         Self { waiting: Vec::new(), most: most.max(1), patience }
     }
 
-    /// Lets a connection in, and says whether another had to leave for it.
+    /// Admits a connection, and returns another if that had to be closed for it.
     pub(super) fn enter(
         &mut self,
         socket: TcpStream,
@@ -54,7 +55,8 @@ impl Threshold {
         gone.map(|unnamed| (unnamed.from, Dismissed::GaveWay))
     }
 
-    /// Closes the oldest, if it had time to speak: file descriptors have run out.
+    /// Closes the oldest connection if it had time to send its cookie. Used when file descriptors
+    /// run out.
     pub(super) fn give_way(&mut self, now: Instant) -> Option<(SocketAddr, Dismissed)> {
         let oldest = self.waiting.first()?;
         let had_time = now + self.patience >= oldest.until + MOMENT;
@@ -69,8 +71,8 @@ impl Threshold {
         self.waiting.iter().map(|unnamed| unnamed.socket.as_fd())
     }
 
-    /// Reads what has come; `ready` tells of each in turn whether something has. Who said a whole name
-    /// is handed over in the order of arrival.
+    /// Reads the pending bytes; `ready` says for each connection in turn whether it is readable.
+    /// Connections with a whole cookie are returned in the order of arrival.
     pub(super) fn listen(
         &mut self,
         ready: &[bool],
@@ -106,7 +108,7 @@ struct Unnamed {
 }
 
 impl Unnamed {
-    /// Takes a cookie's bytes and not one more: what follows is for whoever it belongs to.
+    /// Reads exactly the cookie: the bytes behind it belong to the session.
     fn read(&mut self) -> Result<Option<Cookie>, Dismissed> {
         let mut bytes = [0; Cookie::LENGTH];
         loop {
@@ -130,7 +132,7 @@ impl Unnamed {
     }
 }
 
-/// In which whoever is real has spoken.
+/// A real client has sent its cookie within this time.
 const MOMENT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -161,7 +163,7 @@ mod tests {
             (client, gone)
         }
 
-        /// Until somebody is named or dismissed, which a loopback write brings about.
+        /// Polls until a connection is named or dismissed, which a loopback write brings about.
         fn news(&mut self, now: Instant) -> (Vec<Named>, Vec<Dismissed>) {
             loop {
                 let ready = vec![true; self.threshold.waiting.len()];
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_a_cookie_is_named_in_any_pieces() {
+    fn a_cookie_in_any_pieces_names_its_connection() {
         let mut street = Street::new(4);
         let now = Instant::now();
         let (mut client, _) = street.knock(now);
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_and_the_silent_leave() {
+    fn foreign_and_silent_connections_are_dismissed() {
         let mut street = Street::new(4);
         let now = Instant::now();
         let (mut http, _) = street.knock(now);
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_gives_way() {
+    fn the_oldest_connection_gives_way() {
         let mut street = Street::new(2);
         let now = Instant::now();
         let (oldest, none) = street.knock(now);
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn where_descriptors_run_out_the_oldest_gives_way_if_it_had_time_to_speak() {
+    fn without_descriptors_the_oldest_gives_way_if_it_had_time_to_speak() {
         let mut street = Street::new(2);
         let now = Instant::now();
         assert_eq!(street.threshold.give_way(now), None);

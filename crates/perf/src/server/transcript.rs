@@ -2,7 +2,8 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What was written for a client that wants to see it. Of very long tests the beginning and the end.
+/// Output recorded for a client that requested it. Very long output keeps its beginning and its
+/// end.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Transcript(Arc<Mutex<Kept>>);
 
@@ -23,7 +24,7 @@ impl Transcript {
             text.push_str(&tail);
         } else {
             text.push_str(&format!("\n… {} bytes are left out …\n", kept.left_out));
-            // From a line's beginning.
+            // Continue at the beginning of a line.
             text.push_str(tail.split_once('\n').map_or("", |(_, rest)| rest));
         }
         text
@@ -52,7 +53,7 @@ impl Write for Transcript {
     }
 }
 
-/// Together well below what a client takes in one message.
+/// Together well below a client's limit for one message.
 const MOST_HEAD: usize = 1 << 20;
 const MOST_TAIL: usize = 64 << 10;
 
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_long_text_the_beginning_and_the_end_are_kept() {
+    fn a_long_text_keeps_its_beginning_and_end() {
         let mut transcript = Transcript::default();
         let shared = transcript.clone();
         for line in 0..200_000 {

@@ -25,12 +25,12 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, SystemTime};
 use units::{Bytes, foreign};
 
-/// What all visits share.
+/// State that all visits share.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct House<'a> {
     pub(super) options: &'a ServerOptions,
     pub(super) output: OutputForm,
-    /// `None` lets everybody in.
+    /// `None` admits every client.
     pub(super) gate: Option<&'a Gate<'a>>,
     pub(super) stop: &'a Stop,
     pub(super) port: u16,
@@ -43,7 +43,7 @@ pub(super) struct Visit<'a> {
     seat: Seat,
     cookie: Cookie,
     client: Client,
-    /// It has said what it wants.
+    /// The client has sent its parameters.
     has_asked: bool,
 }
 
@@ -129,18 +129,19 @@ impl<'a> Visit<'a> {
         let mut audience = Audiences::new(audience, &started.options, self.house.output);
         audience.event(&Event::Started(&started));
         let account = run(control, &mut session, &started, &mut audience).map_err(|mut why| {
-            // Before the streams close: a client that sees them break looks no further.
+            // Send this before the streams close: a client that sees them break reads no further.
             take_leave(control, why.told);
             why.told = Told::Nothing;
             why
         })?;
-        // As iperf3 does: what is still under way is no part of the test.
+        // Drop data in flight, as iperf3 does: it is not part of the test.
         drop(session);
         exchange(control, &account, additions(&parameters), &mut audience)
     }
 
     fn serve_rounds(&mut self, control: &mut Control, ask: &Ask) -> Result<(), Refusal> {
-        // How many connections there will be each measurement says for itself.
+        // The number of connections differs from measurement to measurement, so reserve for the
+        // limit.
         let most = u64::from(self.house.options.limits.streams) * STREAM_MEMORY;
         if !self.seat.reserve(most) {
             return Err(Refusal::busy(later(control.peer(), CROWDED)));
@@ -165,7 +166,7 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// As the client wishes it, if this server looks at all.
+    /// The turns that the client asked for, if this server takes probes at all.
     fn turns(&self, parameters: &Parameters) -> Option<Turns> {
         let wished = parameters.weir.as_ref()?.get(TURNS_WISH)?;
         Turns::read(wished).filter(|_| self.house.options.probes)
@@ -208,7 +209,7 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// From the start of the traffic to the client's word that it is over.
+/// Runs from the start of the traffic until the client reports its end.
 fn run(
     control: &mut Control,
     session: &mut Session,
@@ -242,13 +243,13 @@ fn run(
             Refusal::new(code, PerfError::PeerFailed { peer, reason })
         }
         Ok(Halt::Overran | Halt::Reached) => {
-            let reason = "it did not end the test when it was over".to_owned();
+            let reason = "it did not end the test in time".to_owned();
             Refusal::new(refusal::SERVER_TERMINATED, PerfError::PeerFailed { peer, reason })
         }
         Err(error @ PerfError::Silent { .. }) => Refusal::new(refusal::NO_DATA, error),
         Err(error) => error.into(),
     };
-    // What was measured until then is worth telling.
+    // Report the figures measured so far.
     let account = session.settle(audience);
     audience.event(&Event::Ended(&account.alone()));
     Err(refusal)
@@ -269,7 +270,7 @@ fn exchange(
     audience.written_into(&mut results);
     control.send_json(&results)?;
     control.send_state(State::DisplayResults)?;
-    // Everything has been said; a client that leaves without a farewell lost nothing.
+    // All results are exchanged; a client that leaves without a farewell loses nothing.
     match control.receive_state("ending the test") {
         Ok(_) | Err(PerfError::Gone { .. }) => Ok(()),
         Err(error) => Err(error.into()),
@@ -284,7 +285,7 @@ fn additions(parameters: &Parameters) -> Additions {
     }
 }
 
-/// Tells the client why, as far as it can still be told.
+/// Tells the client the reason, if it can still be reached.
 fn take_leave(control: &mut Control, told: Told) {
     let said = match told {
         Told::Error(code, errno) => control.send_server_error(code, errno),
@@ -295,7 +296,8 @@ fn take_leave(control: &mut Control, told: Told) {
     if said.is_err() {
         return;
     }
-    // A socket closed over unread bytes resets its connection, and our last word might go with it.
+    // Closing a socket with unread bytes resets the connection, and the peer might lose our last
+    // message.
     let mut socket = control.socket();
     let _ = socket.shutdown(Shutdown::Write);
     let mut bytes = [0; 4096];
@@ -306,7 +308,7 @@ fn take_leave(control: &mut Control, told: Told) {
     }
 }
 
-/// The session's own audience and the client's, if it wants to see our output.
+/// The session's own audience, and the client's if it wants this end's output.
 struct Audiences<'a> {
     own: &'a mut dyn Audience,
     text: Option<(Text<Transcript>, Transcript)>,
@@ -348,11 +350,11 @@ impl Audience for Audiences<'_> {
     }
 }
 
-/// A client whose machine is gone sends nothing, and a test may need nothing from it for hours.
+/// Keepalive detects a client whose host is gone: a test may need nothing from it for hours.
 fn keep_alive(control: &Control, patience: Duration) {
     let probes =
         TcpKeepalive::new().with_time(patience).with_interval(patience / 4).with_retries(4);
-    // Without it, the test's own deadline is what is left.
+    // If this fails, the test's own deadline remains.
     let _ = SockRef::from(control.socket()).set_tcp_keepalive(&probes);
 }
 
@@ -360,27 +362,28 @@ fn later(peer: &str, why: &str) -> PerfError {
     PerfError::Usage(format!("{peer} was told to try again later: {why}"))
 }
 
-/// What its streams' buffers take.
+/// Memory for the buffers of the streams.
 fn memory(options: &TestOptions) -> u64 {
     let directions = if options.direction == crate::options::Direction::Both { 2 } else { 1 };
     let stream = options.block_bytes() as u64 + STREAM_MEMORY;
     u64::from(options.streams) * directions * stream
 }
 
-/// What a peer says of itself is printed.
+/// Makes text from a peer safe to print.
 fn printable(text: &str) -> String {
     foreign(text).up_to(LONGEST_VERSION).to_string()
 }
 
-const CROWDED: &str = "its streams and those of the other tests need more memory than is given";
-/// Of a client with the most streams, and what ours adds; it could be parsed into thirty times as much.
+const CROWDED: &str = "its streams and those of the other tests need more memory than the limit allows";
+/// Enough for a client with the most streams and our additions. Parsing could take thirty times as
+/// much.
 const LONGEST_RESULTS: usize = 256 * 1024;
 const LONGEST_VERSION: usize = 64;
-/// With the rest of the results, what a client of ours takes.
+/// Together with the rest of the results this fits what a weir client reads.
 const LONGEST_DOCUMENT: usize = crate::control::LONGEST - LONGEST_RESULTS - far::MOST_BYTES;
 /// iperf3's: ten steps of the protocol at four seconds each.
 const GRACE: Duration = Duration::from_secs(40);
-/// For the last bytes of a test that is over when so many were sent.
+/// Time for the last bytes of a test that ends after an amount of data.
 const LONGEST_REST: Duration = Duration::from_secs(10);
-/// A thread's stack in use, and what reads batches of datagrams.
+/// A thread's stack in use, and the buffers for batches of datagrams.
 const STREAM_MEMORY: u64 = 256 * 1024;

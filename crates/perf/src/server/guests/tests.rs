@@ -62,7 +62,7 @@ fn one_address_leaves_memory_to_others() {
 }
 
 #[test]
-fn a_connection_comes_to_whoever_wants_it() {
+fn a_connection_reaches_the_session_that_wants_it() {
     let guests = Arc::new(Guests::default());
     let (seat, cookie) = seat(&guests, "127.0.0.1:1000");
     let place = |order| guests.place(&cookie, connection(), order).map_err(|(why, _)| why);
@@ -77,7 +77,7 @@ fn a_connection_comes_to_whoever_wants_it() {
 }
 
 #[test]
-fn whoever_does_not_say_what_it_wants_takes_nobodys_place() {
+fn a_client_without_parameters_keeps_nobody_out() {
     let guests = Arc::new(Guests::default());
     let ends = (address("127.0.0.1:1000"), address("127.0.0.1:5201"));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,7 +87,7 @@ fn whoever_does_not_say_what_it_wants_takes_nobodys_place() {
     let seats: Vec<_> =
         connections.iter().map(|socket| guests.seat(Cookie::random(), socket, ends, 2)).collect();
     assert_eq!(guests.room(ends.0, most(1, 1)), Ok(()));
-    // The oldest of three was shown out.
+    // The oldest of three was disconnected.
     let is_closed = |socket: &TcpStream| {
         socket.set_nonblocking(true).unwrap();
         matches!((&mut &*socket).read(&mut [0]), Ok(0))
@@ -115,7 +115,7 @@ fn a_second_hello_opens_no_second_stream() {
 }
 
 #[test]
-fn a_session_hears_that_there_is_no_room_for_what_it_waits_for() {
+fn a_session_learns_that_its_connection_found_no_room() {
     let guests = Arc::new(Guests::default());
     let (seat, cookie) = seat(&guests, "127.0.0.1:1000");
     let full = || io::Error::from(io::ErrorKind::OutOfMemory);
@@ -147,7 +147,7 @@ fn sessions_of_one_address_take_turns() {
 }
 
 #[test]
-fn a_token_is_of_its_session_and_address() {
+fn a_token_belongs_to_its_session_and_address() {
     let guests = Arc::new(Guests::default());
     let (seat, _) = seat(&guests, "127.0.0.1:1000");
     let token = seat.new_token();
