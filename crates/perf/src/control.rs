@@ -1,4 +1,4 @@
-//! The control connection of iperf3: who says what, in which bytes.
+//! The control connection of iperf3: the messages of both sides and their encoding.
 
 mod connection;
 mod cookie;

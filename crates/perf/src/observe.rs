@@ -1,8 +1,8 @@
-//! What is read beside the streams: TCP_INFO over time, CPU of this end, latency under load.
+//! Measurements beside the streams: TCP_INFO over time, CPU of this end, latency under load.
 //!
-//! [`Observer`] is the whole of it for one test, in either role. It has no thread for TCP_INFO and CPU:
-//! whoever runs the test calls [`Observer::look`] as often as it likes, and a look that comes too soon,
-//! or costs too much, is not taken.
+//! [`Observer`] does all of this for one test, in either role. It has no thread for TCP_INFO and
+//! CPU: the caller polls [`Observer::look`] as often as it likes. A call that comes too soon, or
+//! that would cost too much, takes no sample.
 
 pub mod cpu;
 pub mod echo;
@@ -29,47 +29,47 @@ use tcp::TcpWatch;
 use toll::{Meter, Place, Turns, Weighing};
 use units::{Bytes, Span, Time};
 
-/// What is to be watched.
+/// Selects the measurements.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Series, looks between the intervals and the latency probe. Without it only what iperf3 tells too
-    /// is read: CPU, and TCP_INFO at the intervals.
+    /// Series, samples between the intervals, and the latency probe. Without it only the figures
+    /// that iperf3 also reports are read: CPU, and TCP_INFO at the intervals.
     pub probes: bool,
     pub cpu: CpuOf,
-    /// Of looks at TCP_INFO.
+    /// Period of the TCP_INFO samples.
     pub every: Span,
-    /// The cores the streams are pinned to; all if empty.
+    /// The cores that the streams are pinned to; all if empty.
     pub cores: Vec<usize>,
-    /// Who is asked for round trips; a server does not ask.
+    /// The peer of the latency probe; `None` at a server, which does not probe.
     pub latency: Option<LatencyPlan>,
-    /// Looks are taken in turns, not all the time.
+    /// Samples are taken in turns, not all the time.
     pub turns: Option<Turns>,
-    /// And this end compares the goodput of turns with looks and without.
+    /// This end also compares the goodput of turns with and without samples.
     pub weighing: Option<Weighing>,
 }
 
-/// How round trips are measured beside the streams.
+/// How the latency probe measures round trips.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatencyPlan {
     pub peer: IpAddr,
     /// The interface of a link-local IPv6 peer.
     pub scope: u32,
-    /// Our server's echo, if it offered one.
+    /// The weir server's echo, if it offered one.
     pub echo: Option<EchoOffer>,
     pub bind: Option<IpAddr>,
     pub bind_device: Option<String>,
-    /// The streams', so that the probes wait where they wait.
+    /// The streams' class, so that the probes wait in the same queues.
     pub type_of_service: u8,
 }
 
-/// Where datagrams come back from, and what they have to say.
+/// The port that echoes datagrams, and the token that they must carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EchoOffer {
     pub port: u16,
     pub token: echo::Token,
 }
 
-/// A data stream as it is now.
+/// The current state of a data stream.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSocket<'a> {
     pub id: u32,
@@ -81,7 +81,7 @@ pub struct StreamSocket<'a> {
     pub bytes: Bytes,
 }
 
-/// What [`Observer::interval`] tells.
+/// Result of [`Observer::interval`].
 #[derive(Debug, Clone, Default)]
 pub struct Noted {
     pub cpu: CpuUse,
@@ -90,7 +90,7 @@ pub struct Noted {
     pub tcp: Vec<(u32, TcpInfo)>,
 }
 
-/// Everything that is watched in one test.
+/// All measurements beside the streams of one test.
 ///
 /// ```
 /// use perf::event::Stop;
@@ -102,8 +102,8 @@ pub struct Noted {
 ///     let _charged = observer.account().enter(); // in each thread of the test
 ///     let idle = observer.idle(Span::from_millis(500), stop); // a client, before the load
 ///     observer.start(sockets); // as soon as the streams are open
-///     observer.look(sockets); // whenever the loop comes round, see `due`
-///     observer.forget(sockets); // when what is omitted is over
+///     observer.look(sockets); // in every pass of the loop, see `due`
+///     observer.forget(sockets); // when the omitted time ends
 ///     let noted = observer.interval(sockets); // CPU, latency and TCP_INFO of an interval
 ///     observer.finish(sockets) // before the streams are closed
 /// }
@@ -122,7 +122,7 @@ pub struct Observer {
     next_cpu: Time,
     place: Option<Place>,
     meter: Option<Meter>,
-    /// CPU time of the observing itself.
+    /// CPU time of the measurements themselves.
     cost: Span,
 }
 
@@ -134,7 +134,7 @@ struct Smoothed {
 }
 
 impl Observer {
-    /// Begins to measure the path while it is idle; see [`Self::start`] for the rest.
+    /// Begins to measure the idle path; [`Self::start`] begins the rest.
     pub fn begin(plan: Plan) -> Self {
         let account = CpuAccount::default();
         let now = clock::now();
@@ -163,8 +163,8 @@ impl Observer {
         self.account.clone()
     }
 
-    /// Waits for so long while the path is measured without load, a little longer if nothing has answered
-    /// yet. Ends early when stopped, or where there is nothing to wait for.
+    /// Waits for `length` while the path is measured without load, and a little longer if no probe
+    /// has been answered yet. Ends early when stopped, or if no answer can come.
     pub fn idle(&mut self, length: Span, stop: &Stop) -> Option<Latency> {
         let probe = self.probe.as_mut()?;
         let begun = Instant::now();
@@ -180,13 +180,13 @@ impl Observer {
         self.idle.clone()
     }
 
-    /// The test begins: time 0 of all series, and the measured window.
+    /// Starts the test: time 0 of all series, and of the measured window.
     pub fn start(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
         self.cpu = CpuWatch::begin(now, self.plan.cpu, self.account.clone(), self.plan.probes);
         self.tcp = TcpWatch::begin(now, sockets, self.plan.probes);
         let until_now = self.probe.as_mut().and_then(|probe| probe.turn(now, Some(now)));
-        // A far end that answers nothing still told how long the streams' own opening took.
+        // If the far end answers no probe, the round trips of the streams' handshakes stand in.
         self.idle = self.idle.take().or(until_now).or_else(|| self.smoothed_now());
         self.smoothed = Smoothed::default();
         self.carried = (now, sockets.iter().map(|socket| socket.bytes).sum());
@@ -197,7 +197,7 @@ impl Observer {
         self.rest_between_turns();
     }
 
-    /// Looks at the streams and the cores if it is time to. Cheap otherwise.
+    /// Samples the streams and the cores if it is time. Cheap otherwise.
     pub fn look(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
         self.take_turns(now, sockets);
@@ -208,14 +208,15 @@ impl Observer {
             let took = self.charge(|observer| observer.look_tcp(now, sockets));
             self.next_tcp = now + self.plan.every.max(took * DEAREST);
         }
-        // With a look at the streams, if one comes soon: each wake takes a core from a stream.
+        // Combine it with a sample of the streams that is due soon: each wakeup takes a core from a
+        // stream.
         if now + self.plan.every / 2 >= self.next_cpu {
             let took = self.charge(|observer| observer.cpu.look(now));
             self.next_cpu = now + CPU_EVERY.max(took * DEAREST);
         }
     }
 
-    /// How long until [`Self::look`] has something to do.
+    /// Time until [`Self::look`] has something to do.
     pub fn due(&self) -> Duration {
         if !self.plan.probes {
             return Duration::MAX;
@@ -228,7 +229,7 @@ impl Observer {
         look.min(turn).since(now).as_duration()
     }
 
-    /// What came until now is left out of every figure but the series.
+    /// Excludes everything so far from all figures except the series.
     pub fn forget(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
         self.charge(|observer| {
@@ -245,7 +246,7 @@ impl Observer {
         }
     }
 
-    /// An interval ends.
+    /// Ends an interval.
     pub fn interval(&mut self, sockets: &[StreamSocket<'_>]) -> Noted {
         let now = clock::now();
         let mut noted = Noted::default();
@@ -253,13 +254,13 @@ impl Observer {
             observer.look_tcp(now, sockets);
             noted.cpu = observer.cpu.interval(now);
         });
-        // All has just been looked at.
+        // Everything has just been sampled.
         self.next_tcp = self.next_tcp.max(now + self.plan.every);
         self.next_cpu = self.next_cpu.max(now + CPU_EVERY);
         let of = |socket: &StreamSocket<'_>| Some((socket.id, *self.tcp.latest(socket.id)?));
         noted.tcp = sockets.iter().filter_map(of).collect();
         noted.latency = match &mut self.probe {
-            // One source for all intervals: a gap says more than a number of another kind.
+            // Use one source for all intervals: a gap is better than a figure of another kind.
             Some(probe) if probe.has_answer() => probe.interval(),
             Some(_) => self.smoothed.interval.latency(LatencySource::TcpInfo),
             None => None,
@@ -268,7 +269,7 @@ impl Observer {
         noted
     }
 
-    /// The test is over; the streams are still open.
+    /// Ends the test, while the streams are still open.
     pub fn finish(mut self, sockets: &[StreamSocket<'_>]) -> Observed {
         let now = clock::now();
         let mut cpu = CpuUse::default();
@@ -310,7 +311,7 @@ impl Observer {
         self.plan.probes && self.place.as_ref().is_none_or(Place::looks)
     }
 
-    /// The readings of a turn are the same with looks and without.
+    /// The same counters are read in turns with samples and without.
     fn take_turns(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         let Some(place) = self.place.as_mut().filter(|_| self.plan.probes) else { return };
         if now < place.ends() {
@@ -327,8 +328,8 @@ impl Observer {
         if place.looks() == looked {
             return;
         }
-        // In step with the looks before, not with the turns: those of a turn are then as many as they would
-        // be in any such time.
+        // Keep step with the previous samples, not with the turns. A turn then holds as many
+        // samples as any other span of its length.
         let every = self.plan.every;
         self.next_tcp = in_step(self.next_tcp, every, now);
         self.next_cpu = in_step(self.next_cpu, CPU_EVERY, now);
@@ -364,7 +365,7 @@ impl Observer {
         tally.latency(LatencySource::TcpInfo)
     }
 
-    /// Does `work` and tells what CPU time it took.
+    /// Runs `work` and returns its CPU time.
     fn charge(&mut self, work: impl FnOnce(&mut Self)) -> Span {
         let begun = clock::own_thread_cpu_time();
         work(self);
@@ -374,14 +375,15 @@ impl Observer {
     }
 }
 
-/// What was received, or given to the kernel, by now. TCP_INFO would tell what was acknowledged, but it waits
-/// for the socket, which a sender that fills its core hardly ever lets go: the reading itself would cost
-/// more than what is to be weighed. What the socket holds is the same for both kinds of turns.
+/// Bytes received, or given to the kernel, by now. TCP_INFO would give the acknowledged bytes, but
+/// it waits for the socket lock, which a sender that fills its core hardly ever releases. The
+/// reading would cost more than the effect to be measured. The socket buffer holds the same for
+/// both kinds of turns.
 fn carried(sockets: &[StreamSocket<'_>]) -> (Time, Bytes) {
     (clock::now(), sockets.iter().map(|socket| socket.bytes).sum())
 }
 
-/// The first time from now on that is so many steps after `then`.
+/// The first time from now on that is a whole number of steps after `then`.
 fn in_step(then: Time, step: Span, now: Time) -> Time {
     let steps = now.since(then).nanos().div_ceil(step.nanos().max(1));
     then + step * steps
@@ -402,7 +404,7 @@ impl Default for Plan {
 }
 
 impl LatencyPlan {
-    /// The way to `peer`, as a data stream takes it.
+    /// The path to `peer`, as a data stream takes it.
     pub fn to(peer: SocketAddr) -> Self {
         let scope = match peer {
             SocketAddr::V6(peer) => peer.scope_id(),
@@ -420,9 +422,9 @@ impl LatencyPlan {
 }
 
 const TURN: Duration = Duration::from_millis(10);
-/// For the first answer of a far end that is far.
+/// For the first answer of a distant peer.
 const GRACE: Span = Span::from_millis(500);
-/// A point of CPU use: fifty ticks of /proc/stat.
+/// Length of a point of CPU use: fifty ticks of /proc/stat.
 const CPU_EVERY: Span = Span::from_millis(500);
-/// A look that took so long is taken again only after so many times as long: 0.2 % of one core.
+/// A sample is repeated only after this many times its own duration: 0.2 % of one core.
 const DEAREST: u64 = 500;

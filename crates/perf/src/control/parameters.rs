@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use units::{Bytes, Rate, Span};
 
-/// What the client asks for, in iperf3's keys. Written like its `send_parameters`; read from anybody.
+/// The client's request, in iperf3's keys. Written like its `send_parameters`; read from any peer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Parameters {
@@ -63,26 +63,27 @@ pub struct Parameters {
     #[serde(skip_serializing_if = "is_default")]
     pub authtoken: Option<String>,
     pub client_version: Option<String>,
-    /// Ours: the client understands [`super::State::WeirOffer`], and what it wants beyond iperf3.
+    /// Not iperf3's: present if the client understands [`super::State::WeirOffer`]. Holds its
+    /// wishes beyond iperf3.
     #[serde(skip_serializing_if = "is_default")]
     pub weir: Option<Value>,
 }
 
-/// Among [`Parameters::weir`]: the server is to tell, at the end, what its kernel knew of the streams it
-/// sent, over time.
+/// Key in [`Parameters::weir`]. It asks the server to send, at the end, its kernel's figures over
+/// time for the streams it sent.
 pub(crate) const SERIES_WISH: &str = "series";
-/// Likewise: the server is to look in these turns ([`crate::observe::toll::Turns`]), and its offer says
-/// whether it will.
+/// Key in [`Parameters::weir`]. It asks the server to sample in these turns
+/// ([`crate::observe::toll::Turns`]); the offer says whether it will.
 pub(crate) const TURNS_WISH: &str = "turns";
 
-/// Which parameter nobody can serve.
+/// A parameter that no server can serve.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParametersError {
-    #[error("SCTP was asked for, and only TCP and UDP are served")]
+    #[error("SCTP was requested, but only TCP and UDP are served")]
     Sctp,
-    #[error("a password was offered, and this server has no accounts")]
+    #[error("a password was sent, but this server has no accounts")]
     Authentication,
-    #[error("`{key}` is {value}, and {allowed} is what can be asked for")]
+    #[error("`{key}` is {value}, and {allowed} is allowed")]
     OutOfRange { key: &'static str, value: String, allowed: String },
     #[error(
         "both ends must send at once and in reverse: choose one of `reverse` and `bidirectional`"
@@ -102,7 +103,7 @@ impl Parameters {
             tcp: options.protocol == Protocol::Tcp,
             udp: options.protocol == Protocol::Udp,
             sctp: false,
-            // iperf3 counts in whole seconds, and reads a fraction as the seconds before its point.
+            // iperf3 counts whole seconds, and truncates a fraction.
             omit: options.omit.secs_f64(),
             server_affinity: options.server_affinity.and_then(|cpu| i64::try_from(cpu).ok()),
             time,
@@ -136,7 +137,8 @@ impl Parameters {
         }
     }
 
-    /// What a server makes of it. Numbers nobody can mean are refused, never rounded into others.
+    /// Converts the parameters for a server. Impossible numbers are refused, never rounded to
+    /// others.
     pub fn options(&self) -> Result<TestOptions, ParametersError> {
         if self.sctp {
             return Err(ParametersError::Sctp);
@@ -226,11 +228,11 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// The protocol's version as iperf3 names it.
+/// The protocol's version in iperf3's form.
 const SPOKEN: &str = concat!("3.12 (weir ", env!("CARGO_PKG_VERSION"), ")");
-/// A day, as iperf3 has it.
+/// A day, as in iperf3.
 const MOST_SECONDS: f64 = 86_400.0;
-/// What a double tells apart.
+/// The largest range in which a double holds every whole number.
 const MOST_BYTES: u64 = 1 << 53;
 const MOST_RATE: u64 = 1 << 53;
 const MOST_WINDOW: u64 = 512 << 20;
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_client_writes_a_server_reads() {
+    fn a_server_reads_the_parameters_that_a_client_writes() {
         let options = TestOptions {
             protocol: Protocol::Udp,
             direction: Direction::Both,

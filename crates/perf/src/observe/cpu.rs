@@ -1,4 +1,4 @@
-//! CPU of this end: of the test itself, and of each core with softirqs apart.
+//! CPU of this end: of the test itself, and of each core, with softirqs shown separately.
 
 mod account;
 
@@ -11,13 +11,13 @@ use probe::cpu::{CoreShares, CpuSnapshot};
 use probe::process::CpuTime;
 use units::{Span, Time};
 
-/// Whose CPU time a test is charged with.
+/// The threads whose CPU time a test is charged with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuOf {
-    /// All of this process: it does nothing but this test.
+    /// The whole process, if it runs only this test.
     Process,
-    /// The threads that entered the test's [`CpuAccount`]: other tests run in the same process.
+    /// The threads that entered the test's [`CpuAccount`], if other tests run in the same process.
     Threads,
 }
 
@@ -38,7 +38,7 @@ pub struct CpuWatch {
 #[derive(Debug, Clone)]
 struct Snapshot {
     at: Time,
-    /// User and system time of what the test is charged with.
+    /// User and system time that the test is charged with.
     own: CpuTime,
     machine: Option<CpuSnapshot>,
 }
@@ -57,7 +57,7 @@ impl CpuWatch {
         self.keep(snapshot);
     }
 
-    /// Since the last call of this kind, or since the window began.
+    /// CPU use since the last call of this method, or since the window began.
     pub fn interval(&mut self, now: Time) -> CpuUse {
         let snapshot = Snapshot::read(now, self.of, &self.account);
         let used = snapshot.since(&self.mark);
@@ -66,13 +66,13 @@ impl CpuWatch {
         used
     }
 
-    /// The measured window begins now.
+    /// Starts the measured window.
     pub fn forget(&mut self, now: Time) {
         self.base = Snapshot::read(now, self.of, &self.account);
         self.mark = self.base.clone();
     }
 
-    /// Whether the measured window has ticks enough of `/proc/stat` to tell a busy core by.
+    /// True if the measured window holds enough ticks of `/proc/stat` to recognize a busy core.
     pub fn is_telling(&self, now: Time) -> bool {
         now.since(self.base.at) >= LEAST_POINT
     }
@@ -88,7 +88,7 @@ impl CpuWatch {
 
     fn keep(&mut self, snapshot: Snapshot) {
         let Some(table) = &mut self.table else { return };
-        // Over less than that the ticks of /proc/stat make a comb of every line.
+        // Over less time the ticks of /proc/stat turn every line into a comb.
         if snapshot.at.since(self.point.at) < LEAST_POINT {
             return;
         }
@@ -129,7 +129,7 @@ impl Snapshot {
     }
 }
 
-/// Time the hypervisor took counts as busy: it was not there for the test.
+/// Steal time counts as busy: the core was not available to the test.
 fn core_use(core: usize, shares: &CoreShares) -> CoreUse {
     let busy = shares.busy.percent() + shares.steal.percent();
     CoreUse { core, busy: busy.min(100.0), softirq: shares.softirq.percent() }
@@ -163,7 +163,7 @@ const LEAST_POINT: Span = Span::from_millis(400);
 mod tests {
     use super::*;
 
-    /// Until the calling thread has used so much more CPU time.
+    /// Spins until the calling thread has used this much more CPU time.
     fn spin(span: Span) {
         let begun = probe::clock::own_thread_cpu_time();
         while probe::clock::own_thread_cpu_time() - begun < span {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_no_use() {
+    fn an_empty_span_has_no_use() {
         let snapshot = Snapshot { at: Time::ZERO, own: CpuTime::default(), machine: None };
         assert_eq!(snapshot.since(&snapshot), CpuUse::default());
     }

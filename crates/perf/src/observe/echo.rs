@@ -1,31 +1,31 @@
-//! The latency echo: small datagrams that our server sends back as they are.
+//! The latency echo: small datagrams that a weir server sends back unchanged.
 //!
 //! ```text
 //! 0        8                24         32         40
 //! | magic  | token          | sequence | sent at  |
 //! ```
 //!
-//! Numbers are big-endian. The token is made by the server for one test and told to its client over
-//! the control connection: whoever does not know it gets nothing back, and nobody gets back more than
-//! was sent, so that the server is no use for flooding third parties.
+//! Numbers are big-endian. The server makes the token for one test and sends it to its client over the
+//! control connection. A sender without the token gets no answer, and an answer is never longer than
+//! the request, so the server cannot be abused to flood third parties.
 
 use std::fmt;
 use units::Time;
 
-/// Tells the datagrams of one test from all others.
+/// Distinguishes the datagrams of one test from all others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token([u8; 16]);
 
-/// What a datagram says.
+/// The content of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
     pub token: Token,
     pub sequence: u64,
-    /// By the sender's own clock; means nothing to anybody else.
+    /// By the sender's own clock; meaningless to any other host.
     pub sent_at: Time,
 }
 
-/// What the server sends back for `datagram`: itself, or nothing.
+/// The server's answer to `datagram`: the datagram itself, or nothing.
 pub fn respond(datagram: &[u8], knows: impl FnOnce(&Token) -> bool) -> Option<&[u8]> {
     let echo = Echo::parse(datagram)?;
     knows(&echo.token).then_some(datagram)
@@ -43,7 +43,7 @@ impl Echo {
         bytes
     }
 
-    /// `None` for whatever is not exactly one of ours.
+    /// `None` for any datagram that is not exactly an echo.
     pub fn parse(datagram: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = datagram.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<8>()?;
@@ -64,7 +64,7 @@ impl Token {
     }
 }
 
-/// Hexadecimal: how it travels in JSON.
+/// Hexadecimal, as in JSON.
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -112,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_who_knows_the_token_is_answered() {
+    fn only_a_sender_with_the_token_is_answered() {
         let (mine, other) = (Token::random(), Token::random());
         let echo = Echo { token: mine, sequence: 7, sent_at: Time::from_nanos(9) };
         let bytes = echo.encode();
@@ -138,13 +138,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_read(token: [u8; 16], sequence: u64, nanos: u64) {
+        fn a_written_echo_is_read_back(token: [u8; 16], sequence: u64, nanos: u64) {
             let echo = Echo { token: Token(token), sequence, sent_at: Time::from_nanos(nanos) };
             prop_assert_eq!(Echo::parse(&echo.encode()), Some(echo));
         }
 
         #[test]
-        fn anything_else_is_silence(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn other_datagrams_get_no_answer(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             prop_assert_eq!(respond(&bytes, |_| true), None);
         }
     }

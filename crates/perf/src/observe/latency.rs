@@ -1,12 +1,12 @@
 //! Round trips of probes that travel beside the streams, first without load and then with it.
 //!
-//! The far end's echo is asked where it offered one, and ping: whichever answers, the echo first, is
-//! the probe from then on. A reply counts from when the kernel took it, not from when an ordinary thread gets
-//! a core: on a loaded machine the difference is the larger part. So the thread is a real-time one, which
-//! gets a core at once, and where that is not allowed it has the kernel stamp what comes. That is the worse
-//! choice: the kernel then stamps every packet of the machine, which at 50 Gbit/s costs about one percent of
-//! goodput. Of what was sent, the time is taken right before the send, so that the own queue counts: it is
-//! part of the path.
+//! Probes go to the far end's echo, if it offered one, and by ping. The method that gets answers
+//! becomes the probe, with preference for the echo. A reply counts from the time the kernel
+//! received it, not from the time an ordinary thread gets a core: on a loaded host the difference
+//! is the larger part. The probe thread is therefore a real-time thread, which gets a core at once.
+//! If that is not allowed, the kernel stamps the replies. Stamping is worse: the kernel then stamps
+//! every packet of the host, which at 50 Gbit/s costs about one percent of goodput. The send time
+//! is taken right before the send, so that the local queue counts: it is part of the path.
 
 mod asker;
 mod flow;
@@ -29,25 +29,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use units::{Rate, Span, Time};
 
-/// Asks for round trips until it is finished or dropped, in a thread of its own.
+/// Sends probes until it is finished or dropped, in a separate thread.
 #[derive(Debug)]
 pub struct LatencyProbe {
     running: Option<Running>,
     problems: Vec<String>,
 }
 
-/// What a [`LatencyProbe`] leaves of its last phase.
+/// The results of a [`LatencyProbe`] for its last phase.
 #[derive(Debug, Default)]
 pub struct Asked {
     pub latency: Option<Latency>,
-    /// Probes that did not come back, also where no other did.
+    /// Lost probes, also if all were lost.
     pub lost: u64,
-    /// Something has answered, at any time.
+    /// True if any probe was ever answered.
     pub answered: bool,
     pub series: Option<Series>,
     /// CPU time of the thread.
     pub cost: Span,
-    /// Why a way of asking could not be taken.
+    /// Reasons why a probe method could not be used.
     pub problems: Vec<String>,
 }
 
@@ -88,34 +88,35 @@ impl LatencyProbe {
         Self { running, problems }
     }
 
-    /// Something is asked, and may yet answer.
+    /// True while probes are sent that may yet be answered.
     pub fn is_hopeful(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.flows().has_ended())
     }
 
-    /// Something has answered.
+    /// True if any probe has been answered.
     pub fn has_answer(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.flows().has_answer())
     }
 
-    /// A phase ends: what it was. The next is under load if `loaded` says since when.
+    /// Ends a phase and returns its result. `loaded` is the time at which the load started, if the
+    /// next phase is under load.
     pub fn turn(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
         self.running.as_ref()?.flows().turn(now, loaded)
     }
 
-    /// Since the last call of this kind, or since the phase began.
+    /// Latency since the last call of this method, or since the phase began.
     pub fn interval(&mut self) -> Option<Latency> {
         self.running.as_ref()?.flows().interval()
     }
 
-    /// What the streams carry: the probes stay small beside it.
+    /// Sets the rate of the streams, so that the probes stay small beside it.
     pub fn set_load(&self, load: Rate) {
         if let Some(running) = &self.running {
             running.shared.load.store(load.bits_per_second(), Ordering::Relaxed);
         }
     }
 
-    /// Nothing is asked while it rests, and its thread sleeps.
+    /// While it rests, it sends no probes and its thread sleeps.
     pub fn rest(&mut self, rests: bool) {
         if let Some(running) = &self.running {
             running.shared.rests.store(rests, Ordering::Relaxed);
@@ -123,7 +124,7 @@ impl LatencyProbe {
         }
     }
 
-    /// Ends at once; what is still on its way is not waited for.
+    /// Ends at once, without waiting for probes in flight.
     pub fn finish(mut self, now: Time) -> Asked {
         let problems = std::mem::take(&mut self.problems);
         let Some(running) = self.running.take() else {
@@ -190,7 +191,7 @@ impl Shared {
     }
 
     fn wake(&self) {
-        // It cannot be full.
+        // The counter of the eventfd cannot be full.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -206,24 +207,24 @@ fn ask(shared: &Shared, askers: Vec<Asker>) {
         if shared.rests.load(Ordering::Relaxed) {
             match rest(shared, askers) {
                 Ok(rested) => askers = stamped_unless(prompt, rested),
-                Err(error) => return tracing::warn!("the latency is asked no more: {error}"),
+                Err(error) => return tracing::warn!("latency probing has stopped: {error}"),
             }
             jumps = Jumps::none_yet();
-            // Somewhere within the pause that it comes back to.
+            // Resume at a random point of the pause.
             next = clock::now() + pace::pause(true, shared.load(), &mut random) / 2;
             continue;
         }
         let now = clock::now();
         if now >= next {
             let loaded = send(shared, &askers, now);
-            // From now, not from when it was due: after a long wait for a core no burst follows.
+            // Count from now, not from the due time: after a long wait for a core no burst follows.
             let pause = pace::pause(loaded, shared.load(), &mut random);
             next = now + pause;
             let stamped = askers.iter().all(Asker::is_stamped);
             patient = loaded && stamped && shared.flows().has_answer() && pause <= LONGEST_LAG;
         }
-        // Under load each wake takes a core from a stream. An answer that bears the time at which it came
-        // is read when the next probe leaves.
+        // Under load each wakeup takes a core from a stream. A stamped answer is read when the next
+        // probe leaves.
         let awaited = if patient { &askers[..0] } else { &askers[..] };
         wait(shared, awaited, Some(next.since(clock::now())));
         if jumps.happened() {
@@ -236,7 +237,7 @@ fn ask(shared: &Shared, askers: Vec<Asker>) {
     }
 }
 
-/// A prompt thread sees an answer when it comes, and needs no stamps.
+/// A real-time thread reads an answer when it arrives, and needs no stamps.
 fn stamped_unless(prompt: bool, mut askers: Vec<Asker>) -> Vec<Asker> {
     if !prompt {
         askers.iter_mut().for_each(Asker::want_stamps);
@@ -244,10 +245,10 @@ fn stamped_unless(prompt: bool, mut askers: Vec<Asker>) -> Vec<Asker> {
     askers
 }
 
-/// Until it is told to go on. Nothing of it is left meanwhile but a thread that sleeps.
+/// Sleeps, without sockets, until told to go on.
 fn rest(shared: &Shared, askers: Vec<Asker>) -> std::io::Result<Vec<Asker>> {
     receive(shared, &askers);
-    // Of those still on their way nothing will be known.
+    // Probes in flight can no longer be judged.
     shared.flows().pause(clock::now());
     let closed: Vec<_> = askers.into_iter().map(Asker::close).collect();
     while shared.rests.load(Ordering::Relaxed) && !shared.stop.load(Ordering::Relaxed) {
@@ -256,7 +257,7 @@ fn rest(shared: &Shared, askers: Vec<Asker>) -> std::io::Result<Vec<Asker>> {
     closed.iter().map(Asker::reopened).collect()
 }
 
-/// Tells whether the load is on.
+/// Returns whether the load is on.
 fn send(shared: &Shared, askers: &[Asker], now: Time) -> bool {
     let mut flows = shared.flows();
     flows.settle(now);
@@ -283,7 +284,7 @@ fn receive(shared: &Shared, askers: &[Asker]) {
     }
 }
 
-/// For an answer of one of `askers`, or a word of the owner's.
+/// Waits for an answer to one of `askers`, or a wakeup from the owner.
 fn wait(shared: &Shared, askers: &[Asker], within: Option<Span>) {
     let sockets = askers.iter().map(AsFd::as_fd);
     let mut all: Vec<_> = std::iter::once(shared.wake.as_fd())
@@ -294,16 +295,17 @@ fn wait(shared: &Shared, askers: &[Asker], within: Option<Span>) {
         tv_sec: (within.nanos() / NANOS) as i64,
         tv_nsec: (within.nanos() % NANOS) as i64,
     });
-    // Interrupted, or out of memory for a moment: the loop comes round again.
+    // After a signal or a short lack of memory the loop polls again.
     let _ = poll(&mut all, timeout.as_ref());
     if !all[0].revents().is_empty() {
-        // What it says stands in the flags.
+        // The flags hold the actual request.
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
     }
 }
 
-/// A stranger who knows the token cannot keep the thread from its probes.
+/// A stranger with the token cannot keep the thread from sending probes.
 const MOST_AT_ONCE: usize = 256;
-/// An answer may lie so long before it is read: less than makes a phase that ends count it as lost.
+/// An answer may lie unread for this long. It is shorter than the time after which the end of a
+/// phase counts a probe as lost.
 const LONGEST_LAG: Span = Span::from_millis(80);
 const NANOS: u64 = 1_000_000_000;

@@ -7,7 +7,7 @@ use crate::event::{CpuUse, Latency, LatencySource};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
 
-/// What was seen beside the streams of one test, over the measured window.
+/// Measurements beside the streams of one test, over the measured window.
 #[derive(Debug, Clone)]
 pub struct Observed {
     pub cpu: CpuUse,
@@ -16,14 +16,14 @@ pub struct Observed {
     pub paths: Vec<Path>,
     pub idle: Option<Latency>,
     pub loaded: Option<Latency>,
-    /// Of the whole test, what was omitted included; empty without probes. What a far end of ours told of
-    /// the streams that it sends is among them.
+    /// Series of the whole test, omitted time included; empty without probes. They include those
+    /// that a weir peer reported for the streams it sends.
     pub series: Vec<Series>,
-    /// What a reader of the figures must know.
+    /// Warnings for readers of the figures.
     pub warnings: Vec<String>,
-    /// CPU time the observing took.
+    /// CPU time of the measurements.
     pub cost: Span,
-    /// What it took from the goodput, where that was to be found out.
+    /// The goodput that the probes cost, if that was measured.
     pub probe_cost: Option<ProbeCost>,
 }
 
@@ -32,7 +32,7 @@ impl Observed {
         self.paths.iter().find(|path| path.id == id)
     }
 
-    /// Everything but the series, small enough to be sent to the peer.
+    /// Everything except the series: small enough to be sent to the peer.
     pub fn summary(&self) -> Value {
         json!({
             "cpu": cpu(&self.cpu),
@@ -58,9 +58,9 @@ impl Observed {
     }
 }
 
-/// What is said of cores that had nothing left.
+/// Warning about cores that had no idle time.
 pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
-    // With next to no work of ours, whatever fills a core is not the test.
+    // If this test used almost no CPU, another load fills the core.
     let ours = cpu.user + cpu.system;
     let full = cpu
         .cores
@@ -77,15 +77,15 @@ pub(super) fn busy_cores(cpu: &CpuUse, pinned: &[usize]) -> Option<String> {
     ))
 }
 
-/// What is said of a probe that saw nothing under load.
+/// Warning about a probe that got no answer under load.
 pub(super) fn silent_probe(asked: &Asked) -> Option<String> {
-    let instead = "the latency told is the kernel's smoothed round-trip time of the streams, which hides \
+    let instead = "the latency shown is the kernel's smoothed round-trip time of the streams, which hides \
                    peaks";
     if asked.latency.is_some() {
         return None;
     }
     if asked.answered && asked.lost == 0 {
-        return Some(format!("the test was over before a probe came back: {instead}"));
+        return Some(format!("the test ended before a probe came back: {instead}"));
     }
     if asked.answered {
         return Some(format!(
@@ -95,7 +95,7 @@ pub(super) fn silent_probe(asked: &Asked) -> Option<String> {
     }
     let mut reasons = asked.problems.clone();
     if reasons.is_empty() {
-        reasons.push("the far end answers none".to_owned());
+        reasons.push("the far end answers no probe".to_owned());
     }
     Some(format!("the latency under load could not be probed, {}: {instead}", reasons.join(", ")))
 }
@@ -131,7 +131,7 @@ fn latency(latency: &Latency) -> Value {
     })
 }
 
-/// What the kernel did not tell is left out.
+/// Omits figures that the kernel did not report.
 fn path(path: &Path) -> Value {
     let micros = |span: Option<Span>| span.map(|span| json!(span.micros_f64()));
     let bytes = |count: Option<Bytes>| count.map(|count| json!(count.count()));
@@ -183,7 +183,7 @@ mod tests {
     use crate::event::CoreUse;
 
     #[test]
-    fn a_full_core_is_told_of_where_the_test_runs() {
+    fn a_full_core_is_reported_where_the_test_runs() {
         let core = |core, busy| CoreUse { core, busy, softirq: 3.0 };
         let used = |user| CpuUse { user, system: 0.0, cores: vec![core(0, 12.0), core(1, 99.0)] };
         let warned = busy_cores(&used(90.0), &[]).unwrap();

@@ -1,18 +1,18 @@
 use serde::Serialize;
 use units::{Span, Time};
 
-/// Lines over one time axis: what a run leaves for reports.
+/// Lines over one time axis, kept from a run for reports.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
-    /// `throughput`, `rtt`, `cwnd`, `send_window`, `delivery_rate`, `retransmits`, `limited_by`, `cpu` or
-    /// `latency`.
+    /// `throughput`, `rtt`, `cwnd`, `send_window`, `delivery_rate`, `retransmits`, `limited_by`,
+    /// `cpu` or `latency`.
     pub name: &'static str,
-    /// Of one stream alone.
+    /// Set if the series is of a single stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<u32>,
     /// The lines are shares of one whole.
     pub stacked: bool,
-    /// Since the test began, ascending; each point tells of the time before it.
+    /// Seconds since the test began, ascending; each point covers the time before it.
     pub time_s: Vec<f64>,
     pub lines: Vec<Line>,
 }
@@ -25,7 +25,7 @@ pub struct Line {
     pub values: Vec<Option<f64>>,
 }
 
-/// How neighbouring points become one.
+/// How neighbouring points are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Merge {
     Mean,
@@ -33,8 +33,8 @@ pub(super) enum Merge {
     Sum,
 }
 
-/// A series that grows and stays small: when it is full, neighbours are merged, and from then on every
-/// point stands for twice as many readings.
+/// A series of bounded size. When it is full, neighbours are merged, and from then on every point
+/// stands for twice as many readings.
 #[derive(Debug)]
 pub(super) struct Table {
     name: &'static str,
@@ -44,7 +44,7 @@ pub(super) struct Table {
     merge: Merge,
     columns: Vec<Column>,
     times: Vec<f64>,
-    /// Readings a point stands for.
+    /// Readings that a point stands for.
     stride: u32,
     gathered: u32,
 }
@@ -61,9 +61,9 @@ struct Column {
 }
 
 impl Table {
-    /// `limit` is how many points it holds at most.
+    /// `limit` is the maximum number of points.
     pub(super) fn new(name: &'static str, merge: Merge, limit: usize) -> Self {
-        // Even, so that all points have a neighbour to be merged with.
+        // Even, so that every point has a neighbour to merge with.
         let limit = limit.max(2) & !1;
         Self {
             name,
@@ -78,7 +78,7 @@ impl Table {
         }
     }
 
-    /// Shares of one whole, of this stream.
+    /// Marks the lines as shares of one whole, for this stream.
     pub(super) fn stacked(mut self, stream: u32) -> Self {
         self.stream = Some(stream);
         self.stacked = true;
@@ -97,7 +97,7 @@ impl Table {
         });
     }
 
-    /// One reading; `row` has as many values as there are columns.
+    /// Adds one reading; `row` has as many values as there are columns.
     pub(super) fn push(&mut self, at: Span, row: impl IntoIterator<Item = Option<f64>>) {
         for (column, value) in self.columns.iter_mut().zip(row) {
             if let Some(value) = value.filter(|value| value.is_finite()) {
@@ -188,7 +188,7 @@ fn merged(pair: &[f64], merge: Merge) -> f64 {
     }
 }
 
-/// A report shows no more, and the files stay small.
+/// A report shows no more digits, and the files stay small.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_a_gap() {
+    fn a_missing_reading_is_a_gap() {
         let mut table = table(Merge::Mean, 8);
         table.column("3", "ms");
         table.column("never", "ms");
@@ -222,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn nothing_read_is_no_series() {
+    fn no_reading_makes_no_series() {
         assert_eq!(table(Merge::Max, 8).into_series(), None);
     }
 
     proptest! {
         #[test]
-        fn it_stays_small_and_loses_no_sum_and_no_peak(
+        fn a_full_table_stays_small_and_keeps_sums_and_peaks(
             values in proptest::collection::vec(0.0..1000.0_f64, 1..3000),
             limit in 2_usize..64,
         ) {

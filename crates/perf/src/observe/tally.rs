@@ -2,7 +2,7 @@ use crate::event::{Latency, LatencySource};
 use hdrhistogram::Histogram;
 use units::Span;
 
-/// Round trips counted, for a phase of a test.
+/// Counts round trips for a phase of a test.
 #[derive(Debug, Clone)]
 pub(super) struct Tally {
     histogram: Histogram<u32>,
@@ -12,7 +12,8 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn add(&mut self, round_trip: Span) {
-        // It grows up to the value, so that none is refused; a saturating record would not let it grow.
+        // `record` grows the histogram up to the value, so none is refused; a saturating record
+        // would not.
         let _ = self.histogram.record((round_trip.nanos() / UNIT).clamp(1, LONGEST));
         self.max = self.max.max(round_trip);
     }
@@ -21,7 +22,7 @@ impl Tally {
         self.lost += count;
     }
 
-    /// One that had been lost came after all.
+    /// A probe that had counted as lost was answered after all.
     pub(super) fn find(&mut self) {
         self.lost = self.lost.saturating_sub(1);
     }
@@ -39,9 +40,9 @@ impl Tally {
         self.histogram.is_empty()
     }
 
-    /// `None` if nothing was answered: there is no median of nothing.
+    /// `None` if nothing was answered, since there is no median then.
     pub(super) fn latency(&self, by: LatencySource) -> Option<Latency> {
-        // A bucket's upper end may lie above the largest value in it.
+        // A bucket's upper end may exceed the largest value in it.
         let at = |quantile| {
             Span::from_nanos(self.histogram.value_at_quantile(quantile) * UNIT).min(self.max)
         };
@@ -60,7 +61,7 @@ impl Default for Tally {
     fn default() -> Self {
         let mut histogram = Histogram::new_with_bounds(1, 2, DIGITS)
             .expect("the bounds are constants within the histogram's");
-        // Most paths never need the buckets of a minute.
+        // Most paths never need the buckets for a minute.
         histogram.auto(true);
         Self { histogram, max: Span::ZERO, lost: 0 }
     }
@@ -78,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nothing_answered_has_no_median() {
+    fn no_answers_have_no_median() {
         let mut tally = Tally::default();
         tally.lose(3);
         assert_eq!(tally.latency(LatencySource::Ping), None);
@@ -91,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_order_and_near(mut nanos in proptest::collection::vec(0_u64..100_000_000_000, 1..300)) {
+        fn quantiles_are_in_order_and_close(mut nanos in proptest::collection::vec(0_u64..100_000_000_000, 1..300)) {
             let mut tally = Tally::default();
             nanos.iter().for_each(|nanos| tally.add(Span::from_nanos(*nanos)));
             nanos.sort_unstable();

@@ -1,4 +1,4 @@
-//! The kernel's account of every data stream, over time and over the measured window.
+//! The kernel's figures of every data stream, over time and over the measured window.
 
 pub(crate) mod far;
 mod limits;
@@ -13,7 +13,7 @@ use probe::tcp::TcpInfo;
 use tables::{Reading, Tables};
 use units::{Bytes, Rate, Share, Span, Time};
 
-/// Looks at the streams of one test. Nothing is kept but sums, extremes and bounded series.
+/// Samples the streams of one test. It keeps only sums, extremes and bounded series.
 #[derive(Debug)]
 pub struct TcpWatch {
     origin: Origin,
@@ -25,16 +25,16 @@ pub struct TcpWatch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Path {
     pub id: u32,
-    /// This end sends. The other end's path facts say little: it only acknowledges.
+    /// This end sends. A receiver's path facts mean little: it only sends acknowledgements.
     pub sends: bool,
     pub facts: PathFacts,
     pub limited: Option<LimitedBy>,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: Option<u64>,
-    /// Of the data segments sent.
+    /// Share of the data segments sent.
     pub retransmit_share: Option<Share>,
     pub timeouts: Option<u64>,
-    /// The kernel's last estimate, and whether the application then sent too little to find out.
+    /// The kernel's last estimate, and whether the sender was application-limited then.
     pub delivery_rate: Option<Rate>,
     pub delivery_rate_app_limited: Option<bool>,
     /// The smallest round trip of the connection's life (the others are smoothed).
@@ -63,7 +63,7 @@ struct Rtts {
 }
 
 impl TcpWatch {
-    /// Begins to watch these streams; `series` keeps their time series.
+    /// Begins to sample these streams; `series` keeps their time series.
     pub fn begin(now: Time, sockets: &[StreamSocket<'_>], series: bool) -> Self {
         let streams: Vec<_> = sockets.iter().map(|socket| Watched::new(now, socket)).collect();
         let ids = || streams.iter().map(|stream| (stream.id, stream.sends));
@@ -74,12 +74,12 @@ impl TcpWatch {
         watch
     }
 
-    /// Reads all streams once.
+    /// Samples all streams once.
     pub fn look(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         self.read(now, sockets, true);
     }
 
-    /// What was read until now is left out of the figures; the series keep it.
+    /// Excludes everything so far from the figures; the series keep it.
     pub fn forget(&mut self, now: Time) {
         for stream in &mut self.streams {
             stream.base = stream.last.map(|(_, info)| (now, info));
@@ -94,7 +94,7 @@ impl TcpWatch {
         stream.last.as_ref().map(|(_, info)| info)
     }
 
-    /// The smoothed round trips of the sending streams (of all, if none sends), as last read.
+    /// The last smoothed round trips of the sending streams, or of all streams if none sends.
     pub fn round_trips(&self) -> impl Iterator<Item = Span> {
         let any_sends = self.streams.iter().any(|stream| stream.sends);
         self.streams
@@ -141,7 +141,7 @@ impl Watched {
     fn read(&mut self, now: Time, socket: &StreamSocket<'_>) -> Reading {
         let (before, had) = std::mem::replace(&mut self.bytes, (now, socket.bytes));
         let mut reading = Reading::at(rate(socket.bytes - had, now.since(before)));
-        // A datagram socket has no such account, and a stream that broke is told by its owner.
+        // A UDP socket has no TCP_INFO, and its owner reports a broken stream.
         let Some(info) = socket.tcp.and_then(|socket| probe::tcp::of_socket(socket).ok()) else {
             return reading;
         };
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_where_the_rest_is_forgotten() {
+    fn a_window_begins_where_earlier_samples_are_dropped() {
         let (near, mut far) = pair();
         let mut pass = |mut near: &TcpStream, count: usize| {
             near.write_all(&vec![7; count]).unwrap();

@@ -1,10 +1,10 @@
-//! What looking costs: looks are taken and left in turns within one test, and the goodput of both
-//! kinds of turns is compared.
+//! The cost of sampling: within one test, samples are taken in some turns and not in others, and
+//! the goodput of both kinds of turns is compared.
 //!
-//! Separate tests, one with looks and one without, differ by far more than looks cost: each has another
-//! connection, other buffers and another moment of the machine. Within one connection all of that is the
-//! same. Four turns make a block, with looks at both of its ends or in its middle, at random, so that
-//! whatever drifts and whatever has a rhythm meets both kinds alike.
+//! Separate tests with and without samples differ by far more than the samples cost: each has
+//! another connection, other buffers and another moment of the host. Within one connection all of
+//! that is the same. Four turns make a block, with samples in its outer or its inner turns, at
+//! random. Drift and periodic effects thus affect both kinds of turns alike.
 
 mod meter;
 mod statistic;
@@ -16,23 +16,24 @@ pub(super) use meter::Meter;
 use serde_json::{Value, json};
 use units::{Span, Time};
 
-/// When looks are taken: the same at both ends.
+/// The turns in which samples are taken: the same at both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turns {
     seed: u32,
     length: Span,
 }
 
-/// What the end that compares has to know.
+/// Settings of the end that compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weighing {
-    /// At the begin of a turn: until the far end has turned too, and what it did before is through.
+    /// Wait at the start of a turn, until the far end has turned too and the data of the previous
+    /// turn has passed.
     pub settling: Span,
     /// The far end takes its turns, too.
     pub both_ends: bool,
 }
 
-/// Where an observer is among its turns.
+/// An observer's position in its turns.
 #[derive(Debug)]
 pub(super) struct Place {
     turns: Turns,
@@ -41,13 +42,13 @@ pub(super) struct Place {
 }
 
 impl Turns {
-    /// For a path with this round trip. No multiple of the times between looks, so that over many turns
-    /// these fall everywhere within them.
+    /// Turns for a path with this round trip. The length is no multiple of the sampling period, so
+    /// that over many turns the samples fall everywhere within them.
     pub fn random(round_trip: Span) -> Self {
         Self { seed: rand::random(), length: USUAL.max(round_trip * ROUND_TRIPS).min(LONGEST) }
     }
 
-    /// Whether looks are taken in this turn, counted from 0.
+    /// True if samples are taken in this turn, counted from 0.
     pub fn are_on(&self, turn: u64) -> bool {
         let inner = matches!(turn % BLOCK, 1 | 2);
         let outer_first = mixed((u64::from(self.seed) << 32) | (turn / BLOCK)) & 1 == 0;
@@ -58,12 +59,12 @@ impl Turns {
         self.length
     }
 
-    /// As it is told to the far end.
+    /// Encoding for the far end.
     pub fn to_json(&self) -> Value {
         json!({ "seed": self.seed, "turn_us": self.length.nanos() / 1000 })
     }
 
-    /// `None` if it makes no sense.
+    /// `None` if it is invalid.
     pub fn read(told: &Value) -> Option<Self> {
         let seed = u32::try_from(told.get("seed")?.as_u64()?).ok()?;
         let micros = told.get("turn_us")?.as_u64().filter(|micros| *micros <= MOST_MICROS)?;
@@ -103,13 +104,13 @@ impl Place {
         self.turns.length
     }
 
-    /// To the turn that it is now.
+    /// Moves to the current turn.
     pub(super) fn go_on(&mut self, now: Time) {
         self.turn = now.since(self.origin).nanos() / self.turns.length.nanos().max(1);
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): neighbouring numbers become unlike ones.
+/// SplitMix64 (Steele, Lea and Flood 2014): it maps neighbouring numbers to unlike ones.
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -123,7 +124,7 @@ const USUAL: Span = Span::from_millis(237);
 const SHORTEST: Span = Span::from_millis(50);
 const LONGEST: Span = Span::from_millis(5000);
 const MOST_MICROS: u64 = 10_000_000;
-/// A turn is so many round trips at least.
+/// A turn lasts at least this many round trips.
 const ROUND_TRIPS: u64 = 10;
 const SETTLING: Span = Span::from_millis(10);
 
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_its_own_mirror_and_blocks_differ() {
+    fn each_block_is_symmetric_and_blocks_differ() {
         let turns = Turns::random(Span::ZERO);
         let mut outer = 0;
         for block in 0..1000 {
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_far_end_reads_what_was_told_and_nothing_absurd() {
+    fn the_far_end_reads_valid_turns_only() {
         let turns = Turns::random(Span::from_millis(40));
         assert_eq!(turns.length(), Span::from_millis(400));
         assert_eq!(Turns::read(&turns.to_json()), Some(turns));

@@ -4,7 +4,7 @@ use probe::process::{CpuTime, Thread};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The threads of one test in a process of several. Clones are the same account.
+/// The threads of one test in a process of several tests. Clones are the same account.
 #[derive(Debug, Clone, Default)]
 pub struct CpuAccount(Arc<Mutex<Entries>>);
 
@@ -14,7 +14,7 @@ pub struct Counted {
     account: CpuAccount,
     tid: u32,
     begun: CpuTime,
-    /// It stays on its thread, whose clock it reads at the end.
+    /// Keeps the guard on its thread, whose clock it reads at the end.
     _own: PhantomData<*const ()>,
 }
 
@@ -28,14 +28,14 @@ impl CpuAccount {
     /// Charges the calling thread's CPU time from now on.
     pub fn enter(&self) -> Counted {
         let begun = cpu_time(UsageWho::RUSAGE_THREAD);
-        // As /proc numbers it: with another process namespace's /proc mounted, gettid would name
-        // a stranger.
+        // Use the number in /proc: with another process namespace's /proc mounted, gettid would
+        // name another thread.
         let tid = Thread::own().map_or(0, |thread| thread.tid);
         self.entries().running.push((tid, begun));
         Counted { account: self.clone(), tid, begun, _own: PhantomData }
     }
 
-    /// By all threads so far. What runs is known to 10 ms, what has ended exactly.
+    /// CPU time of all threads so far: to 10 ms for running threads, exact for ended ones.
     pub fn used(&self) -> CpuTime {
         let entries = self.entries();
         entries.running.iter().fold(entries.ended, |sum, (tid, begun)| {
@@ -61,14 +61,14 @@ impl Drop for Counted {
     }
 }
 
-/// The exact time, divided as the ticks are: that is how the kernel itself divides it
-/// (cputime_adjust, kernel/sched/cputime.c).
+/// Divides the exact time as the ticks are divided, like the kernel itself (cputime_adjust,
+/// kernel/sched/cputime.c).
 fn split(cpu: CpuTime) -> CpuTime {
     let Some(precise) = cpu.precise else {
         return cpu;
     };
     if cpu.system == units::Span::ZERO {
-        // Less than a tick is the program's own, there as here.
+        // Less than a tick counts as user time, as in the kernel.
         return CpuTime { user: precise, system: units::Span::ZERO, precise: None };
     }
     let ticks = (cpu.user + cpu.system).nanos();

@@ -9,18 +9,18 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use units::Time;
 
-/// A socket that asks the far end for an answer.
+/// A socket that sends probes to the far end.
 #[derive(Debug)]
 pub(super) struct Asker {
     socket: Socket,
     plan: LatencyPlan,
     token: Token,
     how: How,
-    /// What comes bears the time at which the kernel took it.
+    /// Received datagrams carry the time at which the kernel took them.
     stamped: bool,
 }
 
-/// What is left of one without its socket.
+/// An asker whose socket is closed.
 #[derive(Debug)]
 pub(super) struct Closed {
     plan: LatencyPlan,
@@ -53,7 +53,7 @@ impl Asker {
             IpAddr::V6(_) => (Icmp::V6, Protocol::ICMPV6),
         };
         let open = |kind| Socket::new(domain(plan), kind, Some(protocol));
-        // Root too may be outside of net.ipv4.ping_group_range, and needs no place in it.
+        // Root, too, may be outside net.ipv4.ping_group_range, but does not need it.
         let (socket, raw) = match open(Type::DGRAM) {
             Ok(socket) => (socket, false),
             Err(_) => (open(Type::RAW)?, true),
@@ -63,7 +63,8 @@ impl Asker {
         Ok(Self { socket, plan: plan.clone(), token, how, stamped: false })
     }
 
-    /// The same with a new socket. What wanting stamps costs ends with the socket, not with the wish.
+    /// Reopens with a new socket. The cost of stamps ends only when the socket is closed, not when
+    /// the option is cleared.
     pub(super) fn reopened(asker: &Closed) -> io::Result<Self> {
         match asker.how {
             How::Echo { port } => Self::echo(&asker.plan, port, asker.token),
@@ -71,8 +72,8 @@ impl Asker {
         }
     }
 
-    /// From now on answers bear the time at which they came, if the kernel gives it. While any socket wants
-    /// that, the kernel stamps every packet of the machine (`netstamp_needed_key`, net/core/dev.c).
+    /// Asks the kernel to stamp received answers, if it can. While any socket has this option, the
+    /// kernel stamps every packet of the host (`netstamp_needed_key`, net/core/dev.c).
     pub(super) fn want_stamps(&mut self) {
         self.stamped = stamped::ask_for_stamps(&self.socket);
     }
@@ -104,15 +105,15 @@ impl Asker {
         Ok(())
     }
 
-    /// The next answer that has come; what is not one is thrown away.
+    /// The next answer that has arrived; other datagrams are dropped.
     pub(super) fn answer(&self) -> Option<(Echo, Receipt)> {
         let mut buffer = [0; LONGEST];
-        // So many strangers at once, and the rest waits for the next turn.
+        // Read a bounded number of foreign datagrams; the rest waits for the next turn.
         for _ in 0..MOST_STRANGERS {
             let receipt = match stamped::receive(&self.socket, &mut buffer) {
                 Ok(Some(receipt)) => receipt,
                 Ok(None) => return None,
-                // What an ICMP error said of an earlier probe; the next read goes on.
+                // ICMP error about an earlier probe; the next read goes on.
                 Err(_) => continue,
             };
             if let Some(echo) = self.read(&buffer[..receipt.length.min(LONGEST)]) {
@@ -140,7 +141,7 @@ impl AsFd for Asker {
     }
 }
 
-/// From where the streams come, to where they go, in their class.
+/// Uses the addresses and the traffic class of the streams.
 fn aim(socket: &Socket, plan: &LatencyPlan, port: u16) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     if let Some(device) = &plan.bind_device {
@@ -173,6 +174,7 @@ fn domain(plan: &LatencyPlan) -> Domain {
     }
 }
 
-/// An IPv4 header with all options, an ICMP header, an echo, and a byte that betrays what is longer.
+/// An IPv4 header with all options, an ICMP header, an echo, and one byte more to detect a longer
+/// datagram.
 const LONGEST: usize = 60 + 8 + Echo::LENGTH + 1;
 const MOST_STRANGERS: usize = 64;

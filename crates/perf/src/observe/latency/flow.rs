@@ -4,11 +4,11 @@ use crate::observe::series::{MOST_POINTS, Merge, Origin, Series, Table};
 use crate::observe::tally::Tally;
 use units::{Span, Time};
 
-/// The ways of asking, in the order in which they are liked, and what came of each. Pure.
+/// The probe methods, in order of preference, and the results of each. Pure.
 #[derive(Debug)]
 pub(super) struct Flows {
     begun: Time,
-    /// Time 0 of the series, once the load is on.
+    /// Time 0 of the series, once the load has started.
     loaded: Option<Origin>,
     each: Vec<Flow>,
 }
@@ -20,7 +20,7 @@ struct Flow {
     phase: Tally,
     interval: Tally,
     answered: bool,
-    /// Still asked.
+    /// This method still sends probes.
     alive: bool,
     table: Table,
 }
@@ -35,7 +35,7 @@ impl Flows {
         self.loaded.is_some()
     }
 
-    /// Something has answered, at any time.
+    /// True if any probe was ever answered.
     pub(super) fn has_answer(&self) -> bool {
         self.each.iter().any(|flow| flow.answered)
     }
@@ -48,7 +48,7 @@ impl Flows {
         !self.each.iter().any(|flow| flow.alive)
     }
 
-    /// The number of a probe that leaves now.
+    /// Registers a probe that leaves now, and returns its number.
     pub(super) fn send(&mut self, index: usize, now: Time) -> Option<u64> {
         self.each.get_mut(index).map(|flow| flow.waiting.send(now))
     }
@@ -77,7 +77,7 @@ impl Flows {
         }
     }
 
-    /// Takes for lost what has not come, and drops the ways that do not answer or are not needed.
+    /// Counts overdue probes as lost, and drops the methods that get no answer or are not needed.
     pub(super) fn settle(&mut self, now: Time) {
         for flow in &mut self.each {
             let lost = flow.waiting.expire(now);
@@ -93,7 +93,8 @@ impl Flows {
         }
     }
 
-    /// A phase ends, and another begins; the load is on in the next if `loaded` says since when.
+    /// Ends a phase and begins another. `loaded` is the time at which the load started, if the next
+    /// phase is under load.
     pub(super) fn turn(&mut self, now: Time, loaded: Option<Time>) -> Option<Latency> {
         let told = self.close(now);
         self.loaded = loaded.map(Origin).or(self.loaded);
@@ -104,14 +105,15 @@ impl Flows {
         told
     }
 
-    /// An interval of a phase ends.
+    /// Ends an interval of a phase.
     pub(super) fn interval(&mut self) -> Option<Latency> {
         let told = self.chosen().and_then(|flow| flow.interval.latency(flow.by));
         self.each.iter_mut().for_each(|flow| flow.interval.clear());
         told
     }
 
-    /// Nothing is heard for a while: none of those on their way counts, but for those that are overdue.
+    /// Answers are not received for a while: overdue probes count as lost, and the others in flight
+    /// do not count.
     pub(super) fn pause(&mut self, now: Time) {
         for flow in &mut self.each {
             let lost = flow.waiting.close(now);
@@ -127,7 +129,7 @@ impl Flows {
         self.chosen().and_then(|flow| flow.phase.latency(flow.by))
     }
 
-    /// Of the phase, in the way that answers.
+    /// Probes lost in this phase by the method that gets answers.
     pub(super) fn lost(&self) -> u64 {
         self.chosen().map_or(0, |flow| flow.phase.lost())
     }
@@ -163,17 +165,17 @@ impl Flow {
     }
 }
 
-/// Of one answer.
+/// Times of one answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// As the answer says.
+    /// As stated in the answer.
     pub(super) sent: Time,
     /// When it was read, and how long it had lain in the kernel by then.
     pub(super) now: Time,
     pub(super) lag: Span,
 }
 
-/// Peaks are what a reader looks for: they stay when points are merged.
+/// Readers look for peaks, so merging points keeps the maximum.
 fn table_of(by: LatencySource) -> Table {
     let mut table = Table::new("latency", Merge::Max, MOST_POINTS);
     let name = match by {
@@ -185,11 +187,12 @@ fn table_of(by: LatencySource) -> Table {
     table
 }
 
-/// Longer than a bad queue; what takes longer still counts when it comes, and as lost until then.
+/// Longer than a bad queue. A later answer still counts when it arrives; until then the probe
+/// counts as lost.
 const PATIENCE: Span = Span::from_secs(3);
-/// How long a better way may take to answer when a worse one has.
+/// How long a preferred method may take to answer once another has answered.
 const FIRST_CHOICE: Span = Span::from_millis(400);
-/// When nothing has answered by then, nothing will.
+/// After this time without any answer, probing ends.
 const ANY_ANSWER: Span = Span::from_secs(5);
 
 #[cfg(test)]
@@ -208,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_echo_is_liked_better() {
+    fn the_echo_is_preferred_to_ping() {
         let mut flows = Flows::new(at(0), BOTH);
         exchange(&mut flows, 1, 10, 12);
         flows.settle(at(20));
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn ping_is_taken_when_the_echo_is_silent() {
+    fn ping_is_used_when_the_echo_is_silent() {
         let mut flows = Flows::new(at(0), BOTH);
         flows.send(0, at(10));
         exchange(&mut flows, 1, 10, 12);
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answers_is_left_alone() {
+    fn a_silent_peer_is_no_longer_probed() {
         let mut flows = Flows::new(at(0), BOTH);
         flows.send(0, at(10));
         flows.settle(at(4999));
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_and_intervals_are_apart() {
+    fn phases_and_intervals_are_counted_separately() {
         let mut flows = Flows::new(at(0), [LatencySource::Echo]);
         exchange(&mut flows, 0, 0, 1);
         assert_eq!(flows.turn(at(100), Some(at(100))).unwrap().max, Span::from_millis(1));

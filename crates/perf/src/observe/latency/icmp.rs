@@ -1,6 +1,6 @@
 //! Echo requests and replies: RFC 792 and RFC 4443 section 4.
 
-/// Which of the two protocols.
+/// The protocol version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Icmp {
     V4,
@@ -8,8 +8,8 @@ pub(super) enum Icmp {
 }
 
 impl Icmp {
-    /// An echo request. The kernel fills in the identifier of an unprivileged socket, and the checksum of
-    /// all but raw IPv4 sockets.
+    /// An echo request. The kernel fills in the identifier of an unprivileged socket, and the
+    /// checksum of all but raw IPv4 sockets.
     pub(super) fn request(self, identifier: u16, number: u16, payload: &[u8]) -> Vec<u8> {
         let kind = match self {
             Self::V4 => 8,
@@ -37,7 +37,7 @@ impl Icmp {
     }
 }
 
-/// What a raw IPv4 socket receives begins with the IP header.
+/// A datagram from a raw IPv4 socket begins with the IP header.
 pub(super) fn behind_ip_header(packet: &[u8]) -> Option<&[u8]> {
     let first = *packet.first()?;
     let length = usize::from(first & 15) * 4;
@@ -62,7 +62,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_request_is_as_ping_sends_it() {
+    fn a_request_has_the_form_of_ping() {
         assert_eq!(
             Icmp::V4.request(0x1234, 1, b"ab"),
             [8, 0, 0x84, 0x68, 0x12, 0x34, 0, 1, 97, 98]
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_reply_is_one() {
+    fn only_a_reply_is_accepted() {
         assert_eq!(Icmp::V4.reply(&[0, 0, 1, 2, 3, 4, 5, 6, 7]), Some(&[7][..]));
         assert_eq!(Icmp::V4.reply(&Icmp::V4.request(1, 1, b"own")), None);
         assert_eq!(Icmp::V6.reply(&[129, 0, 0, 0, 0, 0, 0, 0]), Some(&[][..]));

@@ -2,9 +2,9 @@ use rand::RngExt;
 use std::ops::Range;
 use units::{Rate, Span};
 
-/// Until the next probe. Random, so that the probes do not fall into step with a timer, a queue or a
-/// congestion control that has a rhythm of its own (RFC 2330 section 11.1.1), and seldom enough on a
-/// slow path not to be the load themselves.
+/// Time until the next probe. It is random, so that the probes do not synchronize with a timer, a
+/// queue or a periodic congestion control (RFC 2330 section 11.1.1). On a slow path it is longer,
+/// so that the probes do not become the load.
 pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Span {
     let usual = if loaded { LOADED } else { IDLE };
     let mean = (usual.start + usual.end) / 2;
@@ -21,9 +21,9 @@ pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Sp
 const IDLE: Range<u64> = 10_000_000..30_000_000;
 const LOADED: Range<u64> = 10_000_000..50_000_000;
 const LONGEST: Span = Span::from_millis(500);
-/// The probes may take one part in so many of the load.
+/// The probes may add this fraction of the load: one part in 200.
 const PARTS: u64 = 200;
-/// Ethernet, IPv6, ICMP or UDP, and the echo.
+/// Headers of Ethernet, IPv6, and ICMP or UDP, and the echo.
 const PROBE_BITS: u64 = (14 + 40 + 8 + 40) * 8;
 const NANOS: u64 = 1_000_000_000;
 
@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_path_is_asked_seldom() {
+    fn a_slow_path_is_probed_seldom() {
         let near = |mean: f64, millis: f64| assert!((mean / millis - 1.0).abs() < 0.05, "{mean}");
         near(mean(false, Rate::default()), 20.0);
         near(mean(true, Rate::default()), 30.0);

@@ -6,22 +6,23 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::AsRawFd;
 use units::{Span, Time};
 
-/// A datagram with the time at which it was there.
+/// A datagram with its time of arrival.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) length: usize,
     /// When it was read.
     pub(super) now: Time,
-    /// How long it had lain in the kernel: the reader's own waiting for a core is none of the path's.
+    /// How long it had lain in the kernel. The reader's own wait for a core is not part of the
+    /// path.
     pub(super) lag: Span,
 }
 
-/// Asks for what [`receive`] reads. A kernel that refuses leaves the lag at nothing.
+/// Asks for the stamps that [`receive`] reads. If the kernel refuses, the lag stays zero.
 pub(super) fn ask_for_stamps(socket: &Socket) -> bool {
     setsockopt(socket, sockopt::ReceiveTimestampns, &true).is_ok()
 }
 
-/// `None` if nothing has come.
+/// `None` if nothing has arrived.
 pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<Receipt>> {
     let mut control = nix::cmsg_space!(TimeSpec, [u8; 64]);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -34,8 +35,8 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
         ControlMessageOwned::ScmTimestampns(at) => Some(nanos(at.tv_sec(), at.tv_nsec())),
         _ => None,
     });
-    // The stamp is by the real-time clock; only its distance from now is used, so that a clock that is
-    // set while a probe is on its way changes nothing.
+    // The stamp is by the real-time clock. Only its distance from now is used, so setting the clock
+    // while a probe is in flight changes nothing.
     let real = real_time();
     let lag = stamp.map_or(0, |stamp| age(real, stamp));
     Ok(Some(Receipt {
@@ -45,10 +46,10 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
     }))
 }
 
-/// Tells when the clock of the stamps was set.
+/// Detects that the clock of the stamps was set.
 #[derive(Debug)]
 pub(super) struct Jumps {
-    /// What it is ahead of the clock that nothing sets.
+    /// Lead of the real-time clock over the monotonic clock.
     ahead: i128,
 }
 
@@ -57,7 +58,7 @@ impl Jumps {
         Self { ahead: ahead() }
     }
 
-    /// It was set since the last call: what was stamped before is stamped wrongly.
+    /// True if the clock was set since the last call: earlier stamps are then wrong.
     pub(super) fn happened(&mut self) -> bool {
         let before = std::mem::replace(&mut self.ahead, ahead());
         (self.ahead - before).abs() > JUMP
@@ -81,8 +82,8 @@ fn age(now: u64, stamp: u64) -> u64 {
 }
 
 const OLDEST: u64 = 1_000_000_000;
-/// More than a clock is led (500 ppm at most) between two looks at it, and what lies between the two
-/// readings of a look when a core is taken away there is taken for a jump, which does no harm.
+/// More than the clock is slewed (500 ppm at most) between two calls. If the thread loses its core
+/// between the two readings of a call, that counts as a jump, which does no harm.
 const JUMP: i128 = 1_000_000;
 
 fn nanos(seconds: i64, nanos: i64) -> u64 {
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_makes_nothing_old() {
+    fn setting_the_clock_makes_no_datagram_old() {
         assert_eq!(age(1_000_500, 1_000_000), 500);
         assert_eq!(age(1_000_000, 1_000_500), 0);
         assert_eq!(age(3_600_000_000_000, 0), 0);

@@ -1,24 +1,24 @@
 use std::collections::VecDeque;
 use units::{Span, Time};
 
-/// The probes that are on their way. Pure: whoever uses it has the clock.
+/// The probes in flight. Pure: the caller supplies the time.
 #[derive(Debug)]
 pub(super) struct Waiting {
     sent: VecDeque<Sent>,
-    /// The number of the first in `sent`. Numbers are never used again.
+    /// The number of the first in `sent`. Numbers are never reused.
     first: u64,
-    /// After this a probe counts as lost until it comes after all.
+    /// After this time a probe counts as lost, unless it is answered later.
     patience: Span,
     longest: Span,
 }
 
-/// What an answer is.
+/// Classification of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     InTime(Span),
-    /// Had been counted as lost.
+    /// The probe had counted as lost.
     Late(Span),
-    /// A duplicate, or to a probe nobody waits for any more, or not of ours.
+    /// A duplicate, an answer to a probe that is no longer waited for, or a foreign datagram.
     Ignored,
 }
 
@@ -40,7 +40,7 @@ impl Waiting {
         Self { sent: VecDeque::new(), first: 0, patience, longest: Span::ZERO }
     }
 
-    /// The number of a probe that leaves now.
+    /// Registers a probe that leaves now, and returns its number.
     pub(super) fn send(&mut self, now: Time) -> u64 {
         if self.sent.len() == MOST {
             self.sent.pop_front();
@@ -50,15 +50,15 @@ impl Waiting {
         self.first + self.sent.len() as u64 - 1
     }
 
-    /// It did not leave.
+    /// Removes a probe that could not be sent.
     pub(super) fn retract(&mut self, sequence: u64) {
         if let Some(sent) = self.slot(sequence) {
             sent.state = State::Over;
         }
     }
 
-    /// The answer to what was sent at `sent_at` (as the answer says) came at `now` and had then lain in
-    /// the kernel for `lag`.
+    /// Takes the answer to a probe. `sent_at` is from the answer; it was read at `now` and had then
+    /// lain in the kernel for `lag`.
     pub(super) fn answer(&mut self, sequence: u64, sent_at: Time, now: Time, lag: Span) -> Answer {
         let Some(sent) = self.slot(sequence).filter(|sent| sent.at == sent_at) else {
             return Answer::Ignored;
@@ -77,14 +77,14 @@ impl Waiting {
         }
     }
 
-    /// How many more are to be taken for lost.
+    /// Returns the number of probes that newly count as lost.
     pub(super) fn expire(&mut self, now: Time) -> u64 {
         let patience = self.patience;
         self.give_up(State::Lost, |sent| now.since(sent.at) >= patience)
     }
 
-    /// Ends a phase: how many of those on their way are lost. For the youngest that cannot be told,
-    /// and none of them counts from now on.
+    /// Ends a phase, and returns how many probes in flight are lost. The youngest cannot be judged,
+    /// and no probe in flight counts from now on.
     pub(super) fn close(&mut self, now: Time) -> u64 {
         let overdue = (self.longest * OVERDUE).max(SOON).min(self.patience);
         let lost = self.give_up(State::Over, |sent| now.since(sent.at) >= overdue);
@@ -105,9 +105,9 @@ impl Waiting {
 
 /// Twenty seconds of probes at the shortest interval.
 const MOST: usize = 2048;
-/// At the end of a phase a probe is lost after so many times the longest round trip …
+/// At the end of a phase a probe is lost after this many times the longest round trip …
 const OVERDUE: u64 = 4;
-/// … and this at least.
+/// … and after at least this time.
 const SOON: Span = Span::from_millis(100);
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lie_about_the_time_is_ignored_and_a_clock_that_jumped_does_no_harm() {
+    fn a_false_send_time_is_ignored_and_a_clock_jump_does_no_harm() {
         let mut waiting = waiting();
         let number = waiting.send(at(10));
         assert_eq!(waiting.answer(number, at(9), at(20), Span::ZERO), Answer::Ignored);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_left_is_not_lost() {
+    fn an_unsent_probe_is_not_lost() {
         let mut waiting = waiting();
         let number = waiting.send(at(0));
         waiting.retract(number);
@@ -173,8 +173,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is lost, duplicated and reordered: each probe is answered or lost, never both,
-        /// never twice.
+        /// With any loss, duplication and reordering, each probe is answered or lost, never both
+        /// and never twice.
         #[test]
         fn every_probe_counts_once(
             events in proptest::collection::vec((0_u64..4, 0_usize..60, 0_u64..2000), 1..400),

@@ -1,12 +1,12 @@
-//! What a far end that sends tells of its streams over time. An end that only receives has no such
-//! account of its own: its kernel's window and round trips are those of acknowledgements.
+//! The series that a sending far end reports for its streams. A receiving end has none worth
+//! reporting: its kernel's window and round trips are those of acknowledgements.
 
 use super::tables::{limit_name, quantity};
 use crate::observe::series::{Line, MOST_POINTS, Merge, Series};
 use serde_json::Value;
 
-/// For a peer that asked: the series of the streams that this end sends, thinned until they fit a
-/// message beside its other contents.
+/// For a peer that asked: the series of the streams that this end sends, thinned until they fit
+/// into a message beside its other contents.
 pub(crate) fn told(series: &[Series], senders: &[u32]) -> Value {
     let mut told: Vec<Series> = series.iter().filter_map(|one| of_streams(one, senders)).collect();
     loop {
@@ -19,14 +19,14 @@ pub(crate) fn told(series: &[Series], senders: &[u32]) -> Value {
     }
 }
 
-/// What a peer told, as far as it makes sense.
+/// Reads a peer's series as far as they are valid.
 pub(crate) fn read(told: &Value) -> Vec<Series> {
     let all = told.as_array().map(Vec::as_slice).unwrap_or_default();
     all.iter().take(MOST_SERIES).filter_map(one).collect()
 }
 
-/// Puts what the far end told of these streams beside what was seen here, on this end's time axis. Its
-/// clock began with the same test, half a round trip earlier or later.
+/// Adds the far end's series of these streams to the local ones, on this end's time axis. The far
+/// end's clock began with the same test, half a round trip earlier or later.
 pub(crate) fn merge(own: &mut Vec<Series>, theirs: &[Series], streams: &[u32]) {
     let Some(axis) = own.iter().find(|one| one.name == "throughput").map(|one| one.time_s.clone())
     else {
@@ -46,7 +46,7 @@ pub(crate) fn merge(own: &mut Vec<Series>, theirs: &[Series], streams: &[u32]) {
     }
 }
 
-/// `None` where nothing is left; what both ends count is not told.
+/// `None` if nothing is left; quantities that both ends count are not sent.
 fn of_streams(series: &Series, streams: &[u32]) -> Option<Series> {
     let mut series = series.clone();
     match series.stream {
@@ -72,8 +72,8 @@ fn halve(series: &mut Series) {
     series.time_s = axis;
 }
 
-/// Each point tells of the time before it. Where the new axis has more points than the old one, several
-/// lie within what one old point tells of.
+/// Each point covers the time before it. If the new axis has more points than the old one, several
+/// of them lie within one old point.
 fn resampled(from: &[f64], values: &[Option<f64>], to: &[f64], merge: Merge) -> Vec<Option<f64>> {
     let mut next = 0;
     let mut out = Vec::with_capacity(to.len());
@@ -125,7 +125,7 @@ fn one(told: &Value) -> Option<Series> {
     Some(Series { name, stream, stacked: stream.is_some(), time_s, lines })
 }
 
-/// Not negative, and no larger than anything that is measured.
+/// Accepts values that are not negative and no larger than any measured value.
 fn numbers(told: &Value) -> Option<Vec<Option<f64>>> {
     let told = told.as_array().filter(|told| told.len() <= MOST_POINTS + 1)?;
     let known = |value: &Value| value.as_f64().filter(|value| (0.0..LARGEST).contains(value));
@@ -136,12 +136,12 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Of a message ([`crate::control::LONGEST`]), in which a server's output may stand too.
+/// Share of a message ([`crate::control::LONGEST`]), which may also hold a server's output.
 pub(crate) const MOST_BYTES: usize = 512 << 10;
 /// Seven of a test, and one for each of 128 streams.
 const MOST_SERIES: usize = 160;
 const MOST_LINES: usize = 256;
-/// A day and an hour, as tests are at most.
+/// A day and an hour: the longest test, with a margin.
 const LATEST: f64 = 90_000.0;
 const LARGEST: f64 = 1e12;
 
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_draws_what_the_sender_saw_on_its_own_axis() {
+    fn a_receiver_draws_the_senders_series_on_its_own_axis() {
         let limits = Series {
             stream: Some(3),
             stacked: true,
@@ -186,7 +186,7 @@ mod tests {
             series("throughput", &["1", "3"], &axis, &[1.0; 3]),
             series("rtt", &["1"], &axis, &[7.0; 3]),
         ];
-        // What is told of a stream that this end sends is passed over.
+        // Figures for a stream that this end sends are ignored.
         merge(&mut own, &theirs, &[3]);
         let named = |name: &str| own.iter().find(|one| one.name == name).unwrap();
         assert_eq!(named("throughput").lines.len(), 2);
@@ -206,14 +206,14 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_watches_nothing_draws_nothing_of_the_far_end() {
+    fn an_end_without_samples_draws_nothing_of_the_far_end() {
         let mut own = Vec::new();
         merge(&mut own, &[series("rtt", &["1"], &[1.0], &[1.0])], &[1]);
         assert_eq!(own, []);
     }
 
     #[test]
-    fn what_makes_no_sense_is_passed_over() {
+    fn invalid_series_are_ignored() {
         let line = json!([{"name": "1", "values": [1.0]}]);
         for told in [
             json!(null),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_many_streams_fits_a_message() {
+    fn a_day_of_many_streams_fits_into_a_message() {
         let ids: Vec<String> = (1..=128).map(|id: u32| id.to_string()).collect();
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
         let times: Vec<f64> = (0..600).map(|at| 144.123 * f64::from(at)).collect();
@@ -250,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_sum_is_lost_on_another_axis(
+        fn resampling_keeps_the_sums(
             steps in proptest::collection::vec((0.001..1.0_f64, 0_u32..100), 1..50),
             to in proptest::collection::vec(0.001..1.0_f64, 1..50),
         ) {
@@ -270,7 +270,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_a_peer_tells_of_its_series_is_borne(
+        fn any_series_from_a_peer_is_tolerated(
             name in "rtt|cwnd|limited_by|.*", times: Vec<f64>, values: Vec<f64>, id: u64,
         ) {
             let told = json!([{"name": name, "stream": id, "time_s": times,

@@ -2,24 +2,24 @@ use probe::tcp::TcpUse;
 use serde::Serialize;
 use units::{Share, Span};
 
-/// What a sender waited for, as shares of the elapsed time: together they are one.
+/// The limits that a sender waited for, as shares of the elapsed time. Their sum is one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LimitedBy {
     /// The application gave nothing to send.
     pub application: Share,
     /// The receiver's window was full.
     pub receive_window: Share,
-    /// The own send buffer was too small to fill the window.
+    /// The local send buffer was too small to fill the window.
     pub send_buffer: Share,
-    /// Busy, and none of the others: congestion control, the path, or this machine.
+    /// Busy without any of the others: congestion control, the path, or this host.
     pub congestion: Share,
 }
 
 impl LimitedBy {
-    /// `None` where the kernel does not tell, and over no time.
+    /// `None` if the kernel does not report it, or no time has passed.
     pub fn of(used: &TcpUse) -> Option<Self> {
-        // The kernel counts these in ticks (tcp_get_info_chrono_stats, net/ipv4/tcp.c): over a short
-        // time they may exceed it a little, or each other.
+        // The kernel counts these in ticks (tcp_get_info_chrono_stats, net/ipv4/tcp.c). Over a
+        // short time they may slightly exceed the elapsed time, or each other.
         let busy = used.busy?;
         let elapsed = used.elapsed.max(busy);
         let rwnd = used.rwnd_limited?.min(busy);
@@ -69,7 +69,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_kernel_counts_the_shares_are_one(
+        fn the_shares_are_one_for_any_kernel_counts(
             elapsed in 1_u64..1 << 40,
             busy in 0_u64..1 << 40,
             rwnd in 0_u64..1 << 40,

@@ -3,16 +3,16 @@ use crate::observe::series::{MOST_POINTS, Merge, Series, Table};
 use probe::tcp::{TcpInfo, TcpUse};
 use units::{Rate, Span};
 
-/// The series of all streams of a test: the throughput of each, and what the kernel of a sender knows. A
-/// receiver's knows of acknowledgements only.
+/// The series of all streams of a test: the throughput of each, and the kernel's figures of each
+/// sender. A receiver's kernel only sees acknowledgements.
 #[derive(Debug)]
 pub(super) struct Tables {
-    /// With the streams that have a line, by their place.
+    /// With the streams that have a line, by their index.
     quantities: Vec<(Table, Vec<usize>, Value)>,
     limits: Vec<(usize, Table)>,
 }
 
-/// What one look at one stream told.
+/// Figures from one sample of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     throughput: Option<Rate>,
@@ -87,13 +87,13 @@ impl Tables {
     }
 }
 
-/// The quantity of that name, its unit, and how its points are put together.
+/// The quantity of that name: its unit, and how its points are merged.
 pub(super) fn quantity(name: &str) -> Option<(&'static str, &'static str, Merge)> {
     let known = QUANTITIES.into_iter().find(|(known, ..)| *known == name);
     known.map(|(name, unit, merge, _)| (name, unit, merge))
 }
 
-/// One of what limits a sender.
+/// The name of a sender's limit, if it is known.
 pub(super) fn limit_name(name: &str) -> Option<&'static str> {
     LIMITS.into_iter().find(|known| *known == name)
 }
@@ -112,6 +112,6 @@ const QUANTITIES: [Quantity; 7] = [
 ];
 const THROUGHPUT: &str = "throughput";
 const LIMITS: [&str; 4] = ["application", "receive window", "send buffer", "congestion"];
-/// Of one quantity over all streams: with 128 of them each has 125 points.
+/// Limit for one quantity over all streams: with 128 streams each has 125 points.
 const MOST_VALUES: usize = 16_000;
 const LEAST_POINTS: usize = 100;

@@ -2,11 +2,11 @@ use super::statistic::{ProbeCost, Turn};
 use super::{Place, Weighing};
 use units::{Bytes, Time};
 
-/// Goodput turn by turn, from readings that are the same whether looks are taken or not.
+/// Goodput of each turn, from readings that are the same with samples and without.
 #[derive(Debug)]
 pub(in crate::observe) struct Meter {
     weighing: Weighing,
-    /// Of the turn that is measured now.
+    /// Start of the turn that is measured now.
     begun: Option<(Time, Bytes)>,
     measured: Vec<Turn>,
 }
@@ -16,13 +16,13 @@ impl Meter {
         Self { weighing, begun: None, measured: Vec::new() }
     }
 
-    /// When it wants to read next.
+    /// Time of the next reading.
     pub(in crate::observe) fn due(&self, place: &Place, now: Time) -> Time {
         let settled = place.starts() + self.weighing.settling;
         if self.begun.is_none() && now < settled { settled } else { place.ends() }
     }
 
-    /// A turn has settled.
+    /// Starts to measure once a turn has settled.
     pub(in crate::observe) fn begin(
         &mut self,
         place: &Place,
@@ -30,18 +30,19 @@ impl Meter {
         read: impl FnOnce() -> (Time, Bytes),
     ) {
         let since = now.since(place.starts());
-        // Of a turn half over too little is left.
+        // Too little is left of a turn that is half over.
         let in_time = since >= self.weighing.settling && since < place.length() / 2;
         if in_time && self.begun.is_none() {
             self.begun = Some(read());
         }
     }
 
-    /// A turn is over: `read` is of this moment.
+    /// Ends a turn: `read` returns the current counters.
     pub(in crate::observe) fn end(&mut self, place: &Place, read: impl FnOnce() -> (Time, Bytes)) {
         let Some((since, had)) = self.begun.take() else { return };
         let (now, has) = read();
-        // This end turns when it comes, and has measured one kind alone; the far end has long turned.
+        // This end turned late. It measured one kind of turn only while the far end had long
+        // turned.
         if now.since(place.ends()) > place.length() / LATE_PARTS || self.measured.len() >= MOST {
             return;
         }
@@ -52,7 +53,7 @@ impl Meter {
         }
     }
 
-    /// What was measured until now does not count.
+    /// Discards the measurements so far.
     pub(in crate::observe) fn forget(&mut self) {
         (self.begun, self.measured) = (None, Vec::new());
     }
@@ -62,9 +63,10 @@ impl Meter {
     }
 }
 
-/// Of a turn: one part late is borne. On a core that a stream fills, a wake may take some milliseconds.
+/// Fraction of a turn by which this end may be late. On a core that a stream fills, a wakeup may
+/// take some milliseconds.
 const LATE_PARTS: u64 = 10;
-/// A day of them.
+/// A day of turns.
 const MOST: usize = 400_000;
 
 #[cfg(test)]
@@ -78,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_what_came_between_its_settling_and_its_end() {
+    fn a_turn_is_measured_from_its_settling_to_its_end() {
         let turns = Turns { seed: 1, length: Span::from_millis(100) };
         let mut place = Place::begin(turns, at(0));
         let mut meter = Meter::new(Weighing::of(Span::ZERO, true));
@@ -88,7 +90,7 @@ mod tests {
         assert_eq!(meter.due(&place, at(20)), at(100));
         meter.end(&place, || (at(101), Bytes::new(8600)));
         assert_eq!(meter.measured[0].rate, 100_000.0);
-        // One that was begun too late, and one that was ended too late.
+        // A turn begun too late, and a turn ended too late.
         place.go_on(at(101));
         assert_eq!(place.turn(), 1);
         meter.begin(&place, at(160), || unreachable!());

@@ -2,19 +2,19 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::fmt;
 
-/// What looking cost, as far as it can be told.
+/// The cost of sampling, as far as it can be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ProbeCost {
-    /// Of turns with looks and without.
+    /// Pairs of turns with and without samples.
     pub pairs: usize,
-    /// The far end took its looks in the same turns; else only this end's are in the figure.
+    /// The far end sampled in the same turns; otherwise the figure covers this end only.
     pub both_ends: bool,
-    /// `None` of too few pairs.
+    /// `None` if there are too few pairs.
     #[serde(flatten)]
     pub cost: Option<Cost>,
 }
 
-/// In percent of the goodput without looks, with the interval in which it is with 95 % confidence.
+/// In percent of the goodput without samples, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
     pub percent: f64,
@@ -22,7 +22,7 @@ pub struct Cost {
     pub high_percent: f64,
 }
 
-/// One turn that was measured.
+/// One measured turn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Turn {
     pub(super) number: u64,
@@ -31,7 +31,7 @@ pub(super) struct Turn {
 }
 
 impl ProbeCost {
-    /// By the blocks of which all turns were measured.
+    /// Uses the blocks in which all turns were measured.
     pub(super) fn of(turns: &[Turn], both_ends: bool) -> Self {
         let same_block = |a: &Turn, b: &Turn| a.number / super::BLOCK == b.number / super::BLOCK;
         let ratios: Vec<f64> = turns.chunk_by(same_block).filter_map(log_ratio).collect();
@@ -40,9 +40,9 @@ impl ProbeCost {
 }
 
 impl Cost {
-    /// The trimmed mean of the blocks, with the interval of Tukey and McLaughlin (1963): a fifth of them at
-    /// either end has no say in it, so that no pause of the machine has, and with noise that is normal
-    /// it is hardly wider than that of the mean.
+    /// The trimmed mean of the blocks, with the interval of Tukey and McLaughlin (1963). The outer
+    /// fifth at either end is ignored, so a pause of the host has no influence. With normal noise
+    /// the interval is hardly wider than that of the mean.
     fn of(mut ratios: Vec<f64>) -> Option<Self> {
         let count = ratios.len();
         if count < LEAST_BLOCKS {
@@ -52,7 +52,7 @@ impl Cost {
         let cut = (count as f64 * TRIMMED) as usize;
         let kept = &ratios[cut..count - cut];
         let mean = kept.iter().sum::<f64>() / kept.len() as f64;
-        // Those cut off count as the nearest that is kept (Winsorized variance).
+        // Trimmed blocks count as the nearest that is kept (Winsorized variance).
         let (least, most) = (*kept.first()?, *kept.last()?);
         let winsorized = || ratios.iter().map(|ratio| ratio.clamp(least, most));
         let middle = winsorized().sum::<f64>() / count as f64;
@@ -74,29 +74,29 @@ impl Cost {
     }
 }
 
-/// `looking costs 0.30 % of goodput (95 % interval 0.10 to 0.50 %, 240 pairs)`
+/// `probing costs 0.30 % of goodput (95 % interval 0.10 to 0.50 %, 240 pairs)`
 impl fmt::Display for ProbeCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pairs = self.pairs;
         match self.cost {
             Some(Cost { percent, low_percent, high_percent }) => write!(
                 f,
-                "looking costs {percent:.2} % of goodput (95 % interval {low_percent:.2} to \
+                "probing costs {percent:.2} % of goodput (95 % interval {low_percent:.2} to \
                  {high_percent:.2} %, {pairs} pairs)"
             )?,
             None => write!(
                 f,
-                "what looking costs cannot be told by {pairs} pairs: measure longer (--time)"
+                "{pairs} pairs are too few to tell what probing costs: measure longer (--time)"
             )?,
         }
         if !self.both_ends {
-            write!(f, "; this end's looks alone, as the far end takes none or none in turns")?;
+            write!(f, "; this end's probes alone, as the far end takes none, or none in turns")?;
         }
         Ok(())
     }
 }
 
-/// Of a whole block: of its goodput with looks to that without.
+/// Log of a whole block's goodput with samples over its goodput without.
 fn log_ratio(block: &[Turn]) -> Option<f64> {
     let sum = |looks| {
         let rates = block.iter().filter(|turn| turn.looks == looks).map(|turn| turn.rate);
@@ -108,7 +108,7 @@ fn log_ratio(block: &[Turn]) -> Option<f64> {
 
 /// In a block.
 const PAIRS: usize = 2;
-/// With fewer the interval says nothing.
+/// With fewer blocks the interval means nothing.
 const LEAST_BLOCKS: usize = 5;
 const TRIMMED: f64 = 0.2;
 
@@ -119,7 +119,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use units::Span;
 
-    /// Blocks of a machine that drifts, is noisy, and stands still now and then.
+    /// Blocks of a host that drifts, is noisy, and stalls now and then.
     fn measured(seed: u64, blocks: u64, cost: f64) -> ProbeCost {
         let mut random = rand::rngs::StdRng::seed_from_u64(seed);
         let turns = Turns { seed: seed as u32, length: Span::from_millis(237) };
@@ -137,7 +137,7 @@ mod tests {
         ProbeCost::of(&all, true)
     }
 
-    /// How often the interval holds `cost`, of 400 times.
+    /// How often the interval contains `cost`, in 400 runs.
     fn hits(blocks: u64, cost: f64) -> usize {
         let told = (0..400).map(|seed| measured(seed, blocks, cost).cost.unwrap());
         told.filter(|told| told.low_percent <= cost * 100.0 && cost * 100.0 <= told.high_percent)
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_true_cost_as_often_as_it_says() {
+    fn the_interval_contains_the_true_cost_as_often_as_stated() {
         for (blocks, cost) in [(120, 0.005), (120, 0.0), (20, 0.02), (8, 0.0)] {
             let hits = hits(blocks, cost);
             assert!((365..=395).contains(&hits), "{hits} of 400 at {blocks} blocks");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_is_told_from_none() {
+    fn an_effect_is_distinguished_from_none() {
         let seen = |cost: f64| {
             let told = (0..100).map(|seed| measured(seed, 500, cost).cost.unwrap());
             told.filter(|told| told.low_percent > 0.0).count()
@@ -162,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn blocks_with_a_gap_are_left_out_and_few_tell_nothing() {
+    fn blocks_with_a_gap_are_left_out_and_few_blocks_give_no_figure() {
         let turn = |number| Turn { number, looks: number % 2 == 0, rate: 1.0 };
         let cost = ProbeCost::of(&[0, 1, 3, 4, 5, 6, 7, 8].map(turn), false);
         assert_eq!((cost.pairs, cost.cost), (2, None));
         assert!(cost.to_string().contains("measure longer"), "{cost}");
-        assert!(cost.to_string().contains("this end's looks alone"), "{cost}");
+        assert!(cost.to_string().contains("this end's probes alone"), "{cost}");
         assert_eq!(serde_json::to_value(cost).unwrap()["pairs"], 2);
         let silent = Turn { rate: 0.0, ..turn(0) };
         assert_eq!(ProbeCost::of(&[silent; 4], true).pairs, 0);
