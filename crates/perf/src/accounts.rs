@@ -1,19 +1,19 @@
-//! Accounts as iperf3 has them: the client proves with its first message who it is.
+//! Accounts as in iperf3: the client's first message proves its identity.
 //!
-//! The client encrypts user name, password and time of day with the server's public key (the token). The
-//! server decrypts it and compares the password's SHA-256 with its file of users. Nothing else is encrypted:
-//! neither the control connection nor the data.
+//! The client encrypts user name, password and time of day with the server's public key (the
+//! token). The server decrypts the token and compares the password's SHA-256 with its file of
+//! users. Nothing else is encrypted: neither the control connection nor the data.
 //!
-//! A token holds no challenge of the server's and does not name the server. Whoever reads it on the way can
-//! send it again until its time is too old: to a stock iperf3 as often as it likes, to ours once the server
-//! has been started again, and to any other server with the same key. `Gate` refuses a token that it has
+//! A token contains no challenge from the server and does not name the server. An eavesdropper can
+//! replay it until its time is too old: any number of times to a stock iperf3, to a weir server
+//! after a restart, and to any other server with the same key. `Gate` refuses a token that it has
 //! accepted before.
 //!
-//! PKCS#1 v1.5 padding (iperf3 before 3.17) lets an attacker decrypt tokens, if a server tells it apart
-//! whether a padding was right (CVE-2024-26306). aws-lc checks the padding without a branch on it, but its
-//! result tells. So a token that cannot be decrypted becomes a claim that fits no user, takes the same way
-//! as a wrong password, and every refusal leaves at the same time after the message came
-//! (`REFUSED_AFTER`).
+//! PKCS#1 v1.5 padding (iperf3 before 3.17) lets an attacker decrypt tokens if a server reveals
+//! whether a padding was right (CVE-2024-26306). aws-lc checks the padding in constant time, but
+//! its result reveals the outcome. So a token that cannot be decrypted becomes a claim that fits no
+//! user and takes the same path as a wrong password. Every refusal is sent the same time after the
+//! message arrived (`REFUSED_AFTER`).
 
 mod credentials;
 mod gate;
@@ -29,13 +29,13 @@ use keys::PrivateKey;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How text is padded before RSA.
+/// Padding of the text before RSA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Padding {
     /// OAEP with SHA-1, which is OpenSSL's default and iperf3's since 3.17.
     #[default]
     Oaep,
-    /// PKCS#1 v1.5, the only one that iperf3 before 3.17 knows.
+    /// PKCS#1 v1.5, the only padding that iperf3 before 3.17 knows.
     Pkcs1,
 }
 
@@ -46,12 +46,12 @@ pub struct Accounts {
     users: PathBuf,
     key: PrivateKey,
     padding: Padding,
-    /// By how much a client's clock may differ.
+    /// Accepted difference of a client's clock.
     skew: Duration,
 }
 
 impl Accounts {
-    /// Refuses files that would let nobody in.
+    /// Refuses files that would admit nobody.
     pub fn open(
         users: &Path,
         key: &Path,
@@ -64,5 +64,6 @@ impl Accounts {
     }
 }
 
-/// Since the client's parameters came. It is longer than the slowest decryption takes.
+/// Time from the arrival of the client's parameters to a refusal. Longer than the slowest
+/// decryption.
 pub(crate) const REFUSED_AFTER: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
-//! A file over http, timed: what a browser's downloader would see, and nothing more of the protocol than
-//! that takes. HTTP/1.1 (RFC 9112), a body of known length, no redirects, no encryption.
+//! A timed file transfer over http, as a browser's downloader would see it. It implements only the
+//! part of the protocol that this takes: HTTP/1.1 (RFC 9112), a body of known length, no redirects,
+//! no encryption.
 
 use crate::PerfError;
 use std::io::{self, ErrorKind, Read, Write};
@@ -7,18 +8,18 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// What to fetch, and from whom.
+/// The file to fetch, and its server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Download {
     pub from: SocketAddr,
-    /// As the server's name stands in the request.
+    /// The server's name in the request.
     pub host: String,
     pub path: String,
-    /// For all of it, from the first packet to the last byte.
+    /// Timeout for the whole transfer, from the first packet to the last byte.
     pub patience: Duration,
 }
 
-/// What came, and when; times count from the moment before the connection was opened.
+/// Result of a transfer. Times count from the moment before the connection was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Downloaded {
     pub status: u16,
@@ -30,7 +31,7 @@ pub struct Downloaded {
     pub complete: Span,
 }
 
-/// FNV-1a over 64 bits: tells whether a body is the one it should be, on a path that means no harm.
+/// FNV-1a over 64 bits. Detects a wrong body on a path without an attacker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checksum(u64);
 
@@ -49,7 +50,7 @@ impl Download {
         if host.is_empty() || !rest.chars().all(plain) {
             return Err(wrong("write it as http://host:port/path, without blanks"));
         }
-        // In brackets a colon belongs to an IPv6 address.
+        // A colon in brackets belongs to an IPv6 address.
         let named = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         let place = if named { host.to_owned() } else { format!("{host}:{PORT}") };
         let mut found = place
@@ -59,8 +60,8 @@ impl Download {
         Ok(Self { from, host: host.to_owned(), path: path.to_owned(), patience: PATIENCE })
     }
 
-    /// Fetches it. The connection is given back open, so that who wants to can look at it first;
-    /// `stop` is asked several times a second.
+    /// Fetches the file. The connection is returned open, so that the caller can inspect it first.
+    /// `stop` is polled several times a second.
     pub fn run(&self, stop: impl Fn() -> bool) -> Result<(Downloaded, TcpStream), PerfError> {
         let begun = Instant::now();
         let mut socket = TcpStream::connect_timeout(&self.from, self.patience)
@@ -148,12 +149,12 @@ impl Download {
         PerfError::Silent {
             peer: self.from.to_string(),
             within: self.patience,
-            doing: "a file was to come",
+            doing: "a file was expected",
         }
     }
 
     fn gone(&self) -> PerfError {
-        PerfError::Gone { peer: self.from.to_string(), doing: "a file was to come" }
+        PerfError::Gone { peer: self.from.to_string(), doing: "a file was expected" }
     }
 
     fn not_http(&self, problem: &str) -> PerfError {
@@ -162,12 +163,12 @@ impl Download {
 }
 
 impl Downloaded {
-    /// Body over time from before the connection was opened, in units of 1024 bytes a second.
+    /// Rate of the body since before the connection was opened, in units of 1024 bytes a second.
     pub fn kbyte_s(&self) -> f64 {
         rate(self.body, self.complete)
     }
 
-    /// The same from the moment the connection was open.
+    /// The same rate since the connection was open.
     pub fn transfer_kbyte_s(&self) -> f64 {
         rate(self.body, self.complete.saturating_sub(self.connected))
     }
@@ -191,7 +192,7 @@ impl Checksum {
     }
 }
 
-/// Reads with an eye on the clock and on whoever wants to stop.
+/// Reads, and checks the deadline and `stop` meanwhile.
 struct Reader<'a, S> {
     from: &'a Download,
     begun: Instant,
@@ -224,7 +225,7 @@ fn rate(body: Bytes, took: Span) -> f64 {
     body.count() as f64 / 1024.0 / took.secs_f64().max(1e-9)
 }
 
-/// Behind the empty line that ends the head.
+/// Index behind the empty line that ends the head.
 fn end_of(head: &[u8]) -> Option<usize> {
     head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
@@ -245,10 +246,10 @@ fn parse(head: &[u8]) -> Result<(u16, u64), String> {
         })
     };
     if value("transfer-encoding").is_some() {
-        return Err("it sends a body of unknown length, which tells nothing when it is cut".into());
+        return Err("it sends a body of unknown length, so a truncated body cannot be detected".into());
     }
-    let length = value("content-length").ok_or("it does not say how long the body is")?;
-    let length = length.parse().map_err(|_| format!("`{length}` is no length of a body"))?;
+    let length = value("content-length").ok_or("its answer has no Content-Length")?;
+    let length = length.parse().map_err(|_| format!("`{length}` is not a valid Content-Length"))?;
     Ok((status, length))
 }
 
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_counted_and_summed() {
+    fn a_file_is_counted_and_checksummed() {
         let body: Vec<u8> = (0..200_000_u32).map(|number| (number % 251) as u8).collect();
         let mut answer = b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 200000\r\n\r\n".to_vec();
         answer.extend_from_slice(&body);
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_is_no_http_is_said() {
+    fn a_truncated_body_and_other_protocols_are_reported() {
         let cut = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n123".to_vec());
         let error = cut.run(|| false).unwrap_err().to_string();
         assert!(error.contains("closed the connection"), "{error}");
@@ -324,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_head_is_read_or_refused(head in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_head_is_parsed_or_refused(head in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&head);
         }
     }

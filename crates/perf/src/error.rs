@@ -33,10 +33,10 @@ pub enum PerfError {
     EndedByPeer { peer: String },
     #[error("{peer} failed: {}", foreign(.reason))]
     PeerFailed { peer: String, reason: String },
-    /// At this end, and by no doing of the peer's.
+    /// A local failure that the peer did not cause.
     #[error("the test with {peer} broke: {failure}")]
     Broken { peer: String, failure: crate::stream::StreamFailure },
-    /// A stock iperf3 cannot do what was asked.
+    /// A stock iperf3 cannot do what the user asked for.
     #[error("{peer} is a stock iperf3, and {wanted} needs `weir perf server` at the far end")]
     NeedsWeir { peer: String, wanted: String },
     #[error("{what}: {source}{}", remedy(.source))]
@@ -58,7 +58,7 @@ impl PerfError {
     }
 }
 
-/// What helps where the system's own words do not say it.
+/// Advice where the system's own message is not enough.
 fn remedy(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_may_open_no_more_files_hears_how_to() {
+    fn an_exhausted_file_limit_is_reported_with_a_remedy() {
         let told = |errno: Errno| PerfError::system("opening a socket", errno.into()).to_string();
         let text = told(Errno::MFILE);
         assert!(text.starts_with("opening a socket: Too many open files"), "{text}");

@@ -1,4 +1,4 @@
-//! What a role tells while it works.
+//! Events that a role reports while it works.
 
 mod facts;
 
@@ -7,7 +7,7 @@ pub use facts::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Hears what happens, in order, from one thread.
+/// Receives the events, in order, from one thread.
 pub trait Audience {
     fn event(&mut self, event: &Event<'_>);
 }
@@ -16,17 +16,17 @@ pub trait Audience {
 pub enum Event<'a> {
     /// The server waits for clients.
     Listening(&'a Listening),
-    /// The connection stands and the test is agreed.
+    /// The connection is open and the test is agreed.
     Started(&'a Started),
-    /// The path was measured idle, before the load.
+    /// The idle path was measured, before the load.
     Idle(&'a Latency),
     Interval(&'a Interval),
     Ended(&'a Ended),
-    /// The test came to no good end; what was measured until then has been told.
+    /// The test failed; the figures measured so far have been reported.
     Failed(&'a crate::PerfError),
 }
 
-/// A call to stop, from a signal or from whoever runs the test.
+/// A call to stop, from a signal or from the caller of the test.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 

@@ -1,21 +1,21 @@
-//! Measures a path in the language of iperf3: either end may be a stock iperf3 3.12 or later.
+//! Measures a path with iperf3's protocol: either end may be a stock iperf3 3.12 or later.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`options`] | what is asked for: the test, the client's and the server's settings |
+//! | [`options`] | options: the test, the client's and the server's settings |
 //! | [`control`] | the control connection: cookie, states, parameters and results as JSON |
 //! | [`stream`] | data streams, a thread each: TCP and UDP, pacing, zero copy |
-//! | [`udp`] | datagram headers, the opening exchange, exact counting of what came |
+//! | [`udp`] | datagram headers, the opening exchange, exact counting of arrivals |
 //! | [`client`], [`server`] | the two roles |
 //! | [`accounts`] | iperf3's user names and passwords, at both ends |
-//! | [`observe`] | what is read beside the streams: TCP_INFO, CPU, latency under load |
+//! | [`observe`] | measurements beside the streams: TCP_INFO, CPU, latency under load |
 //! | [`rounds`] | request/response tests after netperf, with confidence intervals |
 //! | [`download`] | files over http, timed |
-//! | [`plain`] | the least a program can do, to hold the others against |
-//! | [`event`] | what either role tells while it works; [`output`] writes it down |
+//! | [`plain`] | a minimal transfer, as a baseline |
+//! | [`event`] | events of both roles; [`output`] writes them |
 //!
 //! A role reports [`event::Event`]s to an [`event::Audience`]. Text, `-J`, `--json-stream`, the report and
-//! the lab are audiences; nothing else prints.
+//! the lab are audiences; no other code prints.
 
 pub mod accounts;
 pub mod client;

@@ -1,4 +1,4 @@
-//! What is asked for.
+//! Options of a test, a client and a server.
 
 use crate::accounts::{Accounts, Credentials};
 use std::net::IpAddr;
@@ -12,22 +12,21 @@ pub struct TestOptions {
     pub protocol: Protocol,
     pub direction: Direction,
     pub amount: Amount,
-    /// Left out of every figure at the start.
+    /// Time at the start that is left out of every figure.
     pub omit: Span,
     /// Streams in each direction.
     pub streams: u32,
-    /// Bytes a write or datagram carries; `None` is the default of the protocol
-    /// ([`Self::block_bytes`]).
+    /// Bytes in a write or datagram; `None` is the default of the protocol ([`Self::block_bytes`]).
     pub block: Option<Bytes>,
-    /// The target rate of each stream; `None` sends as fast as the path takes.
+    /// The target rate of each stream; `None` sends as fast as the path allows.
     pub rate: Option<Rate>,
     /// Blocks sent back to back at the target rate.
     pub burst: u32,
-    /// How often the pace is looked at.
+    /// Granularity of the pacing.
     pub pacing_timer: Span,
-    /// The rate asked of the kernel's own pacing (SO_MAX_PACING_RATE).
+    /// Rate for the kernel's own pacing (SO_MAX_PACING_RATE).
     pub kernel_rate: Option<Rate>,
-    /// Socket buffers, both directions.
+    /// Size of the socket buffers, both directions.
     pub window: Option<Bytes>,
     pub mss: Option<u32>,
     pub no_delay: bool,
@@ -35,12 +34,12 @@ pub struct TestOptions {
     pub type_of_service: u8,
     pub flow_label: Option<u32>,
     pub zero_copy: bool,
-    /// The receiver lets the kernel throw the data away without copying it (MSG_TRUNC).
+    /// The receiver lets the kernel discard the data without copying it (MSG_TRUNC).
     pub skip_receive_copy: bool,
     pub repeating_payload: bool,
     pub dont_fragment: bool,
     pub udp_wide_counters: bool,
-    /// The server's own output is wanted at the client.
+    /// The client wants the server's own output.
     pub server_output: bool,
     /// The CPU the server pins this test to.
     pub server_affinity: Option<usize>,
@@ -54,7 +53,7 @@ pub enum Protocol {
     Udp,
 }
 
-/// Who sends.
+/// The sending end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The client.
@@ -65,7 +64,7 @@ pub enum Direction {
     Both,
 }
 
-/// How much is sent: the test is over when it is reached.
+/// Amount to send: the test ends when it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     Time(Span),
@@ -81,10 +80,10 @@ pub struct ClientOptions {
     pub family: Option<Family>,
     pub bind: Option<IpAddr>,
     pub bind_device: Option<String>,
-    /// The local port of the first data stream; the others take the following ones.
+    /// The local port of the first data stream; the others take the following ports.
     pub client_port: Option<u16>,
     pub connect_timeout: Duration,
-    /// How long a receiver bears silence on all its streams.
+    /// How long a receiver tolerates silence on all its streams.
     pub receive_timeout: Duration,
     /// The CPU this end is pinned to.
     pub affinity: Option<usize>,
@@ -92,9 +91,10 @@ pub struct ClientOptions {
     pub test: TestOptions,
     /// TCP_INFO over time, CPU per core, latency under load.
     pub probes: bool,
-    /// How long the path is measured idle before the test, for the latency under load.
+    /// How long the idle path is measured before the test, for comparison with the latency under
+    /// load.
     pub idle_probe: Span,
-    /// The probes are turned off and on within the test, to find out what they cost.
+    /// Turn the probes off and on within the test, to measure what they cost.
     pub probe_cost: bool,
     /// The account at a server that has accounts.
     pub credentials: Option<Credentials>,
@@ -107,7 +107,7 @@ pub struct ServerOptions {
     pub bind: Option<IpAddr>,
     pub bind_device: Option<String>,
     pub one_off: bool,
-    /// Ends the server after so long without a client.
+    /// Ends the server after this time without a client.
     pub idle_timeout: Option<Duration>,
     pub affinity: Option<usize>,
     pub interval: Span,
@@ -117,25 +117,25 @@ pub struct ServerOptions {
     pub accounts: Option<Accounts>,
 }
 
-/// What one client may take, and all of them together.
+/// Limits on each client, and on all clients together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Tests at once; one more is refused, and told so.
+    /// Concurrent tests; a further client is refused with a message.
     pub sessions: usize,
-    /// Tests at once of one address; IPv6 addresses of one /64 count as one.
+    /// Concurrent tests from one address; IPv6 addresses of one /64 count as one.
     pub sessions_per_address: usize,
-    /// Connections that have not said who they are; the oldest gives way.
+    /// Connections that have not sent their cookie; a new connection displaces the oldest.
     pub unnamed: usize,
     pub streams: u32,
     pub rate: Option<Rate>,
-    /// The longest test, with the seconds that it leaves out.
+    /// The longest test, omitted time included.
     pub duration: Option<Span>,
     /// The ports that a client may have opened beside the server's own, for `crr` and UDP of
     /// [`crate::rounds`]; `None` is any port above 1023.
     pub data_ports: Option<RangeInclusive<u16>>,
-    /// How long a client may take for each step of the control protocol.
+    /// Timeout of a client in each step of the control protocol.
     pub patience: Duration,
-    /// How long a test may bear silence on all streams and the control connection.
+    /// How long a test may go without data on all streams and the control connection.
     pub receive_timeout: Duration,
 }
 
@@ -245,9 +245,9 @@ impl Default for Limits {
 
 /// iperf3's.
 pub const PORT: u16 = 5201;
-/// A server's limit by default.
+/// A server's default limit.
 pub const LONGEST_TEST: Span = Span::from_secs(3600);
 const TCP_BLOCK: usize = 128 * 1024;
-/// What fits a path of 1500 bytes over IPv4 with timestamps; iperf3 takes the control connection's
-/// segment size, and so does the client where it knows it.
+/// Fits a path with an MTU of 1500 bytes over IPv4 with timestamps. iperf3 takes the control
+/// connection's segment size, and so does the client if it knows it.
 const UDP_BLOCK: usize = 1448;

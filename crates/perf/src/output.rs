@@ -16,7 +16,7 @@ pub use text::{Look, Text};
 use crate::event::Started;
 use units::foreign;
 
-/// "iperf3", "iperf3 3.17", "weir 0.1.0": what the far end said it is.
+/// "iperf3", "iperf3 3.17", "weir 0.1.0": the program that the far end reported.
 pub fn peer_program(started: &Started) -> String {
     let version = started.peer_version.as_ref();
     let version = version.map(|version| foreign(version).to_string()).unwrap_or_default();
@@ -24,7 +24,7 @@ pub fn peer_program(started: &Started) -> String {
         true => "weir",
         false => "iperf3",
     };
-    // What we tell an iperf3 names both: "3.12 (weir 0.1.0)".
+    // The version that weir sends to iperf3 names both: "3.12 (weir 0.1.0)".
     let own = version.split_once("(weir ").map(|(_, own)| own.trim_end_matches(')').to_owned());
     let version = own.unwrap_or(version);
     if version.is_empty() || version.starts_with(name) {

@@ -1,9 +1,9 @@
-//! The least a program can do to measure a transfer: threads that write, threads that read, a clock.
+//! A minimal program that measures a transfer: threads that write, threads that read, a clock.
 //!
-//! No control connection, no options agreed on, no figures while it runs: what is left is what the
-//! kernel's TCP costs any program. It is the baseline that [`crate::client`] and iperf3 are held against
-//! in the lab `perf-overhead`. Each connection ends with 16 bytes from the reader: how many bytes came,
-//! and in how many nanoseconds since the first of them.
+//! It has no control connection, no negotiated options, and no figures while it runs. The remaining
+//! cost is what the kernel's TCP costs any program. It is the baseline for [`crate::client`] and
+//! iperf3 in the lab `perf-overhead`. Each connection ends with 16 bytes from the reader: the
+//! number of bytes received, and the nanoseconds since the first of them.
 
 use crate::PerfError;
 use std::io::{self, ErrorKind, Read, Write};
@@ -13,19 +13,19 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// What one client does.
+/// Options of one client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainClient {
     pub to: SocketAddr,
     pub duration: Span,
     /// Connections, a thread each.
     pub streams: u32,
-    /// Bytes a write carries.
+    /// Bytes per write.
     pub block: Bytes,
     pub congestion: Option<String>,
 }
 
-/// What came of it.
+/// Result of a transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainResult {
     pub streams: Vec<PlainStream>,
@@ -52,7 +52,7 @@ impl PlainClient {
         Self { to, duration: Span::from_secs(10), streams: 1, block, congestion: None }
     }
 
-    /// Writes until the time is over.
+    /// Writes until the time has passed.
     pub fn run(&self) -> Result<PlainResult, PerfError> {
         let sockets = (0..self.streams).map(|_| self.connect()).collect::<Result<Vec<_>, _>>()?;
         let congestion =
@@ -113,7 +113,7 @@ impl PlainClient {
     }
 
     fn broken(&self, error: io::Error) -> PerfError {
-        let (peer, doing) = (self.to.to_string(), "it was written to");
+        let (peer, doing) = (self.to.to_string(), "data was sent");
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 PerfError::Silent { peer, within: PATIENCE, doing }
@@ -124,7 +124,7 @@ impl PlainClient {
 }
 
 impl PlainResult {
-    /// In iperf3's keys, as far as so little has them.
+    /// In iperf3's keys, as far as they apply.
     pub fn to_json(&self) -> serde_json::Value {
         let sum = |of: fn(&PlainStream) -> Counted| {
             let all = || self.streams.iter().map(of);
@@ -144,8 +144,7 @@ impl PlainResult {
     }
 }
 
-/// Reads what comes on every connection, until the program ends. More than [`MOST`] at once wait their
-/// turn.
+/// Reads all data on every connection, until the program ends. Connections beyond [`MOST`] wait.
 pub fn serve(listener: &TcpListener) -> Result<(), PerfError> {
     let reading = Arc::new(AtomicUsize::new(0));
     loop {
@@ -158,7 +157,7 @@ pub fn serve(listener: &TcpListener) -> Result<(), PerfError> {
                 reading.fetch_add(1, Ordering::Relaxed);
                 let done = Arc::clone(&reading);
                 std::thread::spawn(move || {
-                    // Whoever broke off has no use for an answer.
+                    // A client that broke off needs no answer.
                     let _ = read(socket);
                     done.fetch_sub(1, Ordering::Relaxed);
                 });
@@ -188,7 +187,7 @@ fn read(mut socket: TcpStream) -> io::Result<()> {
     socket.write_all(&Counted { bytes: Bytes::new(bytes), elapsed }.to_words())
 }
 
-/// accept(2): what happened to the connection before it was accepted.
+/// True for errors of accept(2) that concern a connection, which failed before it was accepted.
 fn is_of_one_client(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_and_no_such_algorithm_are_said() {
+    fn a_missing_server_and_an_unknown_algorithm_are_reported() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = PlainClient::new(free).run().unwrap_err().to_string();
         assert!(error.contains("start `weir perf plain-server`"), "{error}");

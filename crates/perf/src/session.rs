@@ -1,4 +1,4 @@
-//! What both roles do once the streams are open: run the test, tell its intervals, settle its results.
+//! Common part of both roles once the streams are open: run the test, report intervals, settle results.
 //!
 //! ```text
 //! let mut session = Session::open(setup, opened, observer, stop)?;   // threads wait
@@ -45,7 +45,7 @@ pub(crate) struct Session {
     observer: Option<Observer>,
     stop: Stop,
     timetable: Timetable,
-    /// When traffic began, with what is left out.
+    /// When traffic began, omitted time included.
     began: Time,
     intervals: Intervals,
     rate_limit: Option<RateLimit>,
@@ -62,33 +62,33 @@ pub(crate) struct Setup {
     pub(crate) interval: Span,
     /// The CPU this end's streams are pinned to.
     pub(crate) affinity: Option<usize>,
-    /// How long nothing may move on any stream.
+    /// Timeout without data on any stream.
     pub(crate) receive_timeout: Duration,
-    /// Of a server: how much longer than agreed it waits for its client to end the test.
+    /// At a server: how much longer than agreed it waits for its client to end the test.
     pub(crate) grace: Option<Duration>,
-    /// At a server, the longest time of a test that does not end by the clock.
+    /// At a server: the longest time of a test that does not end by the clock.
     pub(crate) longest: Option<Span>,
-    /// Of a server: what all streams together may carry.
+    /// At a server: the maximum rate of all streams together.
     pub(crate) rate_limit: Option<Rate>,
 }
 
-/// Why a running test came to its end.
+/// Why a running test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Halt {
-    /// Of a client: the time is over, or the amount reached.
+    /// At a client: the time has passed, or the amount is reached.
     Reached,
-    /// The peer said this.
+    /// The peer sent this state.
     Told(State),
-    /// More came than [`Setup::rate_limit`].
+    /// The rate exceeded [`Setup::rate_limit`].
     TooFast(Rate),
-    /// The client did not end the test when it should have.
+    /// The client did not end the test in time.
     Overran,
-    /// The test carries an amount, and lasts longer than [`Setup::longest`].
+    /// A test of an amount lasted longer than [`Setup::longest`].
     Expired(Span),
 }
 
 impl Session {
-    /// The streams' threads are made, and wait. `stop` ends a running test.
+    /// Starts the streams' threads, which wait. `stop` ends a running test.
     pub(crate) fn open(
         setup: Setup,
         opened: Vec<Opened>,
@@ -117,12 +117,12 @@ impl Session {
         })
     }
 
-    /// As they were opened, for [`crate::event::Started`].
+    /// The streams as opened, for [`crate::event::Started`].
     pub(crate) fn streams(&self) -> Vec<StreamFacts> {
         self.streams.clone()
     }
 
-    /// Traffic begins, and goes on until something ends it.
+    /// Starts the traffic, and runs the test until something ends it.
     pub(crate) fn run(
         &mut self,
         control: &mut Control,
@@ -146,7 +146,7 @@ impl Session {
                 return Err(PerfError::Interrupted);
             }
             self.check(control.peer())?;
-            // With a stream broken the test cannot end well any more: only why is awaited.
+            // With a broken stream the test cannot succeed; only the peer's reason is awaited.
             if let Some(halt) = self.halt(now)
                 && self.failed.is_none()
             {
@@ -156,8 +156,9 @@ impl Session {
         }
     }
 
-    /// Waits for what the peer sent before it ended a test of so many bytes: its word came by another
-    /// connection, and may have overtaken them. Returns when all is here, or when no more comes.
+    /// Waits for the data that the peer sent before it ended a test of an amount. The peer's
+    /// message uses another connection, and may have overtaken the data. Returns when all data is
+    /// here, or when no more arrives.
     pub(crate) fn await_rest(&mut self, patience: Duration) {
         let Some(amount) = self.amount() else { return };
         let began = Instant::now();
@@ -172,29 +173,29 @@ impl Session {
         }
     }
 
-    /// The measured time ends: senders stop, and what still comes is not counted. The streams stay open
-    /// until the session is dropped.
+    /// Ends the measured time: senders stop, and later arrivals are not counted. The streams stay
+    /// open until the session is dropped.
     pub(crate) fn settle(&mut self, audience: &mut dyn Audience) -> Account {
         let now = clock::now();
         self.running.stop_sending();
         self.running.cut_datagrams(now);
         let received = self.running.snapshot();
         let idle = Span::from(self.running.last_progress().elapsed());
-        // Without, a receiver would have counted more than was sent. A write to a peer that reads no more
-        // returns a tenth of a second later: that is not the test's time, and nothing that comes meanwhile
-        // is the test's.
+        // Without this wait, a receiver would have counted more than was sent. A write to a peer
+        // that no longer reads returns a tenth of a second later. That time is not part of the
+        // test, and neither is the data that arrives meanwhile.
         self.running.await_senders();
         self.running.await_datagrams();
         let mut snapshots = self.running.snapshot();
         for (snapshot, received) in snapshots.iter_mut().zip(received) {
-            // Datagrams bear the time at which they came.
+            // Datagrams carry the time at which they arrived.
             if !received.sends && received.datagrams.is_none() {
                 *snapshot = received;
             }
         }
         let mut elapsed = now.since(self.timetable.origin());
         if self.amount().is_some() && !self.timetable.is_omitting() {
-            // The time it took, without the wait for more.
+            // The time of the transfer, without the wait for more data.
             elapsed = elapsed.saturating_sub(idle).max(Span::from_nanos(1));
         }
         if let Some(stretch) = self.timetable.rest(now) {
@@ -257,7 +258,7 @@ impl Session {
         match (self.setup.role, self.setup.options.amount) {
             (Role::Client, _) if omitting => None,
             (Role::Client, Amount::Time(time)) => {
-                // Zero: until somebody ends it.
+                // Zero: until the user ends it.
                 (time > Span::ZERO && since_start >= time).then_some(Halt::Reached)
             }
             (Role::Client, _) => self.has_amount().then_some(Halt::Reached),
@@ -273,7 +274,7 @@ impl Session {
         }
     }
 
-    /// All was sent and has arrived, or enough was received.
+    /// All data was sent and acknowledged, or enough was received.
     fn has_amount(&mut self) -> bool {
         let Some(amount) = self.amount() else { return false };
         if bytes(&self.running.snapshot(), false) >= amount {
@@ -282,7 +283,7 @@ impl Session {
         self.running.is_spent() && self.running.is_delivered()
     }
 
-    /// What each direction carries, of a test that does not end by the clock.
+    /// Bytes in each direction of a test that does not end by the clock.
     fn amount(&self) -> Option<u64> {
         match self.setup.options.amount {
             Amount::Time(_) => None,
@@ -293,12 +294,12 @@ impl Session {
         }
     }
 
-    /// Whether the streams still live.
+    /// Checks that the streams are alive.
     fn check(&mut self, peer: &str) -> Result<(), PerfError> {
         self.check_own(peer)?;
         let peer = || peer.to_owned();
-        // Whoever closes its streams has something to say on the control connection first, or is gone,
-        // which shows there too.
+        // A peer that closes its streams first sends the reason on the control connection. If the
+        // peer is gone, that connection shows it too.
         if let Some((failure, since)) = &self.failed
             && since.elapsed() >= LAST_WORD
         {
@@ -311,16 +312,16 @@ impl Session {
         let receives = self.streams.iter().any(|stream| !stream.sends);
         let counts_on_progress = receives || self.amount().is_some();
         if counts_on_progress && self.running.last_progress().elapsed() >= within {
-            return Err(PerfError::Silent { peer: peer(), within, doing: "data were to flow" });
+            return Err(PerfError::Silent { peer: peer(), within, doing: "data was expected" });
         }
-        // Its sender rests, and whoever waits for more must ask for an end in the end.
+        // The sender rests, so a peer that waits for more must end the test at some point.
         if self.spent_since.is_some_and(|since| since.elapsed() >= within) {
-            return Err(PerfError::Silent { peer: peer(), within, doing: "the test was to end" });
+            return Err(PerfError::Silent { peer: peer(), within, doing: "the end of the test was due" });
         }
         Ok(())
     }
 
-    /// What this machine would not do is no peer's failure, whatever the peer makes of it.
+    /// A failure of this host is not the peer's, whatever the peer reports.
     fn check_own(&mut self, peer: &str) -> Result<(), PerfError> {
         if self.failed.is_none() {
             self.failed = self.running.failure().map(|failure| (failure, Instant::now()));
@@ -341,7 +342,7 @@ impl Session {
         if self.setup.role == Role::Client && !self.timetable.is_omitting() {
             next = next.min(self.until_reached(now));
         }
-        // What is due now was done now.
+        // Work that is due now has just been done.
         next.max(SHORTEST_TURN)
     }
 
@@ -356,15 +357,15 @@ impl Session {
     }
 }
 
-/// Half of the way at the speed so far. The first bytes come slowly: they tell no more than that it takes
-/// as long again.
+/// Half of the remaining time at the speed so far. The first bytes come slowly, so the estimate is
+/// at most the time that has passed.
 fn until_amount(done: u64, amount: u64, passed: Span) -> Duration {
     let left = amount.saturating_sub(done) as f64;
     let share = if done == 0 { 0.0 } else { (left / done as f64 / 2.0).min(1.0) };
     Duration::from_secs_f64(passed.secs_f64() * share)
 }
 
-/// Of all senders or all receivers of this end.
+/// Bytes of all senders or all receivers of this end.
 fn bytes(snapshots: &[StreamSnapshot], sent: bool) -> u64 {
     let streams = snapshots.iter().filter(|stream| stream.sends == sent);
     streams.map(|stream| stream.bytes.count()).sum()
@@ -387,10 +388,10 @@ fn sockets<'a>(
 }
 
 const RUNNING: &str = "the test ran";
-/// How long a call to stop may go unheard.
+/// Longest delay until a call to stop takes effect.
 const LONGEST_TURN: Duration = Duration::from_millis(100);
 const SHORTEST_TURN: Duration = Duration::from_micros(500);
-/// After so long without a byte no more is on its way.
+/// After this time without a byte no more data is in flight.
 const QUIET: Duration = Duration::from_millis(200);
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -399,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_looked_for_at_once_and_ever_more_closely() {
+    fn an_amount_is_polled_for_at_once_and_ever_more_closely() {
         let ten_ms = Span::from_millis(10);
         assert_eq!(until_amount(0, 100, ten_ms), Duration::ZERO);
         assert_eq!(until_amount(1, 1_000_000, ten_ms), Duration::from_millis(10));

@@ -1,8 +1,8 @@
 //! Data streams, a thread each.
 //!
-//! [`Running`] owns the streams of one end of a test. Its threads write counters of their own and nothing
-//! that is shared, so that looking costs them nothing; what was omitted at the start is a baseline that is
-//! taken off, never a counter that is set back.
+//! [`Running`] owns the streams of one end of a test. Each thread writes its own counters and
+//! nothing that is shared, so reading them costs the thread nothing. Omitted data is a baseline
+//! that is subtracted; no counter is ever reset.
 
 mod budget;
 mod course;
@@ -58,7 +58,7 @@ pub struct Opened {
     pub socket: DataSocket,
 }
 
-/// The streams of one end of a test while they work.
+/// The running streams of one end of a test.
 #[derive(Debug)]
 pub struct Running {
     streams: Vec<Stream>,
@@ -85,7 +85,7 @@ struct Progress {
 }
 
 impl Running {
-    /// Makes the threads, which wait for [`Self::go`]. They are pinned to the CPU `affinity`.
+    /// Starts the threads, which wait for [`Self::go`]. They are pinned to the CPU `affinity`.
     pub fn start(
         opened: Vec<Opened>,
         options: &TestOptions,
@@ -95,7 +95,7 @@ impl Running {
         Self::start_charged(opened, options, affinity, stop, &CpuAccount::default())
     }
 
-    /// Likewise, with the threads' CPU time on `account`.
+    /// Same as [`Self::start`], and charges the threads' CPU time to `account`.
     pub fn start_charged(
         opened: Vec<Opened>,
         options: &TestOptions,
@@ -118,20 +118,21 @@ impl Running {
         Ok(running)
     }
 
-    /// Traffic begins.
+    /// Starts the traffic.
     pub fn go(&self) {
         *guard(&self.progress) = Progress { bytes: self.total(), at: Instant::now() };
         self.course.go();
     }
 
-    /// What went since [`Self::go`], or since [`Self::forget`]. Cheap: no thread of a stream notices.
+    /// Counters since [`Self::go`], or since [`Self::forget`]. Cheap: it does not disturb the
+    /// threads of the streams.
     pub fn snapshot(&self) -> Vec<StreamSnapshot> {
         self.last_progress();
         self.streams.iter().map(Stream::snapshot).collect()
     }
 
-    /// Ends the omitted time: what went until now is put aside ([`StreamSnapshot::omitted`]) and the
-    /// budget begins to count.
+    /// Ends the omitted time. The counts so far are kept separately ([`StreamSnapshot::omitted`]),
+    /// and the budget begins to count.
     pub fn forget(&self) {
         let mut omitted = 0;
         for stream in &self.streams {
@@ -150,14 +151,14 @@ impl Running {
         })
     }
 
-    /// This end has sent what `-n` or `-k` asked for. Its senders then rest; if the test is not ended
-    /// soon (the peer lost some, or left out another part at the start), they go on slowly, as a receiver
-    /// that waits for the last byte would otherwise wait for ever.
+    /// True once this end has sent the amount of `-n` or `-k`. Its senders then rest. If the test
+    /// does not end soon (the peer lost data, or omitted another part of the start), they go on
+    /// slowly: a receiver that waits for the last byte would otherwise wait for ever.
     pub fn is_spent(&self) -> bool {
         self.budget.is_spent(self.bytes_sent())
     }
 
-    /// The peer's kernel has acknowledged all that this end's TCP streams were given.
+    /// True if the peer's kernel has acknowledged all data of this end's TCP streams.
     pub fn is_delivered(&self) -> bool {
         self.sockets()
             .filter(|stream| stream.sends)
@@ -165,8 +166,8 @@ impl Running {
             .all(|info| tcp_sender::is_acknowledged(&info))
     }
 
-    /// When bytes last moved on any stream, as far as the calls of this method and of
-    /// [`Self::snapshot`] saw.
+    /// When bytes last moved on any stream, as seen by calls of this method and of
+    /// [`Self::snapshot`].
     pub fn last_progress(&self) -> Instant {
         let bytes = self.total();
         let mut progress = guard(&self.progress);
@@ -176,8 +177,8 @@ impl Running {
         progress.at
     }
 
-    /// A stream that ended by itself, and why. iperf3 closes its streams at the end of a test: whether an
-    /// ending was expected is for the caller to say.
+    /// A stream that ended by itself, and why. iperf3 closes its streams at the end of a test, so
+    /// the caller has to decide whether an ending was expected.
     pub fn failure(&self) -> Option<StreamFailure> {
         self.streams.iter().find_map(|stream| {
             let ending = *guard(&stream.ending);
@@ -185,13 +186,13 @@ impl Running {
         })
     }
 
-    /// Senders stop within a tenth of a second; receivers go on.
+    /// Stops the senders within a tenth of a second; receivers continue.
     pub fn stop_sending(&self) {
         self.course.stop_sending();
     }
 
-    /// Of a sender that was stopped in the middle of a write the bytes are counted when the write returns.
-    /// Waits for that, and a moment at most.
+    /// If a sender is stopped in the middle of a write, its bytes are counted when the write
+    /// returns. Waits for that, up to a short limit.
     pub(crate) fn await_senders(&self) {
         let began = Instant::now();
         let writing = |stream: &Stream| stream.sends && !stream.has_ended();
@@ -200,8 +201,8 @@ impl Running {
         }
     }
 
-    /// Receivers of datagrams count what their kernel took until `at`, and end when no more of that is in
-    /// their queues. See [`Self::await_datagrams`].
+    /// Receivers of datagrams count those that their kernel took until `at`, and end when their
+    /// queues hold no more of them. See [`Self::await_datagrams`].
     pub(crate) fn cut_datagrams(&self, at: Time) {
         self.course.cut(at);
         self.datagram_receivers().for_each(|stream| stream.socket.wake_receiver());
@@ -215,7 +216,7 @@ impl Running {
         }
     }
 
-    /// Ends every thread, and closes the sockets. Within a tenth of a second, blocked or not.
+    /// Ends every thread within a tenth of a second, blocked or not, and closes the sockets.
     pub fn finish(mut self) -> Vec<StreamSnapshot> {
         self.end();
         self.streams.iter().map(Stream::snapshot).collect()
@@ -286,7 +287,7 @@ impl Running {
             stream.socket.wake_receiver();
         }
         for thread in self.streams.iter_mut().filter_map(|stream| stream.thread.take()) {
-            // A thread that panicked has nothing more to say than its counters do.
+            // A thread that panicked leaves its counters as its result.
             let _ = thread.join();
         }
     }
@@ -298,7 +299,7 @@ impl Drop for Running {
     }
 }
 
-/// A stream's socket, to look at.
+/// A stream's socket, for inspection.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSocket<'a> {
     pub id: u32,
@@ -307,7 +308,7 @@ pub struct StreamSocket<'a> {
 }
 
 impl StreamSocket<'_> {
-    /// `None` for UDP, and where the kernel does not tell.
+    /// `None` for UDP, and where the kernel does not report it.
     pub fn tcp_info(&self) -> Option<TcpInfo> {
         match self.socket {
             DataSocket::Tcp(socket) => tcp::of_socket(socket).ok(),
@@ -332,9 +333,9 @@ impl AsFd for DataSocket {
 }
 
 impl DataSocket {
-    /// Ends a read that waits. On Linux this sends nothing.
+    /// Ends a blocked read. On Linux this sends nothing.
     fn wake_receiver(&self) {
-        // Fails on a connection that is gone already, whose reader does not wait either.
+        // Fails on a connection that is gone already; its reader does not wait either.
         let _ = match self {
             Self::Tcp(socket) => socket.shutdown(Shutdown::Read),
             Self::Udp(socket) => {
@@ -356,7 +357,7 @@ impl Stream {
 }
 
 const LOOK: Duration = Duration::from_micros(500);
-/// To read what a full queue holds, on a machine that is busy with other things.
+/// Time to read a full queue on a busy host.
 const LONGEST_QUEUE: Duration = Duration::from_secs(1);
 
 /// A poisoned lock guards counters that are valid at any moment.

@@ -1,4 +1,4 @@
-//! UDP streams: the header of a datagram, the opening exchange, exact counting of what came.
+//! UDP streams: the header of a datagram, the opening exchange, exact counting of arrivals.
 
 mod arrivals;
 mod header;
@@ -16,17 +16,17 @@ pub(crate) use sender::UdpSender;
 use crate::PerfError;
 use crate::options::TestOptions;
 
-/// A datagram must hold its header, and fit the protocol.
+/// Checks that a datagram holds its header and fits the protocol.
 pub fn check_block(options: &TestOptions) -> Result<(), PerfError> {
     let block = options.block_bytes();
     if (LEAST_BLOCK..=MOST_BLOCK).contains(&block) {
         return Ok(());
     }
     Err(PerfError::Usage(format!(
-        "datagrams of {block} bytes were asked for: between {LEAST_BLOCK} (the header) and {MOST_BLOCK} are possible"
+        "datagrams of {block} bytes were requested: between {LEAST_BLOCK} (the header) and {MOST_BLOCK} are possible"
     )))
 }
 
-/// The header with a wide counter, which iperf3 asks room for in any case.
+/// The header with a wide counter; iperf3 requires room for it in any case.
 const LEAST_BLOCK: usize = 16;
 const MOST_BLOCK: usize = 65_507;

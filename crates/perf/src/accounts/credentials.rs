@@ -45,10 +45,10 @@ impl Credentials {
     ) -> Result<Self, PerfError> {
         let refused = |text: &str| Err(PerfError::Usage(text.to_owned()));
         if user.is_empty() || user.contains([',', '\n', '\r']) {
-            return refused("a user name has letters, and no comma and no end of line in it");
+            return refused("a user name must not be empty, nor contain a comma or a line break");
         }
         if password.contains(['\n', '\r']) {
-            return refused("a password has no end of line in it");
+            return refused("a password must not contain a line break");
         }
         let credentials =
             Self { user: user.to_owned(), password: password.to_owned(), key, padding };
@@ -63,7 +63,7 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Good for one test, near that time.
+    /// A token for one test, valid near that time.
     pub(crate) fn token(&self, now: SystemTime) -> Result<String, PerfError> {
         let text = self.claim(seconds(now)).text();
         let bytes = self.key.encrypt(text.as_bytes(), self.padding).map_err(|_| {
@@ -101,7 +101,7 @@ impl Claim {
         })
     }
 
-    /// Fits no user.
+    /// A claim that fits no user.
     pub(super) fn nobody() -> Self {
         Self { user: String::new(), password: String::new(), at: 0 }
     }
@@ -134,7 +134,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_text_is_a_claim_that_can_be_said_again_or_none(text: Vec<u8>, user: String) {
+        fn any_text_is_refused_or_a_claim_that_can_be_written_back(text: Vec<u8>, user: String) {
             let lines = [USER, &user, "\n", PASSWORD, &user, "\n", TIME, "7"].concat();
             for text in [text, lines.into_bytes()] {
                 if let Some(claim) = Claim::read(&text) {

@@ -6,14 +6,14 @@ use base64::engine::general_purpose::STANDARD;
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// Lets in who has an account, for one run of a server.
+/// Admits clients that have an account, for one run of a server.
 #[derive(Debug)]
 pub(crate) struct Gate<'a> {
     accounts: &'a Accounts,
     seen: Mutex<Seen>,
 }
 
-/// Why a client was not let in. The server's log tells it; the client hears nothing of it.
+/// Why a client was not admitted. Only the server's log shows it; the client gets no reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Denied {
     #[error("it has no account here: a client names one with --username and --rsa-public-key")]
@@ -38,7 +38,7 @@ impl<'a> Gate<'a> {
         Self { accounts, seen: Mutex::default() }
     }
 
-    /// The user's name. A token that cannot be decrypted takes the way of one with a wrong password.
+    /// The user's name. A token that cannot be decrypted takes the same path as a wrong password.
     pub(crate) fn admit(&self, token: Option<&str>, now: SystemTime) -> Result<String, Denied> {
         let Accounts { users, key, padding, skew } = self.accounts;
         let users = users::read(users).map_err(Denied::Users)?;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_fresh_token_with_the_right_password_lets_in() {
+    fn only_a_fresh_token_with_the_right_password_is_admitted() {
         let (key, public) = pair();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), MARIO).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_taken_out_of_the_file_is_let_in_no_more() {
+    fn a_user_removed_from_the_file_is_no_longer_admitted() {
         let (key, public) = pair();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), MARIO).unwrap();

@@ -56,7 +56,7 @@ impl PublicKey {
     }
 }
 
-/// The same key in the same form.
+/// Equal if the key is the same in the same form.
 impl PartialEq for PublicKey {
     fn eq(&self, other: &Self) -> bool {
         let der = |key: &Self| key.0.as_der().map(|der| der.as_ref().to_vec()).ok();
@@ -112,7 +112,7 @@ fn contents(file: &Path) -> Result<Vec<u8>, PerfError> {
     })
 }
 
-const UNFIT: &str = "is no RSA key of 2048 to 8192 bits: make one with `openssl genrsa 2048`";
+const UNFIT: &str = "is not an RSA key of 2048 to 8192 bits: make one with `openssl genrsa 2048`";
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -136,7 +136,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_half_undoes_the_other_under_the_same_padding() {
+    fn each_half_undoes_the_other_with_the_same_padding() {
         let (private, public) = pair();
         for padding in [Padding::Oaep, Padding::Pkcs1] {
             let text = vec![b'x'; public.longest(padding)];

@@ -1,15 +1,15 @@
 use aws_lc_rs::digest;
 use std::collections::HashMap;
 
-/// Tokens that let somebody in and are still good: a second one like it is a replay.
+/// Tokens that were admitted and are still valid: a second copy is a replay.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// By the ciphertext's SHA-256, the second from which on its time is too old.
+    /// Keyed by the ciphertext's SHA-256; the value is the second at which the token expires.
     tokens: HashMap<Vec<u8>, i64>,
 }
 
 impl Seen {
-    /// Whether this token comes for the first time. A full table lets nobody in.
+    /// True if this token comes for the first time. A full table admits nobody.
     pub(super) fn is_new(&mut self, ciphertext: &[u8], good_until: i64, now: i64) -> bool {
         self.tokens.retain(|_, until| *until >= now);
         let name = digest::digest(&digest::SHA256, ciphertext).as_ref().to_vec();

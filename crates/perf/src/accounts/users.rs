@@ -13,7 +13,7 @@ pub(super) struct User {
     hash: String,
 }
 
-/// All users, or a sentence that says why there are none.
+/// All users, or a message that says why there are none.
 pub(super) fn read(file: &Path) -> Result<Vec<User>, String> {
     let name = file.display();
     let mut text = String::new();
@@ -21,7 +21,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<User>, String> {
         .and_then(|file| file.take(LONGEST).read_to_string(&mut text))
         .map_err(|error| format!("{name} cannot be read: {error}: name another file of users"))?;
     let users = parse(&text).map_err(|line| {
-        format!("{name}:{line}: is no user: write NAME,HASH, where HASH is SHA-256 of {{NAME}}PASSWORD in hex")
+        format!("{name}:{line}: is not a user: write NAME,HASH, where HASH is SHA-256 of {{NAME}}PASSWORD in hex")
     })?;
     if users.is_empty() {
         return Err(format!("{name} names no user: write a line of NAME,HASH for each"));
@@ -29,7 +29,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<User>, String> {
     Ok(users)
 }
 
-/// Whether one of them has this password. Every line is compared, whichever fits.
+/// True if a user has this name and password. Every line is compared, to take constant time.
 pub(super) fn has(users: &[User], name: &str, password: &str) -> bool {
     let hash = digest::digest(&digest::SHA256, format!("{{{name}}}{password}").as_bytes());
     let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -39,7 +39,7 @@ pub(super) fn has(users: &[User], name: &str, password: &str) -> bool {
         .fold(false, |found, user| found | (same(&user.hash, &hash) & same(&user.name, name)))
 }
 
-/// Empty lines and comments are passed over. `Err` is the number of a line that is no user.
+/// Skips empty lines and comments. `Err` is the number of an invalid line.
 fn parse(text: &str) -> Result<Vec<User>, usize> {
     let lines = (1..).zip(text.lines().map(str::trim_end));
     let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -53,18 +53,18 @@ fn user(line: &str) -> Option<User> {
     Some(User { name, hash: hash.to_ascii_lowercase() })
 }
 
-/// A file longer than this ends here.
+/// Longer files are cut here.
 const LONGEST: u64 = 4 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// `printf '{mario}rossi' | sha256sum`, as iperf3's manual has it.
+    /// `printf '{mario}rossi' | sha256sum`, from iperf3's manual.
     const MARIO: &str = "mario,bf7a49a846d44b454a5d11e7acfaf13d138bbe0b7483aa3e050879700572709b";
 
     #[test]
-    fn users_are_who_has_a_line_and_its_password() {
+    fn a_user_needs_a_line_and_its_password() {
         let text = format!("# users\r\n\r\n{MARIO}\r\n");
         let users = parse(&text).unwrap();
         assert!(has(&users, "mario", "rossi"));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_user_is_named() {
+    fn an_invalid_line_is_reported_by_number() {
         assert_eq!(parse(&format!("{MARIO}\nmario,secret\n")).unwrap_err(), 2);
         assert_eq!(parse("mario").unwrap_err(), 1);
         assert!(read(Path::new("/dev/null")).unwrap_err().contains("names no user"));

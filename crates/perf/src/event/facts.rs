@@ -30,9 +30,9 @@ pub struct Started {
     pub remote: SocketAddr,
     /// The control connection's segment size.
     pub mss: Option<Bytes>,
-    /// What the peer says it is; `None` where a stock iperf3 server does not say.
+    /// The version that the peer reported; `None` for a stock iperf3 server, which reports none.
     pub peer_version: Option<String>,
-    /// It speaks our additions.
+    /// The peer understands weir's additions.
     pub peer_is_weir: bool,
     pub options: TestOptions,
     pub streams: Vec<StreamFacts>,
@@ -53,13 +53,13 @@ pub struct StreamFacts {
     pub receive_buffer: Bytes,
 }
 
-/// What happened between two looks.
+/// Figures of one interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
     /// Since the test began.
     pub start: Span,
     pub end: Span,
-    /// Within the time that is left out of the figures.
+    /// The interval lies in the omitted time.
     pub omitted: bool,
     pub streams: Vec<StreamInterval>,
     pub cpu: Option<CpuUse>,
@@ -72,47 +72,47 @@ pub struct StreamInterval {
     pub id: u32,
     pub sends: bool,
     pub bytes: Bytes,
-    /// Of a sending TCP stream.
+    /// For a sending TCP stream.
     pub retransmits: Option<u64>,
-    /// Of a UDP stream.
+    /// For a UDP stream.
     pub datagrams: Option<Datagrams>,
-    /// The kernel's account at the interval's end.
+    /// The kernel's figures at the interval's end.
     pub tcp: Option<TcpInfo>,
 }
 
-/// Datagrams of one stream, of an interval or of all of it. A sender knows only `count`.
+/// Datagrams of one stream, in an interval or in all. A sender knows only `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Datagrams {
-    /// Sent, or sent as far as the receiver can tell from the numbers.
+    /// Datagrams sent, or sent as far as the receiver can tell from the numbers.
     pub count: u64,
-    /// Different ones that came.
+    /// Different datagrams that arrived.
     pub received: u64,
     pub lost: u64,
     pub reordered: u64,
     pub duplicates: u64,
-    /// RFC 3550's, smoothed.
+    /// Smoothed as in RFC 3550.
     pub jitter: Span,
 }
 
-/// The end of a test as this end saw it, with what the other end told.
+/// The result of a test as this end saw it, with the figures that the other end reported.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Without what was left out.
+    /// Without the omitted time.
     pub duration: Span,
     pub streams: Vec<StreamTotal>,
     pub local_cpu: CpuUse,
-    /// `None` if the other end did not tell.
+    /// `None` if the other end did not report it.
     pub remote_cpu: Option<CpuUse>,
     pub local_congestion: Option<String>,
     pub remote_congestion: Option<String>,
     pub idle_latency: Option<Latency>,
     pub loaded_latency: Option<Latency>,
     pub server_output: Option<ServerOutput>,
-    /// What the peer added of its own, if it is ours: its `weir` results.
+    /// A weir peer's additions: its `weir` results.
     pub peer_extras: Option<Value>,
-    /// What was seen beside the streams at this end, over time.
+    /// This end's measurements beside the streams, over time.
     pub observed: Option<Observed>,
-    /// What a reader of these figures must know: an end without idle CPU, a probe that did not answer.
+    /// Warnings for readers of these figures: an end without idle CPU, a probe that got no answer.
     pub warnings: Vec<String>,
 }
 
@@ -124,11 +124,11 @@ pub struct StreamTotal {
     pub sent: End,
     pub received: End,
     pub retransmits: Option<u64>,
-    /// As the sender counted: more than the receiver can know of when the last ones are lost.
+    /// The sender's count. It exceeds what the receiver can know if the last datagrams are lost.
     pub datagrams_sent: Option<u64>,
-    /// As the receiver counted.
+    /// The receiver's count.
     pub datagrams: Option<Datagrams>,
-    /// The sender's path as its kernel saw it, where this end is the sender or the peer told.
+    /// The sender's path as its kernel saw it, if this end is the sender or the peer reported it.
     pub path: Option<PathFacts>,
 }
 
@@ -140,7 +140,7 @@ pub struct End {
 }
 
 impl End {
-    /// The other end may not have come to tell.
+    /// False if the other end did not report.
     pub fn is_known(&self) -> bool {
         self.elapsed > Span::ZERO
     }
@@ -166,7 +166,7 @@ pub struct PathFacts {
 pub struct CpuUse {
     pub user: f64,
     pub system: f64,
-    /// Of each core of the machine: busy in all, and in softirqs.
+    /// Per core of the host: busy in all, and in softirqs.
     pub cores: Vec<CoreUse>,
 }
 
@@ -190,11 +190,11 @@ pub struct Latency {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatencySource {
-    /// Datagrams that our server sends back.
+    /// Datagrams that a weir server echoes.
     Echo,
-    /// ICMP echo, for a peer that is not ours.
+    /// ICMP echo, for a peer that is not weir.
     Ping,
-    /// Nothing answers: the kernel's smoothed round-trip time of the data streams themselves.
+    /// No probe is answered: the kernel's smoothed round-trip time of the data streams themselves.
     TcpInfo,
 }
 

@@ -9,7 +9,7 @@ use crate::stream::StreamSnapshot;
 use extras::Extras;
 use units::{Bytes, Span};
 
-/// What this end counted over the measured time.
+/// This end's counts over the measured time.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
     pub(super) options: TestOptions,
@@ -19,17 +19,18 @@ pub(crate) struct Account {
     pub(super) observed: Option<Observed>,
 }
 
-/// What a peer reads beside iperf3's keys.
+/// Additions to iperf3's keys for a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Additions {
     Nothing,
     Ours,
-    /// And it asked what the kernel knew of the streams sent to it, over time.
+    /// Ours, and the kernel's figures over time of the streams sent to the peer, which asked for
+    /// them.
     Series,
 }
 
 impl Account {
-    /// In iperf3's keys; with ours beside them for a peer that reads them.
+    /// In iperf3's keys, with weir's additions for a peer that reads them.
     pub(crate) fn results(&self, additions: Additions) -> Results {
         let cpu = self.cpu();
         let sends = self.snapshots.iter().any(|stream| stream.sends);
@@ -53,8 +54,8 @@ impl Account {
         }
     }
 
-    /// Both ends' figures together. Every number of the peer's is looked at: what cannot be a count is
-    /// taken for unknown.
+    /// Combines both ends' figures. Every number from the peer is checked: one that cannot be a
+    /// count is treated as unknown.
     pub(crate) fn ended(&self, peer: &Results) -> Ended {
         let theirs = peer.weir.as_ref().map(extras::read).unwrap_or_default();
         let mut warnings = self.observed.as_ref().map(|o| o.warnings.clone()).unwrap_or_default();
@@ -64,7 +65,7 @@ impl Account {
             .map(|own| {
                 let told = peer.streams.iter().find(|stream| stream.id == f64::from(own.id));
                 if told.is_none() {
-                    warnings.push(format!("the peer told nothing of stream {}", own.id));
+                    warnings.push(format!("the peer reported nothing about stream {}", own.id));
                 }
                 self.total(own, told, &theirs)
             })
@@ -93,7 +94,7 @@ impl Account {
         }
     }
 
-    /// What is known without the peer, where a test broke off.
+    /// The figures without the peer's, after a test broke off.
     pub(crate) fn alone(&self) -> Ended {
         let mut ended = self.ended(&Results::default());
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];
@@ -121,7 +122,7 @@ impl Account {
             bytes: stream.bytes.count() as f64,
             retransmits: known.map_or(-1.0, |retransmits| retransmits as f64),
             jitter: datagrams.jitter.secs_f64(),
-            // iperf3 counts from the very start, and tells apart what was omitted.
+            // iperf3 counts from the very start, and lists the omitted part separately.
             errors: (datagrams.lost + omitted.lost) as f64,
             omitted_errors: omitted.lost as f64,
             packets: (datagrams.count + omitted.count) as f64,
@@ -182,7 +183,7 @@ impl Account {
         self.observed.as_ref()?.path(id).map(|path| path.facts)
     }
 
-    /// Our own where the peer's cannot be.
+    /// This end's time where the peer's is impossible.
     fn elapsed_at_peer(&self, told: &StreamResult) -> Span {
         let seconds = told.end_time - told.start_time;
         if seconds > 0.0 && seconds <= MOST_SECONDS {
@@ -192,8 +193,8 @@ impl Account {
     }
 }
 
-/// Of the measured time, as the receiver at the far end counted. iperf3 before 3.13 does not say what it
-/// omitted; both ends omit the same time, so our own count stands for it.
+/// Datagrams of the measured time, as the receiver at the far end counted. iperf3 before 3.13 does
+/// not report what it omitted. Both ends omit the same time, so this end's count stands in.
 fn datagrams(own: &StreamSnapshot, told: &StreamResult) -> Option<Datagrams> {
     let count_known = packets(own, told)?;
     let all_lost = count(told.errors).unwrap_or(0);
@@ -219,12 +220,12 @@ fn packets(own: &StreamSnapshot, told: &StreamResult) -> Option<u64> {
     Some(all.saturating_sub(omitted))
 }
 
-/// A share of one core, of however many there may be.
+/// A share of one core, summed over any number of cores.
 fn percent(told: f64) -> Option<f64> {
     (0.0..1e6).contains(&told).then_some(told)
 }
 
-/// A name as the kernel has them (TCP_CA_NAME_MAX), fit to be printed.
+/// A name as the kernel has them (TCP_CA_NAME_MAX), safe to print.
 fn algorithm(told: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (!told.is_empty() && told.len() < 16 && told.chars().all(plain)).then(|| told.to_owned())

@@ -6,9 +6,9 @@ use socket2::SockRef;
 use std::net::TcpStream;
 use units::Bytes;
 
-/// What the kernel says of a stream before it is used.
+/// The kernel's facts about a stream before it is used.
 pub(super) fn of(opened: &Opened) -> Result<StreamFacts, PerfError> {
-    let gone = |e| PerfError::system(format!("looking at stream {}", opened.id), e);
+    let gone = |e| PerfError::system(format!("inspecting stream {}", opened.id), e);
     let (local, remote, socket) = match &opened.socket {
         DataSocket::Tcp(socket) => (socket.local_addr(), socket.peer_addr(), SockRef::from(socket)),
         DataSocket::Udp(socket) => (socket.local_addr(), socket.peer_addr(), SockRef::from(socket)),
@@ -32,7 +32,7 @@ pub(super) fn connection(socket: &DataSocket) -> Option<&TcpStream> {
     }
 }
 
-/// IPv4 as people write it, on a socket that takes both.
+/// Shows a mapped IPv4 address of a dual-stack socket as plain IPv4.
 fn plain(mut address: std::net::SocketAddr) -> std::net::SocketAddr {
     address.set_ip(address.ip().to_canonical());
     address

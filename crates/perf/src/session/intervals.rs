@@ -4,7 +4,7 @@ use crate::observe::Noted;
 use crate::stream::StreamSnapshot;
 use units::Bytes;
 
-/// Turns counters that only grow into what happened between two looks.
+/// Turns counters that only grow into figures per interval.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     before: Vec<Before>,
@@ -15,7 +15,7 @@ struct Before {
     id: u32,
     bytes: u64,
     datagrams: Option<Datagrams>,
-    /// The kernel's, which nothing sets back.
+    /// The kernel's counter, which is never reset.
     retransmits: u64,
 }
 
@@ -63,7 +63,7 @@ impl Intervals {
         }
     }
 
-    /// The streams' counters begin anew.
+    /// The streams' counters restart at zero.
     pub(super) fn forget(&mut self) {
         for before in &mut self.before {
             before.bytes = 0;
@@ -72,7 +72,7 @@ impl Intervals {
     }
 }
 
-/// What was taken for lost may have come since: an interval does not count below nothing.
+/// A datagram that counted as lost may have arrived since: an interval does not count below zero.
 fn since(now: &Datagrams, before: Option<Datagrams>) -> Datagrams {
     let before = before.unwrap_or_default();
     Datagrams {
@@ -114,7 +114,7 @@ mod tests {
     };
 
     #[test]
-    fn an_interval_is_what_happened_since_the_last() {
+    fn an_interval_covers_the_time_since_the_previous_one() {
         let mut intervals = Intervals::default();
         let mut end = |bytes, retransmits| {
             let snapshots = [snapshot(1, bytes, None)];

@@ -1,8 +1,8 @@
 use std::collections::VecDeque;
 use units::{Rate, Span, Time};
 
-/// What all streams of a test together may carry, on average over some seconds, so that a burst does
-/// not end a test.
+/// Limits the rate of all streams of a test together, averaged over some seconds so that a burst
+/// does not end a test.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     most: Rate,
@@ -36,7 +36,7 @@ impl RateLimit {
 }
 
 const STEP: Span = Span::from_millis(500);
-/// As iperf3's `--server-bitrate-limit` has it.
+/// As in iperf3's `--server-bitrate-limit`.
 const WINDOW: Span = Span::from_secs(5);
 
 #[cfg(test)]
@@ -49,9 +49,9 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_and_a_stream_does_not() {
+    fn a_burst_passes_and_a_sustained_rate_does_not() {
         let most = Rate::from_bits_per_second(8_000_000);
-        // A megabyte a second is allowed.
+        // The limit is a megabyte a second.
         let mut limit = RateLimit::new(most);
         assert_eq!(run(&mut limit, 0, 200, |tenth| tenth * 100_000), None);
         let mut limit = RateLimit::new(most);

@@ -1,12 +1,12 @@
 use units::{Span, Time};
 
-/// When a running test is looked at. Time is an argument, so that a machine that stood still gets one
-/// long interval rather than many empty ones.
+/// Schedule of the intervals of a running test. Time is an argument. After the host has stalled,
+/// the schedule gives one long interval rather than many empty ones.
 #[derive(Debug, Clone)]
 pub(super) struct Timetable {
     /// Zero: no intervals, only the totals.
     every: Span,
-    /// Where the times told begin: the test's start, then the end of what is left out.
+    /// Origin of the reported times: the test's start, then the end of the omitted time.
     origin: Time,
     omit_until: Option<Time>,
     last: Time,
@@ -17,9 +17,9 @@ pub(super) struct Stretch {
     pub(super) start: Span,
     pub(super) end: Span,
     pub(super) omitted: bool,
-    /// With it ends what is left out.
+    /// The omitted time ends with it.
     pub(super) ends_omission: bool,
-    /// To be told; the end of what is left out may come without an interval.
+    /// It is to be reported; the omitted time may end without an interval.
     pub(super) is_interval: bool,
 }
 
@@ -43,7 +43,7 @@ impl Timetable {
         self.omit_until.map_or(interval, |omit| omit.min(interval))
     }
 
-    /// The stretch that ends now, if one does.
+    /// The stretch that ends now, if any.
     pub(super) fn due(&mut self, now: Time) -> Option<Stretch> {
         (now >= self.next()).then(|| {
             let ends_omission = self.omit_until.is_some_and(|until| now >= until);
@@ -51,7 +51,7 @@ impl Timetable {
         })
     }
 
-    /// The rest, at the end; `None` if it is so short that nothing can be seen in it.
+    /// The remainder at the end; `None` if it is too short to mean anything.
     pub(super) fn rest(&mut self, now: Time) -> Option<Stretch> {
         let long_enough = now.since(self.last) * 10 >= self.every;
         (self.every > Span::ZERO && long_enough).then(|| self.stretch(now, false))
@@ -69,7 +69,7 @@ impl Timetable {
         Stretch { start, end, omitted, ends_omission, is_interval }
     }
 
-    /// On the grid, whatever the last look's delay was.
+    /// Stays on the grid, whatever delay the previous interval had.
     fn next_interval(&self) -> Time {
         if self.every == Span::ZERO {
             return Time::NEVER;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_keep_to_the_grid_and_begin_anew_after_what_is_left_out() {
+    fn intervals_keep_to_the_grid_and_restart_after_the_omitted_time() {
         let mut table = Timetable::new(at(1000), ms(100), ms(250));
         assert_eq!(table.next(), at(1100));
         assert_eq!(table.due(at(1099)), None);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_stood_still_gets_one_long_interval() {
+    fn a_stalled_host_gets_one_long_interval() {
         let mut table = Timetable::new(at(0), ms(100), Span::ZERO);
         assert_eq!(table.due(at(530)).unwrap().end, ms(530));
         assert_eq!(table.due(at(531)), None);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_is_told_if_there_is_one() {
+    fn a_remainder_is_reported_if_there_is_one() {
         let mut table = Timetable::new(at(0), ms(100), Span::ZERO);
         table.due(at(100)).unwrap();
         assert_eq!(table.rest(at(109)), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn without_intervals_only_the_omission_ends() {
+    fn without_intervals_only_the_omitted_time_ends() {
         let mut table = Timetable::new(at(0), Span::ZERO, ms(50));
         let end = table.due(at(51)).unwrap();
         assert!(end.ends_omission && !end.is_interval);

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What `-n` or `-k` lets all senders of one end send together. Blocks are claimed before they are sent
-/// and are sent whole, as iperf3's are: the end is less than one block past the mark.
+/// The amount of `-n` or `-k` that all senders of one end share. Blocks are claimed before they are
+/// sent and are sent whole, as in iperf3, so the total exceeds the amount by less than one block.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Budget {
@@ -32,7 +32,7 @@ impl Budget {
         Self { limit, block, claimed: AtomicU64::new(begins), omitted: AtomicU64::new(0) }
     }
 
-    /// The counting begins, `omitted` bytes after the start.
+    /// Starts the counting, `omitted` bytes after the start.
     pub(crate) fn open(&self, omitted: u64) {
         self.omitted.store(omitted, Ordering::Relaxed);
         self.claimed.store(0, Ordering::Release);
@@ -48,13 +48,13 @@ impl Budget {
         if claimed >= limit {
             return 0;
         }
-        // A claim in the moment of `open` may be lost with the old count: one batch more is sent then,
-        // while bytes are counted exactly.
+        // A claim at the moment of `open` may be lost with the old count. One more batch is sent
+        // then, while bytes are counted exactly.
         let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
         wanted.min(limit.saturating_sub(before))
     }
 
-    /// All of it was sent, if `sent` bytes were since the very start.
+    /// True if the whole amount was sent; `sent` counts bytes from the very start.
     pub(crate) fn is_spent(&self, sent: u64) -> bool {
         let Some(limit) = self.limit else { return false };
         self.claimed.load(Ordering::Acquire) != CLOSED
@@ -65,20 +65,20 @@ impl Budget {
 
 const CLOSED: u64 = u64::MAX;
 
-/// What a sender does when the budget is spent and the test goes on all the same. The peer may be short
-/// of it: it lost datagrams, or left out another part of the start; iperf3 ends such a test only when
-/// its receiver has the full count, and its sender goes on until then.
+/// Paces a sender when the budget is spent but the test goes on. The peer may be short of data: it
+/// lost datagrams, or omitted another part of the start. iperf3 ends such a test only when its
+/// receiver has the full count, and its sender goes on until then.
 #[derive(Debug, Default)]
 pub(crate) struct Encore {
     since: Option<Instant>,
 }
 
 impl Encore {
-    /// Waits a little; true if another block should go.
+    /// Waits a little; true if another block should be sent.
     pub(crate) fn is_due(&mut self, tcp: Option<&TcpStream>) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         std::thread::sleep(BREATH);
-        // As long as the peer's kernel lacks some of what was sent, the peer has no reason to miss more.
+        // While the peer's kernel lacks some of the data, the peer needs no more.
         since.elapsed() >= SILENCE
             && tcp
                 .and_then(|socket| tcp::of_socket(socket).ok())
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_blocks_up_to_the_first_that_reaches_the_mark() {
+    fn whole_blocks_are_claimed_up_to_the_first_that_reaches_the_amount() {
         let budget = budget(Amount::Bytes(2500), Span::ZERO);
         assert_eq!([budget.claim(2), budget.claim(2), budget.claim(2)], [2, 1, 0]);
         assert!(!budget.is_spent(2999));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_omitted_costs_nothing() {
+    fn omitted_bytes_use_no_budget() {
         let budget = budget(Amount::Blocks(3), Span::from_secs(1));
         assert_eq!(budget.claim(100), 100);
         assert!(!budget.is_spent(100_000));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_share_it_to_the_last_block() {
+    fn senders_share_the_budget_to_the_last_block() {
         let budget = budget(Amount::Blocks(100_000), Span::ZERO);
         let claimed: u64 = std::thread::scope(|scope| {
             let claim =
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_by_the_clock_has_none() {
+    fn a_test_by_the_clock_has_no_budget() {
         let budget = budget(Amount::Time(Span::from_secs(1)), Span::ZERO);
         assert_eq!(budget.claim(u64::MAX), u64::MAX);
         assert!(!budget.is_spent(u64::MAX));

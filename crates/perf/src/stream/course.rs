@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 use units::Time;
 
-/// How far the streams of one end are: a gate at the start, two steps at the end.
+/// Progress of the streams of one end: a gate at the start, two steps at the end.
 #[derive(Debug)]
 pub(crate) struct Course {
     step: AtomicU8,
@@ -36,7 +36,8 @@ impl Course {
         self.step.fetch_max(DRAINS, Ordering::Relaxed);
     }
 
-    /// What the kernel took after `at` is no part of the test; what it took before is, read or not.
+    /// Datagrams that the kernel took after `at` are not part of the test; earlier ones are, read
+    /// or not.
     pub(crate) fn cut(&self, at: Time) {
         self.cut.fetch_min(at.nanos(), Ordering::Release);
     }
@@ -48,7 +49,8 @@ impl Course {
 
     pub(crate) fn finish(&self) {
         self.step.fetch_max(OVER, Ordering::Relaxed);
-        // Under the lock: a thread between its look at the step and its wait would miss the call.
+        // Under the lock: a thread between its check of the step and its wait would miss the
+        // notification.
         drop(guard(&self.started));
         self.opened.notify_all();
     }

@@ -18,16 +18,16 @@ pub struct StreamFailure {
 pub enum Ending {
     /// The peer closed it.
     Closed,
-    /// The peer, or something between, reset it.
+    /// The peer, or a middlebox, reset it.
     Reset,
-    /// The peer's host says that nobody holds the port datagrams are sent to.
+    /// The peer's host reports that no socket is bound to the destination port.
     Refused,
-    /// The kernel would not send a datagram of this size in one piece.
+    /// The kernel refused to send a datagram of this size unfragmented.
     TooLarge {
-        /// What the path's MTU leaves room for, as far as this kernel has learned it.
+        /// Room that the path's MTU leaves, as far as this kernel has learned it.
         fits: Option<Bytes>,
     },
-    /// This machine's firewall refuses what is sent.
+    /// This host's firewall rejects the packets.
     Forbidden,
     System(Errno),
 }
@@ -44,7 +44,7 @@ impl Ending {
         }
     }
 
-    /// Zero for what is no error of a system call.
+    /// Zero if no system call failed.
     pub(crate) fn errno(self) -> i32 {
         match self {
             Self::Closed => 0,
@@ -56,7 +56,7 @@ impl Ending {
         }
     }
 
-    /// This machine's alone: not the peer's doing, nor the path's.
+    /// True if only this host is the cause, not the peer or the path.
     pub(crate) fn is_own(self) -> bool {
         match self {
             Self::Closed | Self::Reset | Self::Refused => false,
@@ -77,13 +77,13 @@ impl fmt::Display for Ending {
             Self::Refused => f.write_str("the peer no longer takes datagrams on its port"),
             Self::TooLarge { fits: Some(fits) } => write!(
                 f,
-                "datagrams of this size do not fit the path's MTU whole: take --length {} or less",
+                "datagrams of this size do not fit the path's MTU whole: choose --length {} or less",
                 fits.count()
             ),
             Self::TooLarge { fits: None } => f.write_str(
-                "datagrams of this size do not fit the path's MTU whole: take a smaller --length",
+                "datagrams of this size do not fit the path's MTU whole: choose a smaller --length",
             ),
-            Self::Forbidden => f.write_str("this machine's firewall forbids what is sent"),
+            Self::Forbidden => f.write_str("this machine's firewall rejects the packets"),
             Self::System(errno) => write!(f, "{}", std::io::Error::from(*errno)),
         }
     }

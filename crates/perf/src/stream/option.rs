@@ -1,21 +1,21 @@
-//! Socket options that none of the crates at hand names.
+//! Socket options that the crates in use do not cover.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// `connect` takes a flow label out of the address. Since Linux 5.3 no lease is needed for that unless
-/// somebody holds one exclusively (net/ipv6/ip6_flowlabel.c, fl6_sock_lookup).
+/// Makes `connect` take the flow label from the address. Since Linux 5.3 this needs no lease unless
+/// another process holds an exclusive one (net/ipv6/ip6_flowlabel.c, fl6_sock_lookup).
 pub(crate) fn set_flow_info_send(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &1i32.to_ne_bytes())
 }
 
-/// Eight bytes since Linux 4.20 (sock_setsockopt): four hold no more than 34 Gbit/s.
+/// Eight bytes since Linux 4.20 (sock_setsockopt): four bytes hold no more than 34 Gbit/s.
 pub(crate) fn set_max_pacing_rate(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes.to_ne_bytes())
 }
 
-/// The kernel cuts what is sent at once into datagrams of so many bytes (udp(7)); zero ends it.
+/// The kernel cuts each send into datagrams of this many bytes (udp(7)); zero disables it.
 pub(crate) fn set_segment(socket: BorrowedFd<'_>, bytes: u16) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_SEGMENT, &i32::from(bytes).to_ne_bytes())
 }

@@ -4,15 +4,15 @@ use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 use std::time::{Duration, Instant};
 use units::{Rate, Span};
 
-/// When blocks are due at a rate. Everything is computed from the start, so that nothing adds up: a
-/// sender that was held up catches up, as iperf3 does.
+/// Computes when blocks are due at a rate. Everything is computed from the start, so errors do not
+/// add up: a delayed sender catches up, as in iperf3.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     rate: Rate,
     block_bits: u128,
-    /// Blocks that go back to back.
+    /// Blocks that are sent back to back.
     burst: u64,
-    /// Sleeps are not shorter: a timer has its price.
+    /// Minimum sleep, because a timer has a cost.
     quantum: Duration,
     started: Instant,
 }
@@ -34,13 +34,14 @@ impl Pace {
         self.started = at;
     }
 
-    /// How many blocks a span of the rate holds, at least one burst.
+    /// Number of blocks that the rate sends in a span, at least one burst.
     pub(crate) fn blocks_in(&self, span: Span) -> u64 {
         let bits = u128::from(self.rate.bits_per_second()) * u128::from(span.nanos()) / NANOS;
         ((bits / self.block_bits) as u64).max(self.burst)
     }
 
-    /// Waits until a block may go after `sent`, and says how many may; zero if the course ended.
+    /// Waits until a block may be sent after `sent` others, and returns how many; zero if the
+    /// course ended.
     pub(crate) fn wait(&self, sent: u64, course: &Course) -> u64 {
         loop {
             if !course.may_send() {
@@ -56,8 +57,8 @@ impl Pace {
         }
     }
 
-    /// Blocks that should be gone: block n, from 0, belongs to the moment n blocks take at the rate, and
-    /// a whole burst goes at the moment of its first.
+    /// Number of blocks that should have been sent. Block n, from 0, is due when n blocks have had
+    /// their time at the rate. A whole burst is due with its first block.
     fn due_after(&self, elapsed: Duration) -> u64 {
         let bits = elapsed.as_nanos() * u128::from(self.rate.bits_per_second()) / NANOS;
         let begun = (bits / self.block_bits) as u64;
@@ -71,7 +72,7 @@ impl Pace {
     }
 }
 
-/// The kernel's clock is read again, since `Instant` keeps its own to itself.
+/// Reads the kernel's clock again, since `Instant` does not expose its own.
 fn sleep_until(at: Instant, now: Instant) {
     let clock = rustix::time::clock_gettime(ClockId::Monotonic);
     let wait = at.saturating_duration_since(now);
@@ -80,12 +81,12 @@ fn sleep_until(at: Instant, now: Instant) {
         tv_sec: clock.tv_sec + wait.as_secs() as i64 + nanos / 1_000_000_000,
         tv_nsec: nanos % 1_000_000_000,
     };
-    // A signal ends it early, and the caller looks at the time again.
+    // A signal ends the sleep early, and the caller checks the time again.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
 }
 
 const NANOS: u128 = 1_000_000_000;
-/// How long the end of a test may go unnoticed.
+/// Longest delay until the end of a test is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_due_where_the_rate_puts_them() {
+    fn blocks_are_due_as_the_rate_demands() {
         // 1250 bytes at 1 Mbit/s take 10 ms.
         let pace = pace(1_000_000, 1250, 1);
         assert_eq!(pace.due_after(Duration::ZERO), 1);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_goes_at_the_moment_of_its_first_block() {
+    fn a_burst_is_due_with_its_first_block() {
         let pace = pace(1_000_000, 1250, 10);
         assert_eq!(pace.due_after(Duration::ZERO), 10);
         assert_eq!(pace.due_after(Duration::from_millis(99)), 10);
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_when_the_test_is_over() {
+    fn no_sender_waits_after_the_end_of_the_test() {
         let course = Course::new(Stop::default());
         course.go();
         course.stop_sending();

@@ -1,4 +1,4 @@
-//! What the threads of streams have in common.
+//! Common code of the streams' threads.
 
 use super::tally::Tally;
 use super::tcp_receiver::TcpReceiver;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 type Work = Box<dyn FnOnce() -> Option<Ending> + Send>;
 
-/// No call on the socket lasts longer, so that a thread sees the end of the test.
+/// Limits every call on the socket, so that a thread notices the end of the test.
 pub(super) fn patience(socket: &DataSocket) -> io::Result<()> {
     match socket {
         DataSocket::Tcp(socket) => {
@@ -31,7 +31,7 @@ pub(super) fn patience(socket: &DataSocket) -> io::Result<()> {
     }
 }
 
-/// Prepares all a stream needs, so that its thread begins with the first byte.
+/// Prepares everything a stream needs, so that its thread begins with the first byte.
 pub(super) fn work(
     stream: &Stream,
     course: &Arc<Course>,
@@ -82,7 +82,7 @@ pub(super) fn work(
     })
 }
 
-/// Before anything else: a test that is not pinned as it was asked to be measures something else.
+/// Checked first: a test that is not pinned as requested measures something else.
 pub(crate) fn may_run_on(cpu: Option<usize>) -> Result<(), PerfError> {
     let allowed = probe::cpu::affinity()?;
     match cpu.filter(|cpu| !allowed.contains(cpu)) {
@@ -93,7 +93,7 @@ pub(crate) fn may_run_on(cpu: Option<usize>) -> Result<(), PerfError> {
     }
 }
 
-/// Makes the calling thread a stream's: pinned, and woken when its timer says, not when it suits.
+/// Sets up the calling thread for a stream: pinned, and without timer slack.
 pub(super) fn settle(affinity: Option<usize>) {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     if let Some(cpu) = affinity.filter(|cpu| *cpu < CpuSet::MAX_CPU) {

@@ -1,4 +1,4 @@
-//! Data sockets before they are used.
+//! Options of data sockets before their use.
 
 use super::option;
 use crate::options::{Protocol, TestOptions};
@@ -32,8 +32,8 @@ impl From<SocketError> for crate::PerfError {
     }
 }
 
-/// All that can be set on a socket that is neither connected nor listening: the window and the segment
-/// size are agreed in the handshake. What a listener has, its connections inherit.
+/// Sets all options on a socket that is neither connected nor listening: the handshake agrees on
+/// the window and the segment size. Connections inherit the options of their listener.
 pub fn on_unconnected(
     socket: impl AsFd,
     options: &TestOptions,
@@ -58,7 +58,8 @@ pub fn on_unconnected(
     on_connected(socket, options, v6)
 }
 
-/// What may change on a connection: for a socket that a listener shared by many tests has accepted.
+/// Sets the options that may change on a connection: for a socket accepted from a listener that
+/// many tests share.
 pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Result<(), SocketError> {
     let socket = socket.as_fd();
     if options.protocol == Protocol::Tcp && options.no_delay {
@@ -68,7 +69,7 @@ pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Resul
     if options.type_of_service != 0 {
         let service = options.type_of_service;
         let set = if v6 {
-            // A mapped IPv4 peer is served by the other option.
+            // A mapped IPv4 peer uses the other option.
             let _ = sockopt::set_ip_tos(socket, service);
             sockopt::set_ipv6_tclass(socket, service.into())
         } else {
@@ -98,7 +99,8 @@ pub fn flow_labelled(address: SocketAddr, options: &TestOptions) -> SocketAddr {
         (SocketAddr::V6(address), Some(label)) => SocketAddr::V6(SocketAddrV6::new(
             *address.ip(),
             address.port(),
-            // std hands it on as it is, and the kernel reads network order (sin6_flowinfo, ipv6(7)).
+            // std passes it on unchanged, and the kernel reads network order (sin6_flowinfo,
+            // ipv6(7)).
             (label & 0xf_ffff).to_be(),
             address.scope_id(),
         )),
@@ -110,7 +112,8 @@ fn buffers(socket: &impl AsFd, options: &TestOptions) -> Result<(), SocketError>
     let socket = SockRef::from(socket);
     let Some(wanted) = options.window else {
         if options.protocol == Protocol::Udp {
-            // Loss in our own queue is none of the path's. The kernel gives what its limit allows.
+            // Loss in the local queue must not count as loss on the path. The kernel grants up to
+            // its limit.
             let _ = socket.set_recv_buffer_size(UDP_ROOM);
             let _ = socket.set_send_buffer_size(UDP_ROOM);
         }
@@ -119,8 +122,8 @@ fn buffers(socket: &impl AsFd, options: &TestOptions) -> Result<(), SocketError>
     let count = usize::try_from(wanted.count()).unwrap_or(usize::MAX);
     socket.set_send_buffer_size(count).map_err(refused("the send buffer"))?;
     socket.set_recv_buffer_size(count).map_err(refused("the receive buffer"))?;
-    // The kernel doubles what it is asked for, for its own bookkeeping (socket(7)), and cuts it to its
-    // limit without a word; like iperf3 we take anything not below the number asked for.
+    // The kernel doubles the requested size for its own bookkeeping (socket(7)), and silently caps
+    // it at its limit. Like iperf3, accept any size not below the request.
     let enough = |which, limit, actual: io::Result<usize>| {
         let actual = Bytes::new(actual.map_err(refused("a buffer"))? as u64);
         if actual < wanted {
@@ -154,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_what_was_asked_for() {
+    fn a_socket_has_the_requested_options() {
         let options = TestOptions {
             window: Some(Bytes::kib(64)),
             mss: Some(1200),
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_has_options_of_its_own() {
+    fn ipv6_uses_its_own_options() {
         let options = TestOptions {
             type_of_service: 0x40,
             flow_label: Some(0x12345),
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_to_do() {
+    fn impossible_options_are_refused_with_a_remedy() {
         let refused = |options| prepared(Domain::IPV4, &options).map(drop).unwrap_err().to_string();
         let window = Some(Bytes::new(1 << 30));
         let text = refused(TestOptions { window, ..TestOptions::default() });

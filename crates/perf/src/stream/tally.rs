@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use units::{Bytes, Span};
 
-/// What one stream did so far, without what was omitted.
+/// Counters of one stream so far, without the omitted part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StreamSnapshot {
     pub at: Instant,
     pub id: u32,
     /// This end sends.
     pub sends: bool,
-    /// Given to the kernel, or taken from it. Of datagrams, each counts once.
+    /// Given to the kernel, or taken from it. Each datagram counts once.
     pub bytes: Bytes,
-    /// Of UDP. A sender fills in `count` only.
+    /// UDP only. A sender fills in `count` only.
     pub datagrams: Option<Datagrams>,
     pub omitted: Omitted,
 }
 
-/// What went before [`super::Running::forget`].
+/// Counters up to [`super::Running::forget`].
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Omitted {
     pub bytes: Bytes,
     pub datagrams: Option<Datagrams>,
 }
 
-/// What a thread has done, written by it alone. Alone on its cache lines: the neighbour's counter would
+/// A counter with a single writer thread. It has its own cache lines: a neighbouring counter would
 /// otherwise drag them from core to core (two lines, as x86 fetches them in pairs).
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -47,7 +47,7 @@ impl Counter {
 
 #[derive(Debug)]
 pub(crate) enum Tally {
-    /// Of a TCP stream, either way.
+    /// Bytes of a TCP stream, either way.
     Bytes(Counter),
     /// Datagrams sent, `block` bytes each.
     Datagrams { sent: Counter, block: u64 },
@@ -55,14 +55,14 @@ pub(crate) enum Tally {
     Arrivals(Mutex<Arrivals>),
 }
 
-/// What a tally showed when the omitted time ended. Arrivals keep theirs themselves.
+/// A tally at the end of the omitted time. Arrivals keep their own.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
     pub(super) bytes: u64,
 }
 
 impl Tally {
-    /// Everything, what was omitted too.
+    /// All bytes, omitted ones included.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.value(),

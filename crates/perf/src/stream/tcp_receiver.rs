@@ -12,7 +12,8 @@ pub(super) struct TcpReceiver {
 
 impl TcpReceiver {
     pub(super) fn new(options: &TestOptions) -> Self {
-        // With MSG_TRUNC the kernel throws the bytes away itself (tcp(7)), and none of the room is touched.
+        // With MSG_TRUNC the kernel discards the bytes itself (tcp(7)), and the buffer is not
+        // touched.
         let (room, flags) = if options.skip_receive_copy {
             (UNTOUCHED_ROOM, RecvFlags::TRUNC)
         } else {
@@ -29,7 +30,7 @@ impl TcpReceiver {
     ) -> Option<Ending> {
         while !course.is_over() {
             match recv(socket, self.buffer.as_mut_slice(), self.flags) {
-                // The end of the stream, or of the test: the reader is woken by a shutdown.
+                // The end of the stream, or of the test: a shutdown wakes the reader.
                 Ok((_, 0)) => return (!course.is_over()).then_some(Ending::Closed),
                 Ok((_, count)) => received.add(count as u64),
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -40,7 +41,7 @@ impl TcpReceiver {
     }
 }
 
-/// Enough that a reader that runs behind empties the queue in few calls, little enough to stay in a
-/// core's second cache.
+/// Large enough that a reader that has fallen behind empties the queue in few calls, small enough
+/// to stay in a core's second-level cache.
 const LEAST_ROOM: usize = 128 << 10;
 const UNTOUCHED_ROOM: usize = 1 << 20;

@@ -12,7 +12,7 @@ use std::net::TcpStream;
 pub(super) struct TcpSender {
     source: Source,
     block: usize,
-    /// Blocks given in one call.
+    /// Blocks passed in one call.
     most: u64,
     pace: Option<Pace>,
 }
@@ -20,14 +20,15 @@ pub(super) struct TcpSender {
 #[derive(Debug)]
 enum Source {
     Memory(Vec<u8>),
-    /// Pages that the kernel hands to the socket as they are.
+    /// Pages that the kernel hands to the socket without a copy.
     File(File),
 }
 
 impl TcpSender {
     pub(super) fn new(options: &TestOptions) -> io::Result<Self> {
         let block = options.block_bytes().max(1);
-        // Who asks for a size wants writes of that size. By default, what counts is that they are few.
+        // A user who sets a size wants writes of that size. By default it only matters that writes
+        // are few.
         let most = if block == TestOptions::default().block_bytes() { DEFAULT_BLOCKS } else { 1 };
         let source = if options.zero_copy {
             let mut file = File::from(memfd_create("weir perf", MemfdFlags::CLOEXEC)?);
@@ -50,7 +51,7 @@ impl TcpSender {
             pace.begin(course.started());
         }
         let mut encore = Encore::default();
-        // Blocks begun, and bytes of them that are left.
+        // Blocks begun, and their bytes that are left.
         let (mut begun, mut left) = (0u64, 0usize);
         while course.may_send() {
             if left == 0 {
@@ -73,7 +74,7 @@ impl TcpSender {
                     sent.add(count as u64);
                     left -= count.min(left);
                 }
-                // A write that waited as long as it may, having given nothing.
+                // A write that reached its timeout without sending anything.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(Errno::NOBUFS | Errno::NOMEM) => std::thread::yield_now(),
                 Err(errno) => return Some(Ending::of(errno)),
@@ -84,7 +85,7 @@ impl TcpSender {
 }
 
 impl Source {
-    /// The last `left` bytes of some blocks, in one call.
+    /// Writes the last `left` bytes of some blocks, in one call.
     fn give(&self, socket: &TcpStream, block: usize, left: usize) -> Result<usize, Errno> {
         match self {
             // The same block several times over stays in the cache.
@@ -100,11 +101,11 @@ impl Source {
     }
 }
 
-/// All that the socket was given has reached the peer's kernel.
+/// True if all data given to the socket has reached the peer's kernel.
 pub(super) fn is_acknowledged(info: &TcpInfo) -> bool {
     info.unacked.unwrap_or(0) == 0 && info.notsent.is_none_or(|left| left.count() == 0)
 }
 
-/// A mebibyte of iperf3's blocks. On loopback a write of it takes a third less CPU for a byte than of one
-/// (compare `write/512K` with `write/64K` in benches/streams.rs).
+/// A mebibyte of iperf3's blocks. On loopback one write of it takes a third less CPU per byte than
+/// a write of one block (compare `write/512K` with `write/64K` in benches/streams.rs).
 const DEFAULT_BLOCKS: u64 = 8;

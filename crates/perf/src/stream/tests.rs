@@ -42,7 +42,7 @@ fn udp_ends(options: &TestOptions) -> (Running, Running) {
     (sender, start(false, vec![DataSocket::Udp(server)], options))
 }
 
-/// Until it is so. A test that hangs here says which by its name.
+/// Polls until the condition holds. If it never does, the test hangs and its name identifies it.
 fn until(condition: impl Fn() -> bool) {
     while !condition() {
         std::thread::sleep(Duration::from_millis(1));
@@ -63,7 +63,7 @@ fn nothing_moves_before_the_gate_opens() {
 }
 
 #[test]
-fn streams_share_a_budget_of_whole_blocks_and_all_of_it_comes() {
+fn streams_share_a_budget_of_whole_blocks_and_all_of_it_arrives() {
     for zero_copy in [false, true] {
         let options = TestOptions {
             amount: Amount::Bytes(10_000_001),
@@ -83,7 +83,7 @@ fn streams_share_a_budget_of_whole_blocks_and_all_of_it_comes() {
 }
 
 #[test]
-fn what_is_forgotten_is_kept_apart_and_no_byte_is_lost_between() {
+fn omitted_bytes_are_kept_apart_and_none_is_lost_between() {
     let (sender, receiver) = tcp_ends(2, &TestOptions::default());
     receiver.go();
     sender.go();
@@ -105,7 +105,7 @@ fn what_is_forgotten_is_kept_apart_and_no_byte_is_lost_between() {
 }
 
 #[test]
-fn a_sender_that_nobody_reads_from_ends_all_the_same() {
+fn a_sender_without_a_reader_ends_all_the_same() {
     let (client, server) = tcp_pair();
     let sender = start(true, vec![DataSocket::Tcp(client)], &TestOptions::default());
     sender.go();
@@ -115,7 +115,7 @@ fn a_sender_that_nobody_reads_from_ends_all_the_same() {
 }
 
 #[test]
-fn a_receiver_that_nobody_sends_to_ends_all_the_same() {
+fn a_receiver_without_a_sender_ends_all_the_same() {
     let options = TestOptions { protocol: Protocol::Udp, ..TestOptions::default() };
     for (socket, options) in [
         (DataSocket::Tcp(tcp_pair().0), TestOptions::default()),
@@ -132,7 +132,7 @@ fn a_receiver_that_nobody_sends_to_ends_all_the_same() {
 }
 
 #[test]
-fn a_reset_is_told_as_one() {
+fn a_reset_is_reported_as_a_reset() {
     let (client, server) = tcp_pair();
     socket2::SockRef::from(&server).set_linger(Some(Duration::ZERO)).unwrap();
     let receiver = start(false, vec![DataSocket::Tcp(client)], &TestOptions::default());
@@ -145,14 +145,14 @@ fn a_reset_is_told_as_one() {
 }
 
 #[test]
-fn datagrams_that_do_not_fit_whole_are_told_with_what_fits() {
+fn an_oversized_datagram_is_reported_with_the_size_that_fits() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         block: Some(Bytes::new(65_507)),
         dont_fragment: true,
         ..TestOptions::default()
     };
-    // The loopback interface's MTU is 65536, which holds the largest of IPv4's datagrams.
+    // The loopback interface's MTU is 65536, which holds the largest IPv4 datagram.
     let Ok(receiver) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
         eprintln!("SKIPPED: this machine has no IPv6");
         return;
@@ -169,7 +169,7 @@ fn datagrams_that_do_not_fit_whole_are_told_with_what_fits() {
 }
 
 #[test]
-fn who_no_longer_takes_datagrams_is_told_of() {
+fn a_peer_that_no_longer_takes_datagrams_is_reported() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         rate: Some(Rate::from_mbit(8)),
@@ -186,7 +186,7 @@ fn who_no_longer_takes_datagrams_is_told_of() {
 }
 
 #[test]
-fn all_that_was_sent_is_counted_once_senders_have_stopped() {
+fn all_sent_data_is_counted_once_senders_have_stopped() {
     let (sender, receiver) = tcp_ends(8, &TestOptions::default());
     receiver.go();
     sender.go();
@@ -211,7 +211,7 @@ fn a_call_to_stop_ends_the_sending() {
 }
 
 #[test]
-fn datagrams_are_numbered_cut_apart_and_counted() {
+fn datagrams_are_numbered_segmented_and_counted() {
     for (wide, block) in [(false, 16), (true, 200), (true, 1000), (false, 20_000)] {
         let options = TestOptions {
             protocol: Protocol::Udp,
@@ -238,8 +238,8 @@ fn datagrams_are_numbered_cut_apart_and_counted() {
     }
 }
 
-/// A reader that waits at its gate, and what fills its queue: over loopback a datagram is there when
-/// `send` returns.
+/// A receiver that waits at its gate, and a function that fills its queue: over loopback a datagram
+/// has arrived when `send` returns.
 fn queue(options: &TestOptions) -> (Running, impl Fn(std::ops::RangeInclusive<u64>)) {
     let (client, server) = udp_pair();
     let receiver = start(false, vec![DataSocket::Udp(server)], options);
@@ -263,7 +263,7 @@ fn datagrams_still_in_the_queue_when_a_test_ends_are_counted() {
     };
     let (receiver, send) = queue(&options);
     send(1..=200);
-    // Later than they can be read: the kernel may begin to stamp what comes a moment after it is asked.
+    // Far later than they are read: the kernel may start stamping a moment after the request.
     receiver.cut_datagrams(probe::clock::now() + Span::from_secs(600));
     receiver.go();
     receiver.await_datagrams();
@@ -275,7 +275,7 @@ fn datagrams_still_in_the_queue_when_a_test_ends_are_counted() {
 }
 
 #[test]
-fn datagrams_that_come_when_a_test_has_ended_are_not_counted() {
+fn datagrams_that_arrive_after_the_test_are_not_counted() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         block: Some(Bytes::new(100)),
@@ -302,7 +302,7 @@ fn a_reader_of_an_empty_queue_ends_with_the_test() {
 }
 
 #[test]
-fn headers_come_whole_where_the_data_is_not_copied() {
+fn headers_arrive_whole_without_copies_of_the_data() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         amount: Amount::Blocks(20),
@@ -318,7 +318,7 @@ fn headers_come_whole_where_the_data_is_not_copied() {
 }
 
 #[test]
-fn a_peer_short_of_the_budget_is_given_more() {
+fn a_peer_short_of_the_budget_gets_more() {
     let options = TestOptions { amount: Amount::Blocks(2), ..TestOptions::default() };
     let (sender, receiver) = tcp_ends(1, &options);
     receiver.go();
@@ -338,7 +338,7 @@ fn small_datagrams_have_no_room_for_a_header() {
 }
 
 #[test]
-fn what_is_omitted_of_datagrams_is_counted_too() {
+fn omitted_datagrams_are_counted_too() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         block: Some(Bytes::new(100)),

@@ -2,47 +2,48 @@ use super::{Counter, Header};
 use crate::event::Datagrams;
 use units::Span;
 
-/// Counts the datagrams of one stream exactly, as long as none comes more than [`WINDOW`] numbers late:
-/// a bit for each number remembers what has come, so that a datagram that overtook another is told from
-/// one that came twice. What comes later than that stays lost ([`Self::too_late`]).
+/// Counts the datagrams of one stream exactly, as long as none arrives more than [`WINDOW`] numbers
+/// late. One bit per number remembers what has arrived, which distinguishes a reordered datagram
+/// from a duplicate. A datagram that is later than that stays lost ([`Self::too_late`]).
 ///
-/// A number says which count a datagram belongs to: after [`Self::forget`], those numbered up to the
-/// highest seen by then belong to the omitted ones, whenever they come.
+/// The number assigns a datagram to a count: after [`Self::forget`], numbers up to the highest seen
+/// by then belong to the omitted datagrams, whenever they arrive.
 #[derive(Debug)]
 pub struct Arrivals {
     counter: Counter,
     /// The highest number so far. The first datagram is number 1.
     highest: u64,
-    /// The highest number that is omitted.
+    /// The highest omitted number.
     boundary: u64,
     omitted: Count,
     current: Count,
     /// One bit for each of the last [`WINDOW`] numbers.
     came: Box<[u64]>,
-    /// A datagram far ahead of all others, until another one vouches for it.
+    /// A datagram far ahead of all others, until a second one confirms it.
     leap: Option<Arrival>,
     jitter: Jitter,
     too_late: u64,
     strays: u64,
 }
 
-/// One datagram as it came.
+/// One datagram as it arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// `None` for one too short to have a header.
+    /// `None` if it is too short to have a header.
     pub header: Option<Header>,
-    /// Of the whole datagram.
+    /// Length of the whole datagram.
     pub bytes: u64,
     /// On any clock that does not jump.
     pub nanos: i64,
 }
 
-/// How late a datagram may come and still be told from a duplicate: 1.5 s at 1 Gbit/s in datagrams of
-/// 1448 bytes, in 16 KiB of memory.
+/// How late a datagram may arrive and still be distinguished from a duplicate: 1.5 s at 1 Gbit/s in
+/// datagrams of 1448 bytes, in 16 KiB of memory.
 pub const WINDOW: u64 = 1 << 17;
 
-/// What no path loses in a row, whoever vouches for it: 40 s at 100 million datagrams a second. Two wrong
-/// numbers would otherwise be all it takes to claim that more were lost than were ever sent.
+/// No path loses this many in a row, even if a second datagram confirms it: 40 s at 100 million
+/// datagrams a second. Two wrong numbers could otherwise claim that more were lost than were ever
+/// sent.
 const FARTHEST: u64 = 1 << 32;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -76,14 +77,14 @@ impl Arrivals {
         }
     }
 
-    /// In the order they came.
+    /// Takes datagrams in the order in which they arrived.
     pub fn take(&mut self, batch: &[Arrival]) {
         for arrival in batch {
             self.arrived(*arrival);
         }
     }
 
-    /// From here on another count begins.
+    /// Starts another count.
     pub fn forget(&mut self) {
         self.omitted = Count {
             received: self.omitted.received + self.current.received,
@@ -101,7 +102,7 @@ impl Arrivals {
         Datagrams { jitter, ..self.current.datagrams(self.highest - self.boundary) }
     }
 
-    /// Of different datagrams.
+    /// Bytes of different datagrams.
     pub fn bytes(&self) -> u64 {
         self.current.bytes
     }
@@ -114,12 +115,12 @@ impl Arrivals {
         self.omitted.bytes
     }
 
-    /// Came so late that nobody can tell whether they had come before; counted as lost.
+    /// Datagrams so late that duplicates cannot be recognized; counted as lost.
     pub fn too_late(&self) -> u64 {
         self.too_late
     }
 
-    /// Have no header, or a number that no other datagram is near to.
+    /// Datagrams without a header, or with a number that no other datagram is near to.
     pub fn strays(&self) -> u64 {
         self.strays + u64::from(self.leap.is_some())
     }
@@ -144,8 +145,8 @@ impl Arrivals {
         self.numbered(number, header, arrival);
     }
 
-    /// A number far ahead is believed when the next such number is near it (as RFC 3550, appendix A.1,
-    /// does it): a single wrong one would count as the loss of everything up to it.
+    /// Believes a number far ahead when the next such number is near it (as in RFC 3550, appendix
+    /// A.1). A single wrong number would count as the loss of everything up to it.
     fn vouched(&mut self, number: u64, arrival: Arrival) -> bool {
         let earlier = self.leap.replace(arrival);
         let Some((earlier, header)) =
@@ -187,7 +188,8 @@ impl Arrivals {
         self.jitter.take(header.sent_nanos(), arrival.nanos);
     }
 
-    /// A narrow number stands for the nearest to the highest one. `None` for what lies before the first.
+    /// A narrow number stands for the value nearest to the highest one. `None` if that lies before
+    /// the first.
     fn full_number(&self, number: u64) -> Option<u64> {
         let full = match self.counter {
             Counter::Wide => number,
@@ -238,7 +240,7 @@ impl Count {
 
 impl Jitter {
     fn take(&mut self, sent: i64, arrived: i64) {
-        // Wraps on numbers no clock shows; the difference of two such is as good as any.
+        // Wraps on numbers no clock shows; differences of wrapped values stay correct.
         let transit = arrived.wrapping_sub(sent);
         if let Some(before) = self.transit.replace(transit) {
             let difference = transit.wrapping_sub(before).unsigned_abs() as f64;

@@ -1,16 +1,15 @@
 use std::time::Duration;
 
-/// What stands at the front of each datagram: when it was sent and which it is, highest byte first.
-/// iperf3 numbers from 1.
+/// The front of each datagram: its send time and its number, big-endian. iperf3 numbers from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub seconds: u32,
     pub micros: u32,
-    /// As it stands on the wire; a narrow one begins again at zero after 2^32 − 1.
+    /// The number on the wire; a narrow one wraps to zero after 2^32 − 1.
     pub number: u64,
 }
 
-/// How wide the number is.
+/// Width of the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
     Narrow,
@@ -52,7 +51,7 @@ impl Header {
         })
     }
 
-    /// Into the front of `datagram`, as far as there is room.
+    /// Writes into the front of `datagram`, as far as there is room.
     pub fn write(self, datagram: &mut [u8], counter: Counter) {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&self.seconds.to_be_bytes());
@@ -67,7 +66,7 @@ impl Header {
         datagram[..count].copy_from_slice(&bytes[..count]);
     }
 
-    /// Nanoseconds on the sender's clock, whatever the peer wrote.
+    /// Nanoseconds on the sender's clock; any input from the peer is valid.
     pub fn sent_nanos(self) -> i64 {
         i64::from(self.seconds) * 1_000_000_000 + i64::from(self.micros) * 1_000
     }
@@ -79,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_bytes_are_iperf3s() {
+    fn the_bytes_are_those_of_iperf3() {
         let header = Header::new(Duration::new(0x0102_0304, 5_000), 0x0a0b_0c0d);
         let mut bytes = [0xff; 16];
         header.write(&mut bytes, Counter::Narrow);
@@ -90,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(seconds: u32, micros in 0u32..1_000_000, number: u64) {
+        fn a_written_header_is_read_back(seconds: u32, micros in 0u32..1_000_000, number: u64) {
             let header = Header { seconds, micros, number };
             let mut bytes = [0; 16];
             header.write(&mut bytes, Counter::Wide);

@@ -2,17 +2,17 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// The client's first datagram on a stream, which is how the server learns its address: four bytes in
-/// the byte order of whoever sends.
+/// The client's first datagram on a stream, from which the server learns its address: four bytes in
+/// the sender's byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// Of iperf3 before 3.10.
+    /// From iperf3 before 3.10.
     legacy: bool,
-    /// The client's byte order is not ours.
+    /// The client's byte order differs from ours.
     swapped: bool,
 }
 
-/// Whether a first datagram is a client's hello.
+/// Recognizes a client's hello.
 pub fn is_hello(datagram: &[u8]) -> Option<Hello> {
     let word = u32::from_ne_bytes(*datagram.first_chunk()?);
     [(HELLO, false), (LEGACY_HELLO, true)].into_iter().find_map(|(hello, legacy)| {
@@ -21,13 +21,13 @@ pub fn is_hello(datagram: &[u8]) -> Option<Hello> {
     })
 }
 
-/// What the server sends back, as the client reads it.
+/// The server's answer, in the client's byte order.
 pub fn answer(hello: Hello) -> [u8; 4] {
     let answer = if hello.legacy { LEGACY_ANSWER } else { ANSWER };
     if hello.swapped { answer.swap_bytes().to_ne_bytes() } else { answer.to_ne_bytes() }
 }
 
-/// Whether a datagram is a server's answer, in either byte order.
+/// Recognizes a server's answer, in either byte order.
 pub fn is_answer(datagram: &[u8]) -> bool {
     datagram.first_chunk().is_some_and(|word| {
         let word = u32::from_ne_bytes(*word);
@@ -48,13 +48,13 @@ impl<'a> Opening<'a> {
         Self { socket, until: Instant::now() + within }
     }
 
-    /// Returns once the server has answered; `WouldBlock` if it did not in time. Of a server that sends,
-    /// data may overtake the answer; it is let go.
+    /// Returns once the server has answered; `WouldBlock` on a timeout. Data of a sending server
+    /// may overtake the answer; it is dropped.
     pub fn run(&self) -> io::Result<()> {
         let mut datagram = [0; 64];
         self.socket.send(&HELLO.to_ne_bytes())?;
         // A second hello opens a second stream at an iperf3 server, whose listener takes each for a
-        // client of its own. So there is one only, as in iperf3.
+        // separate client. So only one is sent, as in iperf3.
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_hello_has_the_answer_its_client_reads() {
+    fn every_hello_gets_the_answer_that_its_client_reads() {
         for (hello, answered) in [(HELLO, ANSWER), (LEGACY_HELLO, LEGACY_ANSWER)] {
             let ours = is_hello(&hello.to_ne_bytes()).unwrap();
             assert_eq!(answer(ours), answered.to_ne_bytes());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_says_hello_once_and_waits_for_the_answer() {
+    fn a_client_sends_one_hello_and_waits_for_the_answer() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();

@@ -12,35 +12,36 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use units::Time;
 
-/// Takes datagrams in batches, each with the time the kernel took it: what waits in the queue would
+/// Takes datagrams in batches, each with the time the kernel took it. Waiting in the queue would
 /// otherwise show as jitter.
 #[derive(Debug)]
 pub(crate) struct UdpReceiver {
     counter: Counter,
     room: Vec<u8>,
-    /// Of one datagram.
+    /// Buffer size for one datagram.
     slot: usize,
     batch: Vec<Arrival>,
-    /// The kernel tells when it took each.
+    /// The kernel stamps each datagram.
     is_stamped: bool,
 }
 
 impl UdpReceiver {
     pub(crate) fn new(options: &TestOptions, socket: &UdpSocket) -> Self {
         let counter = Counter::of(options.udp_wide_counters);
-        // Without a copy only the headers are taken, and the kernel tells how long the whole was.
+        // Without copying, only the headers are read, and the kernel reports the length of the
+        // whole.
         let slot = if options.skip_receive_copy {
             counter.header_bytes()
         } else {
             options.block_bytes().max(counter.header_bytes())
         };
-        // Without, arrival times are those of the read, as in iperf3.
+        // Without stamps, arrival times are those of the read, as in iperf3.
         let is_stamped = setsockopt(socket, ReceiveTimestampns, &true).is_ok();
         let room = vec![0; slot * BATCH];
         Self { counter, room, slot, batch: Vec::with_capacity(BATCH), is_stamped }
     }
 
-    /// Until the course is over; or, once it was cut, until the queue holds nothing from before.
+    /// Runs until the course ends, or after a cut until the queue holds no earlier datagram.
     pub(crate) fn run(
         &mut self,
         socket: &UdpSocket,
@@ -59,7 +60,7 @@ impl UdpReceiver {
                     count(&self.batch);
                 }
                 Err(Errno::AGAIN) if course.cut_at().is_some() => return None,
-                // A refusal answers what this end sent when the stream was opened.
+                // ICMP answer to what this end sent when the stream was opened.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(errno) => return (!course.is_over()).then(|| Ending::of(errno)),
             }
@@ -67,7 +68,8 @@ impl UdpReceiver {
         None
     }
 
-    /// And the nothing that a read brings which was woken over an empty queue.
+    /// Drops datagrams after the cut, and the empty result of a read that was woken over an empty
+    /// queue.
     fn leave_out_later(&mut self, cut: Option<Time>) {
         let Some(cut) = cut else { return };
         let cut = i64::try_from(cut.nanos()).unwrap_or(i64::MAX);
@@ -100,7 +102,7 @@ impl UdpReceiver {
     }
 }
 
-/// The kernel's stamps are of the clock that jumps.
+/// The kernel's stamps are from the real-time clock, which may jump.
 struct Clocks {
     steady: i64,
     real: i64,

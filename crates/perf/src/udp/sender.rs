@@ -9,13 +9,13 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// Numbers datagrams and sends them at their pace; several in one call where the kernel cuts them apart
-/// (UDP_SEGMENT), for the call is what costs.
+/// Numbers datagrams and sends them at their pace. Where the kernel can segment (UDP_SEGMENT),
+/// several go in one call, since the call is the main cost.
 #[derive(Debug)]
 pub(crate) struct UdpSender {
     width: Width,
     block: usize,
-    /// Room for as many datagrams as go in one call.
+    /// Buffer for the datagrams of one call.
     datagrams: Vec<u8>,
     most: u64,
     segments: bool,
@@ -29,7 +29,7 @@ impl UdpSender {
         let burst = burst(options);
         let pace = Pace::of(options, burst.saturating_sub(LATENESS).max(burst / 2));
         let fitting = (MOST_BYTES / block).clamp(1, MOST_SEGMENTS) as u64;
-        // A timer that is late leaves one more due.
+        // A late timer leaves one more due.
         let wanted = pace.as_ref().map_or(fitting, |pace| pace.blocks_in(burst) + 1).min(fitting);
         let segments = wanted > 1
             && u16::try_from(block)
@@ -84,7 +84,7 @@ impl UdpSender {
                         sent.add(now);
                     }
                     Err(Errno::AGAIN | Errno::INTR) => {}
-                    // The interface's queue is full; what was not sent keeps its number.
+                    // The interface's queue is full; unsent datagrams keep their numbers.
                     Err(Errno::NOBUFS | Errno::NOMEM) => std::thread::sleep(QUEUE_REST),
                     Err(Errno::CONNREFUSED) => {
                         if self.refusals.is_final() {
@@ -110,7 +110,7 @@ impl UdpSender {
         }
     }
 
-    /// The device cannot, or a datagram is larger than its MTU: it goes alone then, in fragments.
+    /// The device cannot segment, or a datagram exceeds its MTU: send it alone then, in fragments.
     fn do_without_segments(&mut self, socket: &UdpSocket) {
         let _ = option::set_segment(socket.as_fd(), 0);
         self.segments = false;
@@ -118,10 +118,10 @@ impl UdpSender {
     }
 }
 
-/// How long datagrams may go back to back at the target rate. A wake-up costs several times what a datagram
-/// does, so a few go at once. Of a rate four times as high the bursts are twice as many and twice as large:
-/// 6 kB at 100 Mbit/s, where iperf3's timer lets 13 kB go, and 18 kB at 1 Gbit/s. Slow senders wait no longer
-/// than that timer, and mostly send one at a time.
+/// How long datagrams may go back to back at the target rate. A wakeup costs several times as much
+/// as a datagram, so a few are sent at once. At four times the rate, bursts are twice as frequent
+/// and twice as large: 6 kB at 100 Mbit/s, where iperf3's timer allows 13 kB, and 18 kB at 1
+/// Gbit/s. Slow senders wait no longer than that timer, and mostly send one at a time.
 fn burst(options: &TestOptions) -> Span {
     let iperf3s = TestOptions::default().pacing_timer;
     if options.pacing_timer > iperf3s {
@@ -134,7 +134,7 @@ fn burst(options: &TestOptions) -> Span {
     taken.max(SHORTEST_BURST).min(options.pacing_timer)
 }
 
-/// A datagram's payload in a packet of the MTU that the kernel knows for this connected socket's path.
+/// Payload of a datagram that fits the MTU that the kernel knows for this connected socket's path.
 fn fits(socket: &UdpSocket) -> Option<Bytes> {
     let (mtu, headers) = match socket.peer_addr().ok()?.ip().to_canonical() {
         IpAddr::V4(_) => (sockopt::ip_mtu(socket), 20 + 8),
@@ -143,8 +143,7 @@ fn fits(socket: &UdpSocket) -> Option<Bytes> {
     Some(Bytes::new(u64::from(mtu.ok()?).saturating_sub(headers)))
 }
 
-/// A port unreachable may be forged, or meant for a moment only: an end is made of them when they keep
-/// coming.
+/// A port unreachable may be forged or temporary, so the stream ends only when they keep coming.
 #[derive(Debug, Default)]
 struct Refusals {
     first: Option<Instant>,
@@ -169,7 +168,7 @@ const SHORTEST_BURST: Span = Span::from_micros(100);
 const LATENESS: Span = Span::from_micros(50);
 const QUEUE_REST: Duration = Duration::from_micros(100);
 const PERSISTENCE: Duration = Duration::from_secs(2);
-/// The largest of IP's packets, and UDP_MAX_SEGMENTS (linux/udp.h) of kernels before 6.9.
+/// The largest IP packet, and UDP_MAX_SEGMENTS (linux/udp.h) of kernels before 6.9.
 const MOST_BYTES: usize = 65_507;
 const MOST_SEGMENTS: usize = 64;
 
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pacing_timer_that_was_asked_for_is_kept() {
+    fn a_requested_pacing_timer_is_kept() {
         let rate = Rate::from_mbit(100);
         for asked in [Span::from_micros(20), Span::from_micros(200), Span::from_millis(10)] {
             assert_eq!(at(rate, Some(asked)), asked);

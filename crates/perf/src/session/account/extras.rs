@@ -1,4 +1,4 @@
-//! What two ends that are ours tell each other beside iperf3's results.
+//! Additions to iperf3's results that two weir ends exchange.
 
 use crate::event::{CoreUse, Datagrams, PathFacts};
 use crate::observe::tcp::far;
@@ -7,7 +7,7 @@ use crate::stream::StreamSnapshot;
 use serde_json::{Value, json};
 use units::{Bytes, Span, foreign_json};
 
-/// The peer's, as far as it makes sense.
+/// The peer's additions, as far as they are valid.
 #[derive(Debug, Default)]
 pub(super) struct Extras {
     pub(super) cores: Vec<CoreUse>,
@@ -16,7 +16,7 @@ pub(super) struct Extras {
     pub(super) series: Vec<Series>,
 }
 
-/// With the series of the streams that this end sends, if the peer asked for them.
+/// Includes the series of the streams that this end sends, if the peer asked for them.
 pub(super) fn write(
     snapshots: &[StreamSnapshot],
     observed: Option<&Observed>,
@@ -65,7 +65,7 @@ pub(super) fn read(told: &Value) -> Extras {
     }
 }
 
-/// What is shown as the peer's own: its series stand beside this end's.
+/// The additions shown as the peer's; its series are merged with this end's.
 pub(super) fn without_series(told: &Value) -> Value {
     let mut told = told.clone();
     if let Value::Object(told) = &mut told {
@@ -137,14 +137,15 @@ fn path(told: &Value) -> PathFacts {
 
 fn micros(told: &Value, key: &str) -> Option<Span> {
     let micros = told.get(key)?.as_f64().filter(|micros| (0.0..1e12).contains(micros))?;
-    // Rounded: the text of a number is not always the number's, and what is below by next to nothing is meant.
+    // Rounded: decimal text is not always exact, and a value slightly below means the next
+    // nanosecond.
     Some(Span::from_nanos((micros * 1e3).round() as u64))
 }
 
-/// The longest text of a peer that is shown.
+/// The longest text from a peer that is shown.
 const LONGEST: usize = 256;
 const SERIES: &str = "series";
-/// Of anything: more streams or cores nobody has.
+/// Limit for any list: no host has more streams or cores.
 const MOST: usize = 1024;
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ fn stream(id: u32, sends: bool, bytes: u64, datagrams: Option<(u64, u64)>) -> St
 }
 
 #[test]
-fn datagrams_are_told_from_the_start_and_what_was_omitted_apart() {
+fn datagrams_count_from_the_start_with_the_omitted_ones_apart() {
     let account = account(Protocol::Udp, vec![stream(1, false, 1000, Some((100, 7)))]);
     let results = account.results(Additions::Nothing);
     let told = &results.streams[0];
@@ -46,7 +46,7 @@ fn datagrams_are_told_from_the_start_and_what_was_omitted_apart() {
 }
 
 #[test]
-fn alone_nothing_is_known_of_the_far_end() {
+fn without_the_peer_nothing_is_known_of_the_far_end() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let streams = vec![stream(1, true, 1000, None), stream(3, false, 500, None)];
         let ended = account(protocol, streams).alone();
@@ -60,7 +60,7 @@ fn alone_nothing_is_known_of_the_far_end() {
 }
 
 #[test]
-fn what_a_peer_does_not_tell_is_unknown_and_no_zero() {
+fn a_missing_figure_of_the_peer_is_unknown_and_not_zero() {
     for (protocol, told) in [
         (Protocol::Tcp, json!({})),
         (Protocol::Tcp, json!({"streams": [{"id": 1}, {"id": 3}]})),
@@ -78,7 +78,7 @@ fn what_a_peer_does_not_tell_is_unknown_and_no_zero() {
 }
 
 #[test]
-fn an_older_iperf3_is_helped_out_with_our_own_count_of_what_was_omitted() {
+fn for_an_older_iperf3_the_own_omitted_count_stands_in() {
     let account = account(Protocol::Udp, vec![stream(1, true, 1000, Some((100, 0)))]);
     let peer: Results = serde_json::from_value(json!({
         "streams": [{"id": 1, "bytes": 900, "packets": 103, "errors": 3, "jitter": 0.001, "end_time": 2.5}],
@@ -94,7 +94,7 @@ fn an_older_iperf3_is_helped_out_with_our_own_count_of_what_was_omitted() {
 }
 
 #[test]
-fn absurd_figures_are_unknown_one_by_one() {
+fn each_absurd_figure_is_unknown() {
     let account =
         account(Protocol::Tcp, vec![stream(1, false, 1000, None), stream(3, true, 5, None)]);
     let peer: Results = serde_json::from_value(json!({
@@ -115,7 +115,7 @@ fn absurd_figures_are_unknown_one_by_one() {
 }
 
 #[test]
-fn two_ends_of_ours_tell_each_other_exactly() {
+fn two_weir_ends_exchange_exact_figures() {
     let receiver = account(
         Protocol::Udp,
         vec![StreamSnapshot {
@@ -138,7 +138,7 @@ fn two_ends_of_ours_tell_each_other_exactly() {
 
 proptest! {
     #[test]
-    fn whatever_a_peer_tells_is_borne(
+    fn any_results_from_a_peer_are_tolerated(
         numbers in proptest::collection::vec(any::<f64>(), 12),
         text: String,
         count: u64,

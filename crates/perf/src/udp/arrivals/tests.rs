@@ -28,13 +28,13 @@ fn figures(datagrams: Datagrams) -> [u64; 5] {
 }
 
 #[test]
-fn in_order_nothing_is_missed() {
+fn datagrams_in_order_are_not_counted_as_lost() {
     assert_eq!(figures(after(1..=1000).datagrams()), [1000, 1000, 0, 0, 0]);
     assert_eq!(after(1..=1000).bytes(), 100_000);
 }
 
 #[test]
-fn nobody_vouches_for_a_number_beyond_belief() {
+fn an_impossible_number_is_never_confirmed() {
     let far = 1 << 60;
     let arrivals = after((1..=10).chain([far, far + 1, 11]));
     assert_eq!(figures(arrivals.datagrams()), [11, 11, 0, 0, 0]);
@@ -42,7 +42,7 @@ fn nobody_vouches_for_a_number_beyond_belief() {
 }
 
 #[test]
-fn a_late_one_is_not_lost_and_a_second_copy_is_not_received() {
+fn a_late_datagram_is_not_lost_and_a_second_copy_is_not_received() {
     assert_eq!(figures(after([1, 2, 4, 5]).datagrams()), [5, 4, 1, 0, 0]);
     assert_eq!(figures(after([1, 2, 4, 5, 3]).datagrams()), [5, 5, 0, 1, 0]);
     assert_eq!(figures(after([1, 2, 2, 4, 4, 2, 3, 3]).datagrams()), [4, 4, 0, 1, 4]);
@@ -60,7 +60,7 @@ fn each_count_owns_its_numbers() {
 }
 
 #[test]
-fn behind_the_window_it_stays_lost() {
+fn a_datagram_behind_the_window_stays_lost() {
     let mut arrivals = after((2..WINDOW).chain([WINDOW]));
     arrivals.take(&[arrival(1)]);
     assert_eq!((arrivals.datagrams().lost, arrivals.too_late()), (0, 0));
@@ -85,7 +85,7 @@ fn after_a_long_outage_two_neighbours_are_believed() {
 }
 
 #[test]
-fn the_highest_numbers_there_are_do_no_harm() {
+fn the_highest_possible_numbers_do_no_harm() {
     let mut arrivals = after([u64::MAX - 70, u64::MAX - 71, u64::MAX, u64::MAX, 0, 1]);
     assert_eq!(figures(arrivals.datagrams()), [1, 1, 0, 0, 0]);
     assert_eq!((arrivals.strays(), arrivals.too_late()), (4, 1));
@@ -108,14 +108,14 @@ fn a_narrow_number_wraps() {
 }
 
 #[test]
-fn what_has_no_header_is_a_stray() {
+fn a_datagram_without_a_header_is_a_stray() {
     let mut arrivals = after([1]);
     arrivals.take(&[Arrival { header: None, bytes: 3, nanos: 0 }]);
     assert_eq!((arrivals.strays(), arrivals.bytes()), (1, 100));
 }
 
 #[test]
-fn jitter_is_rfc_3550s() {
+fn jitter_is_that_of_rfc_3550() {
     let mut arrivals = Arrivals::new(true);
     // Transit times of 5000, 5000 and 5160 µs: J = (160 − 0) / 16.
     arrivals.take(&[timed(1, 0, 5_000_000), timed(2, 1000, 6_000_000), timed(3, 2000, 7_160_000)]);
@@ -124,12 +124,12 @@ fn jitter_is_rfc_3550s() {
     assert_eq!(arrivals.datagrams().jitter, Span::from_nanos(9_375));
 }
 
-/// What came, in order: each number with how far it is delayed and how often it comes.
+/// Arrivals in order; each number has a random delay and a random number of copies.
 fn mixed() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec((0u64..5, 0u64..200), 1..600).prop_map(|fates| {
         let mut coming: Vec<(u64, u64)> = Vec::new();
         for (number, (copies, delay)) in (1..).zip(fates) {
-            // Of five: one lost, one doubled, the others once.
+            // Out of five: one lost, one doubled, the others once.
             for copy in 0..[0, 1, 1, 1, 2][copies as usize] {
                 coming.push((number + delay * (1 + copy), number));
             }
@@ -139,7 +139,7 @@ fn mixed() -> impl Strategy<Value = Vec<u64>> {
     })
 }
 
-/// Counts with all the memory it wants.
+/// A reference counter with unlimited memory.
 fn reference(numbers: &[u64], kept: usize) -> [[u64; 5]; 2] {
     let boundary = numbers[..kept].iter().max().copied().unwrap_or(0);
     let mut counts = [[0; 5]; 2];
@@ -173,7 +173,7 @@ proptest! {
         let kept = kept.index(numbers.len() + 1);
         let base = base.unwrap_or(0);
         let mut arrivals = Arrivals::new(wide);
-        // As if everything before had come, so that the window's edges are crossed anywhere.
+        // As if everything before had arrived, so that the window's edges are crossed anywhere.
         (1..=base).for_each(|number| arrivals.take(&[arrival(number)]));
         let shifted: Vec<_> = numbers.iter().map(|number| arrival(number + base)).collect();
         arrivals.take(&shifted[..kept]);
