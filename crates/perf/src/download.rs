@@ -246,7 +246,7 @@ fn parse(head: &[u8]) -> Result<(u16, u64), String> {
         })
     };
     if value("transfer-encoding").is_some() {
-        return Err("it sends a body of unknown length, so a truncated body cannot be detected".into());
+        return Err("it sends a body of unknown length, so truncation cannot be detected".into());
     }
     let length = value("content-length").ok_or("its answer has no Content-Length")?;
     let length = length.parse().map_err(|_| format!("`{length}` is not a valid Content-Length"))?;

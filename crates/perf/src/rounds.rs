@@ -1,15 +1,16 @@
-//! netperf's tests: requests and responses, and messages of every size, repeated until they are sure.
+//! netperf's tests: requests and responses, and messages of any size, repeated until the
+//! result is reliable.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`wire`] | what client and server say to each other about these tests |
+//! | [`wire`] | the protocol between client and server for these tests |
 //! | `run`, `session`, `team` | the client: a series of repeats, its control connection, its threads |
 //! | `serve`, `listening` | the server's session, and the ports it opens |
 //! | `rr`, `crr`, `udp_rr`, `bulk`, `udp_bulk` | both ends of each test |
-//! | `confidence`, `latency`, `cpu`, `outcome` | what the figures are made of |
+//! | `confidence`, `latency`, `cpu`, `outcome` | the parts of the figures |
 //! | `table`, `document` | the figures for people and for machines |
 //!
-//! The far end is our own server: iperf3 knows no such tests. All connections send small segments at
+//! The far end is a weir server: iperf3 knows no such tests. All connections send small segments at
 //! once (TCP_NODELAY), which netperf does only if told.
 
 mod bulk;

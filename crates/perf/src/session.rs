@@ -1,4 +1,5 @@
-//! Common part of both roles once the streams are open: run the test, report intervals, settle results.
+//! Common part of both roles once the streams are open: run the test, report intervals, settle
+//! results.
 //!
 //! ```text
 //! let mut session = Session::open(setup, opened, observer, stop)?;   // threads wait
@@ -316,7 +317,7 @@ impl Session {
         }
         // The sender rests, so a peer that waits for more must end the test at some point.
         if self.spent_since.is_some_and(|since| since.elapsed() >= within) {
-            return Err(PerfError::Silent { peer: peer(), within, doing: "the end of the test was due" });
+            return Err(PerfError::Silent { peer: peer(), within, doing: "the end was awaited" });
         }
         Ok(())
     }

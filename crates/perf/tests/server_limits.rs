@@ -165,7 +165,7 @@ fn ports_are_opened_within_the_range_alone() {
             raw.send(&order(kind, Some(wish)));
             raw.expect(State::AccessDenied);
             let refusal: Refusal = serde_json::from_value(raw.receive_json()).unwrap();
-            assert!(refusal.reason.contains("29100 to 29149 can be asked for"), "{refusal:?}");
+            assert!(refusal.reason.contains("29100 to 29149 are allowed"), "{refusal:?}");
         }
         let mut raw = offered(&house, kind);
         raw.say(State::TestStart);

@@ -21,7 +21,7 @@ pub(super) fn read(file: &Path) -> Result<Vec<User>, String> {
         .and_then(|file| file.take(LONGEST).read_to_string(&mut text))
         .map_err(|error| format!("{name} cannot be read: {error}: name another file of users"))?;
     let users = parse(&text).map_err(|line| {
-        format!("{name}:{line}: is not a user: write NAME,HASH, where HASH is SHA-256 of {{NAME}}PASSWORD in hex")
+        format!("{name}:{line}: is no user: write NAME,HASH, where HASH is SHA-256 of {{NAME}}PASSWORD in hex")
     })?;
     if users.is_empty() {
         return Err(format!("{name} names no user: write a line of NAME,HASH for each"));

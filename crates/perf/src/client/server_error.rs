@@ -9,7 +9,7 @@ use std::io;
 pub(super) fn told(peer: &str, code: i32, errno: i32) -> PerfError {
     let reason = match (words(code), errno) {
         (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {
-            "its datagrams do not fit the path's MTU whole: choose a smaller --length".to_owned()
+            "its datagrams do not fit the path's MTU whole: take a smaller --length".to_owned()
         }
         (_, errno) if has_errno(code) && errno == Errno::MFILE.raw_os_error() => {
             "it may open no more files: raise its `ulimit -n`, or ask for fewer streams".to_owned()
@@ -101,7 +101,7 @@ mod tests {
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));
         assert!(text(134, 2).ends_with("(No such file or directory)"));
-        assert!(text(205, 90).ends_with("choose a smaller --length"));
+        assert!(text(205, 90).ends_with("take a smaller --length"));
         assert!(text(205, 32).ends_with("send on a stream (Broken pipe)"));
         assert!(text(204, 24).ends_with("raise its `ulimit -n`, or ask for fewer streams"));
         assert!(!text(144, 24).contains("ulimit"));

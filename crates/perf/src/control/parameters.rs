@@ -83,7 +83,7 @@ pub enum ParametersError {
     Sctp,
     #[error("a password was sent, but this server has no accounts")]
     Authentication,
-    #[error("`{key}` is {value}, and {allowed} is allowed")]
+    #[error("`{key}` is {value}, and the range is {allowed}")]
     OutOfRange { key: &'static str, value: String, allowed: String },
     #[error(
         "both ends must send at once and in reverse: choose one of `reverse` and `bidirectional`"

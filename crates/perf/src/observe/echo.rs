@@ -5,9 +5,9 @@
 //! | magic  | token          | sequence | sent at  |
 //! ```
 //!
-//! Numbers are big-endian. The server makes the token for one test and sends it to its client over the
-//! control connection. A sender without the token gets no answer, and an answer is never longer than
-//! the request, so the server cannot be abused to flood third parties.
+//! Numbers are big-endian. The server makes the token for one test and sends it to its client over
+//! the control connection. A sender without the token gets no answer, and an answer is never longer
+//! than the request, so the server cannot be abused to flood third parties.
 
 use std::fmt;
 use units::Time;

@@ -1,8 +1,8 @@
-//! Figures as a table shows them: three digits, a unit people know.
+//! Formats figures for tables: three digits and a familiar unit.
 
 use units::{Bytes, Span};
 
-/// The unit of rates, iperf3's `-f`; by itself the one that fits.
+/// The unit of rates, iperf3's `-f`; by default the one that fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RateUnit {
     #[default]
@@ -74,7 +74,7 @@ pub(super) fn share_percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
-/// The next of 1, 2, 5, 10, … at or above `value`: where the scale of a bar ends.
+/// The next of 1, 2, 5, 10, … at or above `value`: the end of a bar's scale.
 pub(super) fn round_above(value: f64) -> f64 {
     if value <= 0.0 || !value.is_finite() {
         return 1.0;
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_asked_for() {
+    fn a_rate_is_shown_in_the_requested_unit() {
         let shown = |letter: char| RateUnit::from_letter(letter).unwrap().show(200_000_000.0);
         assert_eq!(shown('k'), "200000 kbit/s");
         assert_eq!(shown('m'), "200 Mbit/s");

@@ -1,6 +1,6 @@
-//! iperf3's `-J`: its keys, its types, its order, and ours under `weir`.
+//! iperf3's `-J`: its keys, its types, its order, and weir's additions under `weir`.
 //!
-//! What a program reads here that knows iperf3 3.12 means the same; differences are few and told in
+//! Programs that know iperf3 3.12 read the same meaning here. The few differences are listed in
 //! `tests/iperf3_json.rs`.
 
 mod additions;
@@ -14,7 +14,7 @@ use crate::event::{Audience, Event, Latency, ServerOutput, Started, Stop};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
-/// A test as one document, while it is told and after.
+/// A test as one document, during the test and after it.
 #[derive(Debug, Default)]
 pub struct Document {
     started: Option<Started>,
@@ -24,23 +24,23 @@ pub struct Document {
     /// Streams within the intervals kept.
     entries: usize,
     left_out: usize,
-    /// Everything behind the intervals.
+    /// All keys behind the intervals.
     rest: Map<String, Value>,
 }
 
-/// Writes each test's document when the test is over and nothing more is told of it: when it failed, when
+/// Writes each test's document once no more events of the test can follow: when it failed, when
 /// another one begins, or at the end.
 #[derive(Debug)]
 pub struct Json<W: Write> {
-    /// `None` once [`Self::finish`] gave it away.
+    /// `None` once [`Self::finish`] returned it.
     sink: Option<Sink<W>>,
     document: Document,
-    /// It is to be written yet.
+    /// The document is complete but not written.
     has_ended: bool,
 }
 
 impl Document {
-    /// As far as it has been told.
+    /// The document so far.
     pub fn value(&self) -> Value {
         let mut document = Map::new();
         let start = self.start.clone().unwrap_or_else(start::without_peer);
@@ -51,7 +51,7 @@ impl Document {
         Value::Object(document)
     }
 
-    /// The same as it is written down.
+    /// The text that is written.
     pub fn to_text(&self) -> String {
         layout::lines(&self.value())
     }
@@ -120,7 +120,7 @@ impl<W: Write> Json<W> {
         Self { sink: Some(Sink::new(out)), document: Document::default(), has_ended: false }
     }
 
-    /// Calls `stop` when nobody reads any more.
+    /// Calls `stop` when the reader has gone.
     pub fn stopping(mut self, stop: Stop) -> Self {
         if let Some(sink) = &mut self.sink {
             sink.stops(stop);
@@ -128,17 +128,17 @@ impl<W: Write> Json<W> {
         self
     }
 
-    /// Nobody reads any more: a test called off for it did not fail.
+    /// True if the reader has gone: a test stopped for that reason did not fail.
     pub fn is_abandoned(&self) -> bool {
         self.sink.as_ref().is_some_and(Sink::is_abandoned)
     }
 
-    /// What was written to; an error unless the reader was content to go.
+    /// Returns the writer; a reader that left is not an error.
     pub fn finish(mut self) -> io::Result<W> {
         self.write();
         match self.sink.take() {
             Some(sink) => sink.finish(),
-            // Only this takes it.
+            // Only this method takes it.
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -189,7 +189,7 @@ pub(super) fn whole_additions(
     Value::Object(additions::of_test(started, ended, idle))
 }
 
-/// Under iperf3's key for it.
+/// The server's output with iperf3's key for it.
 pub(super) fn server_output(output: &ServerOutput) -> (&'static str, Value) {
     match output {
         ServerOutput::Text(text) => ("server_output_text", Value::from(text.as_str())),
@@ -197,7 +197,7 @@ pub(super) fn server_output(output: &ServerOutput) -> (&'static str, Value) {
     }
 }
 
-/// Whole numbers without a fraction, as iperf3 writes them; what is no number as 0.
+/// Whole numbers without a fraction, as iperf3 writes them; NaN and infinity as 0.
 fn number(value: f64) -> Value {
     const EXACT: f64 = (1_u64 << 53) as f64;
     if value.fract() == 0.0 && value.abs() < EXACT {

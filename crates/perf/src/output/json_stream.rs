@@ -4,8 +4,8 @@ use crate::event::{Audience, Event, Latency, Started, Stop};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// A line of JSON for each event, each an object with `event` and `data`, as iperf3 has it since 3.17.
-/// `weir` events carry what iperf3 has no key for.
+/// A line of JSON for each event, each an object with `event` and `data`, as in iperf3 since 3.17.
+/// `weir` events carry the figures for which iperf3 has no key.
 #[derive(Debug)]
 pub struct JsonStream<W> {
     sink: Sink<W>,
@@ -18,18 +18,18 @@ impl<W: Write> JsonStream<W> {
         Self { sink: Sink::new(out), started: None, idle: None }
     }
 
-    /// Calls `stop` when nobody reads any more.
+    /// Calls `stop` when the reader has gone.
     pub fn stopping(mut self, stop: Stop) -> Self {
         self.sink.stops(stop);
         self
     }
 
-    /// Nobody reads any more: a test called off for it did not fail.
+    /// True if the reader has gone: a test stopped for that reason did not fail.
     pub fn is_abandoned(&self) -> bool {
         self.sink.is_abandoned()
     }
 
-    /// What was written to; an error unless the reader was content to go.
+    /// Returns the writer; a reader that left is not an error.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()
     }

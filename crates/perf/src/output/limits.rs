@@ -1,20 +1,20 @@
-//! What kept a TCP sender from sending more, from the sums that either end may know.
+//! The limits that kept a TCP sender from sending more, from the sums that either end may know.
 
 use crate::event::PathFacts;
 use crate::observe::tcp::LimitedBy;
 use units::{Share, Span};
 
-/// `None` where the kernel did not tell.
+/// `None` if the kernel did not report them.
 pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
     together([(path, elapsed)])
 }
 
-/// Of several streams, by the time each took.
+/// Combines several streams, weighted by the time each took.
 ///
 /// The kernel counts the time with data to send (`busy`), and within it the time stopped by the
-/// peer's window and by the own send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). The rest of
-/// the busy time the congestion control decided, by its window or its pacing; the rest of all the
-/// time there was nothing to send.
+/// peer's window and by the local send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). In the
+/// rest of the busy time, congestion control was the limit, by its window or its pacing. In the
+/// rest of all the time there was nothing to send.
 pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> Option<LimitedBy> {
     let [mut all, mut busy, mut receiver, mut buffer] = [0.0; 4];
     for (path, elapsed) in paths {
@@ -59,7 +59,7 @@ pub fn words(limits: &LimitedBy) -> String {
     told.join(", ")
 }
 
-/// What rounds to nothing is not told.
+/// Smaller shares round to zero and are not shown.
 const LEAST_PERCENT: f64 = 0.5;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The ways a test's streams go, and what they come to together.
+//! The directions of a test's streams, and the totals of each.
 
 use super::limits;
 use crate::event::{Datagrams, End, Role, StreamInterval, StreamTotal};
@@ -8,7 +8,7 @@ use units::{Bytes, Span};
 /// The streams of one direction.
 #[derive(Debug, Clone)]
 pub struct Way<'a, S> {
-    /// From the client to the server. Where a test goes both ways, iperf3 calls the other one
+    /// From the client to the server. In a bidirectional test, iperf3 calls the other direction
     /// `bidir_reverse`.
     pub forward: bool,
     /// This end sends.
@@ -20,7 +20,7 @@ pub trait Sends {
     fn sends(&self) -> bool;
 }
 
-/// The client's way first.
+/// The client's direction first.
 pub fn ways<S: Sends>(role: Role, streams: &[S]) -> Vec<Way<'_, S>> {
     [true, false]
         .into_iter()
@@ -33,14 +33,14 @@ pub fn ways<S: Sends>(role: Role, streams: &[S]) -> Vec<Way<'_, S>> {
         .collect()
 }
 
-/// What one stream, or several together, did in an interval.
+/// Figures of one stream, or of several together, in an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Progress {
     pub bytes: Bytes,
     pub retransmits: Option<u64>,
     pub datagrams: Option<Datagrams>,
     pub cwnd: Option<Bytes>,
-    /// Of several streams, the mean.
+    /// For several streams, the mean.
     pub rtt: Option<Span>,
 }
 
@@ -59,7 +59,7 @@ impl Progress {
     }
 }
 
-/// What one stream, or several together, came to.
+/// Totals of one stream, or of several together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     pub sent: End,
@@ -89,7 +89,7 @@ impl Outcome {
         }
     }
 
-    /// As the sender counted, or else as the receiver could tell.
+    /// The sender's count, or else what the receiver could tell.
     pub fn datagrams_of_sender(&self) -> u64 {
         self.datagrams_sent.or(self.datagrams.map(|datagrams| datagrams.count)).unwrap_or(0)
     }
@@ -107,7 +107,7 @@ impl Sends for StreamTotal {
     }
 }
 
-/// Streams of one test run side by side.
+/// Sums the streams of one test, which run side by side.
 fn end(ends: impl Iterator<Item = End>) -> End {
     ends.fold(End::default(), |sum, end| End {
         bytes: sum.bytes + end.bytes,
@@ -115,12 +115,12 @@ fn end(ends: impl Iterator<Item = End>) -> End {
     })
 }
 
-/// The sum of those that are known, if any is.
+/// The sum of the known counts; `None` if none is known.
 fn some_sum(counts: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     counts.flatten().reduce(u64::saturating_add)
 }
 
-/// iperf3's jitter of several streams is their mean.
+/// Sums datagrams; like in iperf3, the jitter of several streams is their mean.
 fn together(datagrams: impl Iterator<Item = Option<Datagrams>>) -> Option<Datagrams> {
     let known: Vec<Datagrams> = datagrams.flatten().collect();
     let jitter = known.iter().fold(Span::ZERO, |sum, one| sum + one.jitter);

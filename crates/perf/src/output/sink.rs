@@ -1,8 +1,8 @@
 use crate::event::Stop;
 use std::io::{self, Write};
 
-/// Where an audience writes. A reader that has gone is no failure: nothing more is written, and the
-/// test is called off, as SIGPIPE would have ended it.
+/// The output of an audience. A reader that has gone is not a failure: nothing more is written, and
+/// the test is stopped, as SIGPIPE would have ended it.
 #[derive(Debug)]
 pub(super) struct Sink<W> {
     out: W,
@@ -37,7 +37,7 @@ impl<W: Write> Sink<W> {
         self.trouble.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// What kept from writing, but for a reader that has gone.
+    /// Returns the write error, unless the reader has gone.
     pub(super) fn finish(self) -> io::Result<W> {
         match self.trouble {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_calls_the_test_off_and_is_no_failure() {
+    fn a_reader_that_has_gone_stops_the_test_and_is_no_failure() {
         let stop = Stop::default();
         let mut sink = Sink::new(Broken(io::ErrorKind::BrokenPipe, 0));
         sink.stops(stop.clone());
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told() {
+    fn a_full_disk_is_reported() {
         let mut sink = Sink::new(Broken(io::ErrorKind::StorageFull, 0));
         sink.write("one\n");
         assert_eq!(sink.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -1,4 +1,4 @@
-//! Text for people: what is tested, a line for each interval, what it came to.
+//! Text for people: the test's options, a line for each interval, the totals.
 
 mod columns;
 mod look;
@@ -22,7 +22,7 @@ pub struct Text<W> {
     test: Option<Test>,
 }
 
-/// The test now told of.
+/// The current test.
 #[derive(Debug)]
 struct Test {
     started: Started,
@@ -34,18 +34,18 @@ impl<W: Write> Text<W> {
         Self { sink: Sink::new(out), look, test: None }
     }
 
-    /// Calls `stop` when nobody reads any more.
+    /// Calls `stop` when the reader has gone.
     pub fn stopping(mut self, stop: Stop) -> Self {
         self.sink.stops(stop);
         self
     }
 
-    /// Nobody reads any more: a test called off for it did not fail.
+    /// True if the reader has gone: a test stopped for that reason did not fail.
     pub fn is_abandoned(&self) -> bool {
         self.sink.is_abandoned()
     }
 
-    /// What was written to; an error unless the reader was content to go.
+    /// Returns the writer; a reader that left is not an error.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()
     }
@@ -93,5 +93,5 @@ impl<W: Write> Audience for Text<W> {
     }
 }
 
-/// An error's text may be so long: longer than any of this program's own.
+/// Longest text of an error, above any of this program's own.
 const LONGEST: usize = 1024;

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// The server's end: counts what comes.
+/// The server's end: counts the received bytes.
 pub(super) fn drain(socket: &TcpStream, patience: Patience<'_>, arrivals: &Arrivals) {
     let mut buffer = vec![0; BUFFER];
     while let Ok(count) = patience.repeat(|| (&*socket).read(&mut buffer)) {
@@ -18,7 +18,7 @@ pub(super) fn drain(socket: &TcpStream, patience: Patience<'_>, arrivals: &Arriv
     }
 }
 
-/// The client's end: a write for each message.
+/// The client's end: one write per message.
 pub(super) fn pour(
     socket: &TcpStream,
     order: &Order,

@@ -2,7 +2,7 @@
 
 use crate::output::Look;
 
-/// Numbers are aligned to the right; a row may be followed by a remark of its own.
+/// Numbers are aligned to the right; a remark may follow a row.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     heads: Vec<(&'static str, String)>,
@@ -16,7 +16,7 @@ enum Row {
 }
 
 impl Columns {
-    /// Neighbours of the same `group` share its heading.
+    /// Adjacent columns of the same `group` share its heading.
     pub(super) fn head(&mut self, group: &'static str, title: impl Into<String>) {
         self.heads.push((group, title.into()));
     }
@@ -25,7 +25,7 @@ impl Columns {
         self.rows.push(Row::Cells(cells));
     }
 
-    /// Stands out from the table.
+    /// Adds a line outside the columns.
     pub(super) fn remark(&mut self, text: String) {
         self.rows.push(Row::Remark(text));
     }
@@ -60,7 +60,7 @@ impl Columns {
         widest.max(self.heads[index].1.chars().count())
     }
 
-    /// Each group's heading from where its first column's title begins.
+    /// Each group's heading starts where its first column's title begins.
     fn groups(&self, widths: &[usize]) -> String {
         let (mut out, mut begins, mut last) = (String::new(), 0, "");
         for ((group, title), width) in self.heads.iter().zip(widths) {

@@ -1,10 +1,11 @@
-//! How sure the mean of repeated measurements is: the interval around it by Student's t, and the
-//! width that was asked for.
+//! Reliability of the mean of repeated measurements: the interval around it by Student's t, and the
+//! width that the user asked for.
 //!
-//! The two numbers mean what they mean to netperf: `-I 99,5` asks that the interval in which the true
-//! mean lies with 99 % confidence be 5 % of the mean *wide*, that is ±2.5 % (netperf prints "+/-2.5% @ 99%
-//! conf."). Like netperf, the measurement ends as soon as the interval is narrow enough, which makes
-//! the true confidence a little less than the one named; at least three repeats keep that small.
+//! The two numbers have netperf's meaning: `-I 99,5` asks that the interval in which the true mean
+//! lies with 99 % confidence be 5 % of the mean *wide*, that is ±2.5 % (netperf prints "+/-2.5% @
+//! 99% conf."). Like netperf, the measurement ends as soon as the interval is narrow enough. This
+//! makes the true confidence slightly lower than stated; at least three repeats keep the difference
+//! small.
 
 use super::RoundsError;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -12,28 +13,29 @@ use std::fmt;
 use std::str::FromStr;
 use units::Share;
 
-/// What is asked of the mean, written `99,5`.
+/// Required confidence of the mean, written `99,5`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Confidence {
-    /// How likely the true mean is within the interval.
+    /// Probability that the true mean is within the interval.
     pub level: Share,
-    /// The whole interval's, relative to the mean: 5 % is ±2.5 %.
+    /// Width of the whole interval, relative to the mean: 5 % is ±2.5 %.
     pub width: Share,
 }
 
-/// The mean of several measurements, and how far it can be trusted.
+/// The mean of several measurements, and its reliability.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub mean: f64,
-    /// Of a single measurement, from the sample. `None` of one alone.
+    /// Standard deviation of a single measurement, from the sample. `None` for a single
+    /// measurement.
     pub deviation: Option<f64>,
-    /// The interval is the mean ± this. `None` of one measurement alone.
+    /// The interval is the mean ± this. `None` for a single measurement.
     pub half_width: Option<f64>,
     pub count: usize,
 }
 
 impl Confidence {
-    /// netperf's default level, with the width most people ask for.
+    /// netperf's default level, with the most common width.
     pub fn usual() -> Self {
         let share = |percent| Share::from_percent(percent).unwrap_or(Share::ONE);
         Self { level: share(99.0), width: share(5.0) }
@@ -45,7 +47,7 @@ impl Confidence {
 }
 
 impl Estimate {
-    /// `None` of nothing, and of what is no number.
+    /// `None` without values, and if a value is not finite.
     pub fn of(values: &[f64], level: Share) -> Option<Self> {
         let count = values.len();
         let mean = values.iter().sum::<f64>() / count as f64;
@@ -61,13 +63,13 @@ impl Estimate {
         Some(Self { mean, deviation: Some(deviation), half_width, count })
     }
 
-    /// As a part of the mean: 0.025 is ±2.5 %. `None` where there is no interval or no mean.
+    /// As a part of the mean: 0.025 is ±2.5 %. `None` if there is no interval or the mean is zero.
     pub fn relative_half_width(&self) -> Option<f64> {
         self.half_width.filter(|_| self.mean > 0.0).map(|half| half / self.mean)
     }
 }
 
-/// Student's t for an interval that leaves out as much on either side.
+/// Student's t for an interval that excludes equal parts on both sides.
 fn two_sided(level: Share, freedom: usize) -> Option<f64> {
     let student = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
     let t = student.inverse_cdf(0.5 + level.fraction() / 2.0);
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn students_t_is_that_of_the_tables() {
+    fn students_t_matches_the_tables() {
         for (percent, freedom, expected) in [
             (99.0, 2, 9.9248),
             (99.0, 29, 2.7564),
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn three_repeats_by_hand() {
+    fn three_repeats_match_a_hand_calculation() {
         // Mean 100, deviation 1: 9.9248 / √3 = 5.730.
         let estimate = Estimate::of(&[99.0, 100.0, 101.0], level(99.0)).unwrap();
         assert_eq!((estimate.mean, estimate.deviation), (100.0, Some(1.0)));
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn one_measurement_is_never_sure_and_equal_ones_are() {
+    fn one_measurement_never_suffices_and_equal_ones_do() {
         let one = Estimate::of(&[5.0], level(99.0)).unwrap();
         assert_eq!(one.half_width, None);
         assert!(!Confidence::usual().is_met_by(&one));
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_written_as_netperf_has_it() {
+    fn confidence_is_written_as_in_netperf() {
         let read: Confidence = "99,5".parse().unwrap();
         assert_eq!(read, Confidence::usual());
         assert_eq!(read.to_string(), "±2.5 % at 99 %");
@@ -173,7 +175,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_repeats_of_the_same_spread_are_surer(values in prop::collection::vec(1.0..1e6, 2..20)) {
+        fn more_repeats_of_the_same_spread_narrow_the_interval(values in prop::collection::vec(1.0..1e6, 2..20)) {
             let twice: Vec<f64> = values.iter().chain(&values).copied().collect();
             let once = Estimate::of(&values, level(95.0)).unwrap();
             let twice = Estimate::of(&twice, level(95.0)).unwrap();
@@ -182,7 +184,7 @@ mod tests {
         }
 
         #[test]
-        fn scaling_changes_nothing_relative(values in prop::collection::vec(1.0..1e6, 2..20), by in 0.01..100.0) {
+        fn scaling_does_not_change_relative_figures(values in prop::collection::vec(1.0..1e6, 2..20), by in 0.01..100.0) {
             let scaled: Vec<f64> = values.iter().map(|value| value * by).collect();
             let a = Estimate::of(&values, level(99.0)).unwrap().relative_half_width().unwrap();
             let b = Estimate::of(&scaled, level(99.0)).unwrap().relative_half_width().unwrap();

@@ -9,22 +9,22 @@ use units::{Span, Time};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
     pub elapsed: Span,
-    /// Of the threads that worked on it, and of the machine's cores, in percent of a core.
+    /// CPU of the threads that worked on it, and of the host's cores, in percent of a core.
     pub used: CpuUse,
 }
 
 impl Cpu {
-    /// Of the threads that worked on it.
+    /// CPU time of the threads that worked on it.
     pub fn threads(&self) -> Span {
         self.of_percent(self.used.user + self.used.system)
     }
 
-    /// Of the machine, whoever it worked for: what netperf's service demand counts.
+    /// CPU time of the whole host, other programs included: netperf's service demand counts this.
     pub fn machine(&self) -> Span {
         self.of_percent(self.used.cores.iter().map(|core| core.busy).sum())
     }
 
-    /// Of both measurements, one after the other.
+    /// Combines two measurements made one after the other.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let (a, b) = (self.elapsed.secs_f64(), other.elapsed.secs_f64());
@@ -44,7 +44,7 @@ impl Cpu {
         }
     }
 
-    /// `None` if a peer told what cannot be.
+    /// `None` if the peer reported impossible figures.
     pub(super) fn told(wire: &WireCpu) -> Option<Self> {
         let percent = |value: f64, most: f64| value.is_finite() && (0.0..=most).contains(&value);
         let possible = wire.elapsed.is_finite()
@@ -92,8 +92,8 @@ impl Cpu {
     }
 }
 
-/// Reads the CPU of this end while threads measure. It may serve others at the same time, so that
-/// the process's own time would not do.
+/// Reads the CPU of this end while threads measure. The process may serve other clients at the same
+/// time, so its own CPU time cannot be used.
 #[derive(Debug)]
 pub(super) struct CpuMeter {
     began: Time,
@@ -107,7 +107,7 @@ impl CpuMeter {
         Self { began, machine }
     }
 
-    /// The measurement is over; its threads may still be about to end.
+    /// The measurement has ended; its threads may not have.
     pub(super) fn stop(self) -> Cpu {
         let now = clock::now();
         Cpu { elapsed: now.since(self.began), used: self.machine.used(now) }
@@ -115,7 +115,7 @@ impl CpuMeter {
 }
 
 impl Cpu {
-    /// With what the threads took, which have ended.
+    /// Adds the CPU time of the threads, which have ended.
     pub(super) fn with_threads(mut self, account: &CpuAccount) -> Self {
         let (threads, elapsed) = (account.used(), self.elapsed.secs_f64());
         if elapsed > 0.0 {
@@ -126,12 +126,12 @@ impl Cpu {
     }
 }
 
-/// Makes the calling thread one of a measurement: pinned if asked, and charged to `account`.
+/// Sets the calling thread up for a measurement: pinned if requested, and charged to `account`.
 pub(super) fn enlist(account: &CpuAccount, affinity: Option<usize>) -> Counted {
     if let Some(cpu) = affinity.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
         let mut set = CpuSet::new();
         set.set(cpu);
-        // Whoever gave the number has checked it; a core that went offline since is no reason to fail.
+        // The caller checked the number; a core that went offline since is no reason to fail.
         if let Err(error) = sched_setaffinity(None, &set) {
             tracing::warn!("a thread could not be pinned to CPU {cpu}: {error}");
         }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_tells_is_believed_only_if_it_can_be() {
+    fn impossible_figures_of_a_peer_are_rejected() {
         let told = cpu(2, 40.0, 50.0);
         assert_eq!(Cpu::told(&told.to_wire()), Some(told.clone()));
         for wrong in [

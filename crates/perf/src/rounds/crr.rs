@@ -1,7 +1,8 @@
 //! A TCP connection for each request and its response, netperf's TCP_CRR.
 //!
-//! The server closes first, as an HTTP/1.0 server does, and the client waits for it: so the closed
-//! connections linger (TIME-WAIT) at the server, where they do not use up the client's ports.
+//! The server closes first, as an HTTP/1.0 server does, and the client waits for it. The closed
+//! connections therefore linger (TIME-WAIT) at the server, where they do not use up the client's
+//! ports.
 
 use super::heat::{StartLine, Tally};
 use super::patience::{Broken, PIECE, Patience, TURN, is_transient};
@@ -14,7 +15,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Instant;
 
-/// The server's end. Connections from others than `peer` are closed.
+/// The server's end. Connections from other addresses than `peer` are closed.
 pub(super) fn answer(
     listener: &TcpListener,
     peer: IpAddr,
@@ -31,7 +32,7 @@ pub(super) fn answer(
             Err(error) if is_transient(&error) => continue,
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
             Err(error) => {
-                // Descriptors have run out, say: others may close theirs.
+                // File descriptors have run out, for example: other sessions may free some.
                 tracing::warn!("accepting a connection: {error}");
                 thread::sleep(TURN);
                 continue;
@@ -45,7 +46,7 @@ pub(super) fn answer(
     arrivals.add(count, count * order.request);
 }
 
-/// The ends of the client's connections.
+/// The endpoints of the client's connections.
 #[derive(Debug, Clone)]
 pub(super) struct Ends {
     pub(super) remote: SocketAddr,
@@ -72,7 +73,7 @@ pub(super) fn ask(
                 began = tally.transact(began);
                 answered = began;
             }
-            // A connection that was reset: the server's queue may have been full.
+            // The connection was reset: the server's queue may have been full.
             Err(Broken::Closed) if answered.elapsed() < patience.silence => {
                 tally.lost += 1;
                 began = Instant::now();
@@ -86,7 +87,7 @@ pub(super) fn ask(
 }
 
 impl Ends {
-    /// From the connection's beginning to its end.
+    /// One transaction, from the connection's beginning to its end.
     fn transact(
         &self,
         order: &Order,
@@ -98,14 +99,14 @@ impl Ends {
         patience.receive(&socket, order.response, buffer)?;
         match patience.wait_for(|| (&socket).read(buffer))? {
             0 => Ok(()),
-            _ => Err(Broken::Failed(io::Error::other("more came than the response"))),
+            _ => Err(Broken::Failed(io::Error::other("more bytes arrived than the response has"))),
         }
     }
 
     fn connect(&self, patience: Patience<'_>) -> Result<TcpStream, Broken> {
         let socket = self.open().map_err(Broken::Failed)?;
         let remote = self.remote.into();
-        // The send timeout bounds each turn of connecting, too (net/ipv4/af_inet.c).
+        // The send timeout also bounds each turn of connecting (net/ipv4/af_inet.c).
         patience.wait_for(|| match socket.connect(&remote) {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::INPROGRESS | Errno::ALREADY) => Err(ErrorKind::WouldBlock.into()),

@@ -3,7 +3,7 @@ use crate::PerfError;
 use serde_json::{Value, json};
 use units::Span;
 
-/// What was measured, for machines, and what ended it early if something did.
+/// The measurements for machines, and the reason if they ended early.
 pub fn document(
     options: &RoundsOptions,
     outcomes: &[RoundsOutcome],
@@ -12,7 +12,7 @@ pub fn document(
     let confidence = options.confidence.map(|asked| {
         json!({
             "level_percent": asked.level.percent(),
-            // The whole interval's, as netperf's -I has it.
+            // Width of the whole interval, as in netperf's -I.
             "width_percent": asked.width.percent(),
         })
     });
@@ -108,14 +108,14 @@ fn cpu(outcome: &RoundsOutcome, cpu: &Cpu) -> Value {
     json!({
         "user_percent": cpu.used.user,
         "system_percent": cpu.used.system,
-        // Of a transaction, or of a KiB of a stream.
+        // Per transaction, or per KiB of a stream.
         "demand_us": outcome.demand(cpu.threads()),
         "machine_demand_us": outcome.demand(cpu.machine()),
         "cores": cores.collect::<Vec<_>>(),
     })
 }
 
-/// And what its unit is in those of [`Run::rate`].
+/// Name of the rate, and its unit as a multiple of that of [`Run::rate`].
 fn rate_name(kind: Kind) -> (&'static str, f64) {
     if kind.has_latency() { ("requests_s", 1.0) } else { ("goodput_mbit_s", 1e6) }
 }

@@ -1,13 +1,13 @@
-//! How the two ends of a measurement over UDP find each other: the client sends the test's cookie until
-//! the server sends it back. The server answers nobody else, so that it cannot be made to send to
-//! third parties.
+//! Greeting that opens a measurement over UDP: the client sends the test's cookie until the server
+//! sends it back. The server answers no other sender, so it cannot be made to send to third
+//! parties.
 
 use super::patience::{Broken, Patience};
 use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// The server's side: waits for the client, and hears only it from then on.
+/// The server's side: waits for the client, and then accepts datagrams from it only.
 pub(super) fn welcome(
     socket: &UdpSocket,
     cookie: &Cookie,
@@ -27,7 +27,7 @@ pub(super) fn welcome(
     }
 }
 
-/// Whether this datagram is the client's greeting again, whose answer was lost.
+/// True if this datagram repeats the client's greeting, because the answer was lost.
 pub(super) fn again(socket: &UdpSocket, cookie: &Cookie, datagram: &[u8]) -> bool {
     let is_greeting = datagram == cookie.as_bytes();
     if is_greeting {

@@ -3,21 +3,21 @@ use super::patience::{Broken, Patience};
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Where the client's threads wait for each other before a measurement.
+/// Barrier where the client's threads wait for each other before a measurement.
 #[derive(Debug)]
 pub(super) struct StartLine {
     barrier: Barrier,
     time: Duration,
 }
 
-/// What one thread of the client counted.
+/// Counts of one thread of the client.
 #[derive(Debug)]
 pub(super) struct Tally {
     /// Transactions, or messages sent.
     pub(super) count: u64,
     /// Payload sent.
     pub(super) bytes: u64,
-    /// Without a response, or with a connection that failed.
+    /// Transactions without a response, or with a connection that failed.
     pub(super) lost: u64,
     /// Responses to requests that had been given up.
     pub(super) late: u64,
@@ -31,8 +31,8 @@ impl StartLine {
         Self { barrier: Barrier::new(threads), time }
     }
 
-    /// Every thread must come here, with what became of its preparations. Returns the tally to fill
-    /// and when to end.
+    /// Every thread must call this, with the result of its preparations. Returns the tally to fill
+    /// and the time to end.
     pub(super) fn cross(
         &self,
         prepared: Result<(), Broken>,
@@ -58,8 +58,8 @@ impl StartLine {
 }
 
 impl Tally {
-    /// A message was sent. The clock is read once for several small ones: it would cost a tenth of
-    /// sending a byte.
+    /// Counts a message sent. The clock is read once for several small messages: reading it would
+    /// cost a tenth of sending a byte.
     pub(super) fn send(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes += bytes;
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    /// A transaction from `began` to now; returns now.
+    /// Counts a transaction from `began` to now; returns now.
     pub(super) fn transact(&mut self, began: Instant) -> Instant {
         let now = Instant::now();
         self.latencies.add(now - began);

@@ -1,24 +1,24 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What is measured, in netperf's words TCP_RR, TCP_CRR, UDP_RR, TCP_STREAM and UDP_STREAM.
+/// Kinds of tests; in netperf's terms TCP_RR, TCP_CRR, UDP_RR, TCP_STREAM and UDP_STREAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Requests and responses over standing TCP connections.
+    /// Requests and responses over persistent TCP connections.
     Rr,
     /// A TCP connection for each request and its response.
     Crr,
-    /// Requests and responses as datagrams. What is lost is counted.
+    /// Requests and responses as datagrams. Lost ones are counted.
     UdpRr,
     /// Messages over TCP, as fast as they go.
     TcpStream,
-    /// Datagrams, as fast as they go. What is lost is counted.
+    /// Datagrams, as fast as they go. Lost ones are counted.
     UdpStream,
 }
 
 impl Kind {
-    /// Each request has a response, and its latency is known.
+    /// True if each request has a response, so that latency is measured.
     pub fn has_latency(self) -> bool {
         matches!(self, Self::Rr | Self::Crr | Self::UdpRr)
     }
@@ -27,7 +27,7 @@ impl Kind {
         matches!(self, Self::UdpRr | Self::UdpStream)
     }
 
-    /// What one unit of work may carry.
+    /// The largest size of one request, response or message.
     pub fn most_bytes(self) -> u64 {
         if self.is_udp() { MOST_UDP_BYTES } else { MOST_TCP_BYTES }
     }
@@ -45,6 +45,6 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What IPv4 and UDP leave of 65535.
+/// 65535 less the headers of IPv4 and UDP.
 const MOST_UDP_BYTES: u64 = 65_507;
 const MOST_TCP_BYTES: u64 = 16 << 20;

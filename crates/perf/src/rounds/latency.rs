@@ -9,7 +9,7 @@ pub struct Latencies {
     max: u64,
 }
 
-/// What is told of them.
+/// Summary of the latencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LatencySummary {
     pub samples: u64,
@@ -39,7 +39,7 @@ impl Latencies {
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        // Both have the same bounds, so that nothing can fall out of them.
+        // Both have the same bounds, so every value fits.
         let _ = self.histogram.add(&other.histogram);
         self.max = self.max.max(other.max);
     }
@@ -48,9 +48,9 @@ impl Latencies {
         self.histogram.len()
     }
 
-    /// `None` of nothing.
+    /// `None` without samples.
     pub fn summary(&self) -> Option<LatencySummary> {
-        // The end of a histogram's step may lie beyond its largest value.
+        // The end of a histogram's step may exceed its largest value.
         let span = |nanos: u64| Span::from_nanos(nanos.min(self.max));
         let at = |quantile| span(self.histogram.value_at_quantile(quantile));
         (self.count() > 0).then(|| LatencySummary {
@@ -67,7 +67,7 @@ impl Latencies {
     }
 }
 
-/// An hour: longer ones are counted as one, and told as they are.
+/// An hour: longer latencies are counted as an hour, but the maximum is exact.
 const LONGEST_NANOS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 
@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn of_nothing_there_is_nothing_to_tell() {
+    fn no_samples_have_no_summary() {
         assert_eq!(Latencies::default().summary(), None);
         let mut one = Latencies::default();
         one.add(Duration::from_secs(7200));
@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn merged_is_as_if_counted_together(
+        fn a_merge_equals_counting_together(
             a in prop::collection::vec(1_u64..10_000_000_000, 1..200),
             b in prop::collection::vec(1_u64..10_000_000_000, 1..200),
         ) {

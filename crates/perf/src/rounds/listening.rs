@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 pub(super) struct Doors {
     pub(super) listener: Option<TcpListener>,
     pub(super) datagrams: Vec<UdpSocket>,
-    /// Whose short connections are let in.
+    /// The client whose short connections are accepted.
     pub(super) peer: IpAddr,
 }
 
@@ -24,8 +24,8 @@ impl Doors {
     }
 }
 
-/// On the address at which the client reached `control`, at ports of `allowed` alone. An error is told to
-/// the client.
+/// Opens ports of `allowed` on the address at which the client reached `control`. The client gets
+/// the text of an error.
 pub(super) fn open_doors(
     control: &TcpStream,
     order: &Order,
@@ -50,7 +50,8 @@ pub(super) fn open_doors(
     Ok(doors)
 }
 
-/// The ports to try for the socket number `index`, if the first is to be `wished`. Zero lets the kernel choose.
+/// The ports to try for the socket number `index`, if the client wants the first to be `wished`.
+/// Zero lets the kernel choose.
 fn candidates(
     wished: Option<u16>,
     index: u32,
@@ -58,7 +59,7 @@ fn candidates(
 ) -> Result<Vec<u16>, String> {
     let Some(first) = wished else {
         let Some(allowed) = allowed else { return Ok(vec![0]) };
-        // Another session takes another part of the range.
+        // Start at a random port, so that sessions use different parts of the range.
         let mut ports: Vec<u16> = allowed.clone().collect();
         let start = rand::rng().random_range(0..ports.len().max(1));
         ports.rotate_left(start);
@@ -69,11 +70,11 @@ fn candidates(
     let port = u32::from(first) + index;
     match u16::try_from(port) {
         Ok(port) if (least..=most).contains(&port) => Ok(vec![port]),
-        _ => Err(format!("port {port}: {least} to {most} can be asked for")),
+        _ => Err(format!("port {port}: {least} to {most} are allowed")),
     }
 }
 
-/// Opens the first port that nobody has.
+/// Opens the first free port.
 fn first_free<T>(
     mut address: SocketAddr,
     ports: Vec<u16>,
@@ -98,7 +99,7 @@ fn first_free<T>(
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    // What it accepts inherits these (net/core/sock.c, sk_clone_lock).
+    // Accepted connections inherit these (net/core/sock.c, sk_clone_lock).
     socket.set_tcp_nodelay(true)?;
     socket.set_read_timeout(Some(TURN))?;
     socket.set_write_timeout(Some(TURN))?;
@@ -125,7 +126,7 @@ mod tests {
         let range = 20_000..=20_009;
         let refused = |wished, index| candidates(Some(wished), index, Some(&range)).unwrap_err();
         assert_eq!(candidates(Some(20_000), 9, Some(&range)), Ok(vec![20_009]));
-        assert_eq!(refused(20_000, 10), "port 20010: 20000 to 20009 can be asked for");
+        assert_eq!(refused(20_000, 10), "port 20010: 20000 to 20009 are allowed");
         assert!(refused(19_999, 0).contains("port 19999"));
         let mut all = candidates(None, 3, Some(&range)).unwrap();
         all.sort_unstable();
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_is_passed_over() {
+    fn a_taken_port_is_skipped() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let refused = first_free(address, vec![address.port()], listen).unwrap_err();

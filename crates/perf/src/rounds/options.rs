@@ -21,32 +21,33 @@ pub struct RoundsOptions {
     /// How long the server may be silent.
     pub patience: Duration,
     pub kind: Kind,
-    /// One row of the result each.
+    /// Each is one row of the result.
     pub sizes: Vec<Size>,
-    /// At once, a thread each.
+    /// Concurrent connections, a thread each.
     pub connections: u32,
-    /// Requests under way at once on each connection of [`Kind::Rr`].
+    /// Requests in flight on each connection of [`Kind::Rr`].
     pub depth: u32,
-    /// Of one repeat.
+    /// Duration of one repeat.
     pub time: Span,
     pub repeats: Repeats,
     /// Ends the repeats when it is met.
     pub confidence: Option<Confidence>,
-    /// After so long without a response a datagram counts as lost.
+    /// A datagram counts as lost after this time without a response.
     pub loss_timeout: Duration,
     /// The CPUs this end and the server are pinned to.
     pub affinity: Option<usize>,
     pub server_affinity: Option<usize>,
-    /// The first of the ports that the server opens for `crr` and UDP, for the sake of firewalls.
+    /// The first of the ports that the server opens for `crr` and UDP, so that firewalls can allow
+    /// them.
     pub server_port: Option<u16>,
     /// The account at a server that has accounts.
     pub credentials: Option<Credentials>,
 }
 
-/// What goes back and forth: `1`, `128/8K` (request/response).
+/// Size of requests and responses: `1`, `128/8K` (request/response).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Or the message of a stream.
+    /// Also the size of a stream's message.
     pub request: Bytes,
     pub response: Bytes,
 }
@@ -58,7 +59,7 @@ pub struct Repeats {
     pub most: u32,
 }
 
-/// A value nobody can mean.
+/// An invalid option value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RoundsError {
     #[error(
@@ -96,7 +97,7 @@ impl RoundsOptions {
         }
     }
 
-    /// What cannot be measured is said before anything is sent.
+    /// Checks the options before anything is sent.
     pub fn check(&self) -> Result<(), PerfError> {
         let refuse = |text: String| Err(PerfError::Usage(text));
         let (kind, most) = (self.kind, self.kind.most_bytes());
@@ -117,7 +118,7 @@ impl RoundsOptions {
             return refuse(format!("--depth {}: 1 to {MOST_DEPTH} are possible", self.depth));
         }
         if self.depth > 1 && kind != Kind::Rr {
-            return refuse(format!("--depth: {kind} has one request under way at a time"));
+            return refuse(format!("--depth: {kind} has one request in flight at a time"));
         }
         if self.connections == 0 || self.time == Span::ZERO {
             return refuse("no connection or no time leaves nothing to measure".to_owned());
@@ -150,7 +151,7 @@ impl RoundsOptions {
         }
     }
 
-    /// How the server is reached.
+    /// Options of the control connection.
     pub(super) fn path(&self) -> ClientOptions {
         ClientOptions {
             host: self.host.clone(),
@@ -173,7 +174,7 @@ impl Size {
 
 impl Repeats {
     pub const ONCE: Self = Self { least: 1, most: 1 };
-    /// With a wish for confidence.
+    /// Used if a confidence is required.
     pub const USUAL: Self = Self { least: 3, most: 30 };
 }
 
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_written_as_one_or_two() {
+    fn a_size_is_one_number_or_two() {
         let read = |text: &str| text.parse::<Size>().map(|size| size.to_string());
         assert_eq!(read("1").unwrap(), "1");
         assert_eq!(read("128/8K").unwrap(), "128/8192");
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_said() {
+    fn impossible_measurements_are_refused() {
         let told = |change: fn(&mut RoundsOptions)| {
             let mut options = RoundsOptions::new("host", Kind::UdpRr);
             change(&mut options);
@@ -263,7 +264,7 @@ mod tests {
         assert!(told(|o| o.sizes = vec![Size::both(Bytes::kib(64))]).contains("1 to 65507"));
         assert!(told(|o| o.sizes = vec!["1/0".parse().unwrap()]).contains("--size 1/0"));
         assert!(told(|o| o.sizes.clear()).contains("no size"));
-        assert!(told(|o| o.depth = 2).contains("one request under way"));
+        assert!(told(|o| o.depth = 2).contains("one request in flight"));
         assert!(told(|o| o.depth = 0).contains("--depth 0"));
         assert!(told(|o| o.affinity = Some(4711)).contains("--affinity 4711"));
         assert!(told(|o| o.confidence = Some(Confidence::usual())).contains("--repeats 3,30"));

@@ -11,14 +11,14 @@ pub struct RoundsOutcome {
     pub connections: u32,
     pub depth: u32,
     pub runs: Vec<Run>,
-    /// Of [`Run::rate`] over the repeats.
+    /// Estimate of [`Run::rate`] over the repeats.
     pub rate: Estimate,
     pub confidence: Option<ConfidenceOutcome>,
-    /// Of all repeats together.
+    /// Latency of all repeats together.
     pub latency: Option<LatencySummary>,
 }
 
-/// What was asked of the estimate, and whether it came to that.
+/// The required confidence, and whether the estimate met it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ConfidenceOutcome {
     pub asked: Confidence,
@@ -28,7 +28,7 @@ pub struct ConfidenceOutcome {
 /// One measurement.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Transactions a second; of streams bits of payload received a second.
+    /// Transactions a second; for streams, bits of payload received a second.
     pub rate: f64,
     pub elapsed: Span,
     /// Transactions, or messages sent.
@@ -36,7 +36,7 @@ pub struct Run {
     /// Payload that this end sent, and that the server received.
     pub bytes_sent: u64,
     pub bytes_received: u64,
-    /// Requests without a response; of datagrams those that did not come; connections that failed.
+    /// Requests without a response, datagrams that did not arrive, or connections that failed.
     pub lost: u64,
     /// Responses that came after their request had been given up.
     pub late: u64,
@@ -46,7 +46,7 @@ pub struct Run {
 }
 
 impl RoundsOutcome {
-    /// `None` of no runs.
+    /// `None` without runs.
     pub(super) fn of(
         (kind, size): (Kind, Size),
         (connections, depth): (u32, u32),
@@ -60,7 +60,7 @@ impl RoundsOutcome {
         Some(Self { kind, size, connections, depth, runs, rate, confidence, latency })
     }
 
-    /// Nothing was asked of the confidence, or it was met.
+    /// True if no confidence was required, or if it was met.
     pub fn is_sure(&self) -> bool {
         self.confidence.is_none_or(|confidence| confidence.met)
     }
@@ -73,7 +73,7 @@ impl RoundsOutcome {
         self.runs.iter().map(|run| run.late).sum()
     }
 
-    /// Of what was asked or sent. `None` where TCP loses nothing.
+    /// Share of the requests or datagrams. `None` for TCP, which loses nothing.
     pub fn loss(&self) -> Option<Share> {
         if !self.kind.is_udp() {
             return None;
@@ -83,7 +83,7 @@ impl RoundsOutcome {
         Share::new(self.lost() as f64 / all.max(1) as f64)
     }
 
-    /// Of this end over all repeats.
+    /// CPU of this end over all repeats.
     pub fn client(&self) -> Option<Cpu> {
         over(self.runs.iter().map(|run| &run.client))
     }
@@ -92,8 +92,8 @@ impl RoundsOutcome {
         over(self.runs.iter().map(|run| &run.server))
     }
 
-    /// What a unit of work cost, netperf's service demand: microseconds of CPU time for a transaction,
-    /// or for a KiB received of a stream. `None` if nothing was done.
+    /// CPU cost of a unit of work, netperf's service demand: microseconds of CPU time per
+    /// transaction, or per KiB received of a stream. `None` if no work was done.
     pub fn demand(&self, time: Span) -> Option<f64> {
         let work: f64 = match self.kind.has_latency() {
             true => self.runs.iter().map(|run| run.count as f64).sum(),
@@ -104,7 +104,7 @@ impl RoundsOutcome {
 }
 
 impl Run {
-    /// From what both ends counted. The error is what the server cannot have seen.
+    /// Combines the counts of both ends. The error names an impossible figure of the server.
     pub(super) fn of(
         kind: Kind,
         tallies: &[Tally],
@@ -125,7 +125,7 @@ impl Run {
         if !report.seconds.is_finite() || !(0.0..=MOST_SECONDS).contains(&report.seconds) {
             return Err(format!("its measurement took {} seconds", report.seconds));
         }
-        // What was under way at the end arrived later than it was sent.
+        // Data in flight at the end arrived later than it was sent.
         let elapsed = match kind.has_latency() {
             true => elapsed.as_secs_f64(),
             false => elapsed.as_secs_f64().max(report.seconds),
@@ -151,7 +151,7 @@ impl Run {
     }
 }
 
-/// Of the repeats so far.
+/// Estimate over the repeats so far.
 pub(super) fn estimate(runs: &[Run], asked: Option<Confidence>) -> Option<Estimate> {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
     Estimate::of(&rates, asked.unwrap_or_else(Confidence::usual).level)

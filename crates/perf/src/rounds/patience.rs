@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the threads of one measurement wait, and what ends their waiting.
+/// Timeouts of the threads of one measurement, and the flag that ends their waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience<'a> {
     over: &'a AtomicBool,
@@ -16,7 +16,7 @@ pub(super) struct Patience<'a> {
 /// Why a transfer ended before its last byte.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The measurement is over, or was called off.
+    /// The measurement has ended, or was called off.
     Over,
     Closed,
     Silent,
@@ -32,7 +32,7 @@ impl<'a> Patience<'a> {
         self.over.load(Ordering::Relaxed) || self.stop.is_called()
     }
 
-    /// Lets the other threads of the measurement end, too.
+    /// Ends the other threads of the measurement, too.
     pub(super) fn call_off(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl<'a> Patience<'a> {
         Ok(())
     }
 
-    /// Sends `count` bytes, whatever they are.
+    /// Sends `count` bytes of arbitrary content.
     pub(super) fn send_any(&self, socket: &TcpStream, mut count: u64) -> Result<(), Broken> {
         while count > 0 {
             let piece = &ZEROS[..ZEROS.len().min(usize::try_from(count).unwrap_or(usize::MAX))];
@@ -55,7 +55,7 @@ impl<'a> Patience<'a> {
         Ok(())
     }
 
-    /// Receives `count` bytes and throws them away.
+    /// Receives `count` bytes and discards them.
     pub(super) fn receive(
         &self,
         socket: &TcpStream,
@@ -80,7 +80,7 @@ impl<'a> Patience<'a> {
         }
     }
 
-    /// Makes `attempt` again after each turn of waiting.
+    /// Repeats `attempt` after each turn of waiting.
     pub(super) fn wait_for<T>(
         &self,
         mut attempt: impl FnMut() -> io::Result<T>,
@@ -119,7 +119,7 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Makes a data connection ready: without Nagle's delay, and with waits that end after [`TURN`].
+/// Prepares a data connection: without Nagle's delay, and with waits that end after [`TURN`].
 pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nonblocking(false)?;
     socket.set_nodelay(true)?;
@@ -127,8 +127,8 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_write_timeout(Some(TURN))
 }
 
-/// How soon a waiting thread notices that it should end.
+/// Longest delay until a waiting thread notices that it should end.
 pub(super) const TURN: Duration = Duration::from_millis(100);
-/// What is read or written at once of a request or response.
+/// Bytes of a request or response per read or write.
 pub(super) const PIECE: usize = 64 * 1024;
 static ZEROS: [u8; PIECE] = [0; PIECE];

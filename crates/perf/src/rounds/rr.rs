@@ -1,4 +1,4 @@
-//! Requests and responses over one standing TCP connection, netperf's TCP_RR.
+//! Requests and responses over one persistent TCP connection, netperf's TCP_RR.
 
 use super::heat::{StartLine, Tally};
 use super::patience::{Broken, PIECE, Patience, TURN};
@@ -23,7 +23,8 @@ pub(super) fn answer(
         patience.receive(socket, order.request, &mut buffer)?;
         patience.send_any(socket, order.response)
     };
-    // The client hangs up when it has measured, and tells on the control connection what went wrong.
+    // The client closes the connection after the measurement, and reports failures on the control
+    // connection.
     while transact().is_ok() {
         count += 1;
     }
@@ -56,8 +57,8 @@ pub(super) fn ask(
     Ok(tally)
 }
 
-/// With several requests under way. Neither direction may block the other: a server that waits until
-/// its responses are read takes no more requests.
+/// Keeps several requests in flight. Neither direction may block the other: a server that waits
+/// until its responses are read takes no more requests.
 fn pipelined(
     socket: &TcpStream,
     order: &Order,
@@ -68,7 +69,8 @@ fn pipelined(
     let request = vec![0; order.request as usize];
     let mut response = vec![0; PIECE];
     let mut under_way = VecDeque::with_capacity(order.depth as usize);
-    // Bytes of the youngest request that are still to be sent, and those come of the next response.
+    // Bytes of the newest request that are still to be sent, and received bytes of the next
+    // response.
     let (mut unsent, mut come) = (0, 0);
     let mut moved = Instant::now();
     let mut open = true;

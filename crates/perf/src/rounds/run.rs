@@ -8,7 +8,7 @@ use crate::event::Stop;
 use std::net::SocketAddr;
 use units::foreign;
 
-/// Hears how a series goes, from the thread that runs it.
+/// Receives the events of a series, from the thread that runs it.
 pub trait Audience {
     fn event(&mut self, event: &Event<'_>);
 }
@@ -20,7 +20,7 @@ pub enum Event<'a> {
         server_version: &'a str,
     },
     Measured(&'a Measured<'a>),
-    /// A size is done.
+    /// All repeats of a size are done.
     Outcome(&'a RoundsOutcome),
 }
 
@@ -36,8 +36,8 @@ pub struct Measured<'a> {
     pub most_repeats: u32,
 }
 
-/// Measures every size, each until the confidence asked for is met or the repeats are used up. What
-/// was not met is in the outcomes.
+/// Measures every size, each until the required confidence is met or the repeats are used up. The
+/// outcomes show which confidence was not met.
 pub fn run(
     options: &RoundsOptions,
     stop: &Stop,
@@ -57,7 +57,7 @@ pub fn run(
     outcomes
 }
 
-/// One size, as often as it takes.
+/// Measures one size, with all its repeats.
 fn measure(
     options: &RoundsOptions,
     size: Size,
@@ -79,5 +79,5 @@ fn measure(
         }
     }
     RoundsOutcome::of((kind, size), (connections, depth), (runs, &latencies), confidence)
-        .ok_or_else(|| session.foreign("figures that are no numbers".to_owned()))
+        .ok_or_else(|| session.foreign("figures that are not numbers".to_owned()))
 }

@@ -19,15 +19,15 @@ use units::Span;
 
 /// Serves one client that asked for one of these tests, up to its end. Its threads end with it.
 ///
-/// The server calls this once it has read the parameters of a client whose `weir` holds an
-/// [`Ask`]; the offer is made here. `connections` brings the client's data connections: those whose
+/// The server calls this once it has read the parameters of a client whose `weir` holds an [`Ask`];
+/// the offer is made here. `connections` delivers the client's data connections: those whose
 /// cookie, read by the server's door, is `cookie`. It may be a bounded channel of
-/// `options.limits.streams`. `stop` ends the session within a tenth of a second, and must be the one
-/// `control` was made with.
+/// `options.limits.streams`. `stop` ends the session within a tenth of a second, and must be the
+/// one `control` was made with.
 ///
-/// `crr` and UDP have ports of their own, opened on the address that the client has reached: the
-/// cookie on each short connection would be part of what `crr` measures. A firewall must let them
-/// pass; the client may ask for a range, within `options.limits.data_ports`.
+/// `crr` and UDP have separate ports, opened on the address that the client has reached: the cookie
+/// on each short connection would be part of what `crr` measures. A firewall must let them pass;
+/// the client may ask for a range, within `options.limits.data_ports`.
 ///
 /// `options.limits.duration` is the longest session, however many measurements it orders.
 pub fn serve(
@@ -48,7 +48,7 @@ pub fn serve(
             admit(&order, ask.kind, &options.limits).and_then(|()| time.admit(order.seconds));
         if let Err(reason) = admitted {
             session.refuse(reason.clone())?;
-            // A client that goes on ordering would hold its session for ever.
+            // A client that keeps ordering would hold its session for ever.
             if time.is_over() {
                 let peer = session.control.peer().to_owned();
                 return Err(PerfError::PeerFailed { peer, reason });
@@ -60,7 +60,7 @@ pub fn serve(
     Ok(served)
 }
 
-/// What a session came to.
+/// Summary of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
     pub kind: Kind,
@@ -92,9 +92,9 @@ impl Session<'_> {
         self.control.send_json(&Refusal { reason })
     }
 
-    /// Whether it was made; if not, the client has been told why.
+    /// Returns whether the measurement was made; if not, the client has been told the reason.
     fn measure(&mut self, order: &Order) -> Result<bool, PerfError> {
-        // What came too late for the measurement before.
+        // Drop connections that came too late for the previous measurement.
         while self.connections.try_recv().is_ok() {}
         let ports = self.options.limits.data_ports.as_ref();
         let doors = match open_doors(self.control.socket(), order, ports) {
@@ -113,7 +113,7 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// The data connections that the server's door lets in.
+    /// The data connections that the server's door accepted.
     fn accepted(&mut self, count: u32) -> Result<Vec<TcpStream>, PerfError> {
         let deadline = Instant::now() + self.options.limits.patience;
         let mut sockets = Vec::new();
@@ -148,7 +148,7 @@ impl Session<'_> {
         let over = AtomicBool::new(false);
         let patience = Patience::new(&over, self.stop, FOREVER);
         let arrivals = Arrivals::default();
-        // The order was checked: a CPU that is not there has been refused.
+        // The order was checked: a missing CPU has been refused.
         let affinity = order.server_affinity.map(|cpu| cpu as usize).or(self.options.affinity);
         let account = CpuAccount::default();
         let works = works(order, &doors, sockets, self.cookie, patience);
@@ -165,7 +165,7 @@ impl Session<'_> {
             let meter = CpuMeter::start();
             self.await_end(order)?;
             let cpu = meter.stop();
-            // What is sent on after the end is no part of a TCP stream's measurement.
+            // Data sent after the end is not part of a TCP stream's measurement.
             let at_end = arrivals.report();
             patience.call_off();
             for worker in workers {
@@ -176,7 +176,7 @@ impl Session<'_> {
         })
     }
 
-    /// Returns when the client says that it has measured.
+    /// Returns when the client reports the end of its measurement.
     fn await_end(&mut self, order: &Order) -> Result<(), PerfError> {
         let limits = &self.options.limits;
         let most = Duration::from_secs_f64(order.seconds) + limits.receive_timeout;
@@ -221,7 +221,7 @@ impl SessionTime {
         Self { began: Instant::now(), longest }
     }
 
-    /// Whether a measurement of so many seconds ends in time.
+    /// Checks that a measurement of this many seconds ends in time.
     fn admit(&self, seconds: f64) -> Result<(), String> {
         let Some(longest) = self.longest else { return Ok(()) };
         let lasted = self.began.elapsed().as_secs_f64();
@@ -241,7 +241,7 @@ impl SessionTime {
 
 type Work<'a> = Box<dyn FnOnce(&Arrivals) + Send + 'a>;
 
-/// What each thread of a measurement does.
+/// The work of each thread of a measurement.
 fn works<'a>(
     order: &'a Order,
     doors: &'a Doors,
@@ -271,7 +271,7 @@ fn works<'a>(
     works
 }
 
-/// Ends the threads of a measurement that ends in whatever way.
+/// Ends the threads of a measurement, however it ends.
 struct CallOff<'a>(Patience<'a>);
 
 impl Drop for CallOff<'_> {
@@ -280,7 +280,7 @@ impl Drop for CallOff<'_> {
     }
 }
 
-/// What came to all threads of one measurement.
+/// Data received by all threads of one measurement.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     epoch: Instant,
@@ -304,7 +304,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// For figures that a thread sums up itself.
+    /// Adds figures that a thread has summed up itself.
     pub(super) fn add(&self, count: u64, bytes: u64) {
         self.count.fetch_add(count, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -330,7 +330,7 @@ impl Arrivals {
     }
 }
 
-/// Whether this server does what was ordered.
+/// Checks that this server can do what was ordered.
 fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
     let most = order.kind.most_bytes();
     if order.kind != asked {
@@ -357,13 +357,13 @@ fn admit(order: &Order, asked: Kind, limits: &Limits) -> Result<(), String> {
     if let Some(cpu) = order.server_affinity {
         let allowed = probe::cpu::affinity().unwrap_or_default();
         if !allowed.iter().any(|core| *core as u64 == cpu) {
-            return Err(format!("CPU {cpu} is none the server may run on: {allowed:?}"));
+            return Err(format!("CPU {cpu} is not among the CPUs it may use: {allowed:?}"));
         }
     }
     Ok(())
 }
 
-/// At most `within`.
+/// Waits at most `within`.
 pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
     let timeout = Timespec {
         tv_sec: i64::try_from(within.as_secs()).unwrap_or(i64::MAX),
@@ -375,6 +375,7 @@ pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
 
 const CONNECTING: &str = "opening its data connections";
 const TURN: Duration = Duration::from_millis(100);
-/// Workers of a server end when the control connection says so; only it has a deadline.
+/// Workers of a server end when the control connection says so; only that connection has a
+/// deadline.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 const LONGEST_SECONDS: f64 = 86_400.0;

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Session<'a> {
     options: &'a RoundsOptions,
-    /// How the server is reached.
+    /// Options of the control connection.
     path: ClientOptions,
     stop: &'a Stop,
     control: Control,
@@ -32,7 +32,7 @@ pub(super) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Until the server has offered what is wanted.
+    /// Opens the connection, and returns once the server has offered these tests.
     pub(super) fn open(
         options: &'a RoundsOptions,
         stop: &'a Stop,
@@ -65,7 +65,8 @@ impl<'a> Session<'a> {
         let ends = self.connect(&order, &ready)?;
         expect(&mut self.control, State::TestRunning, STARTING)?;
         let mut work = self.work(&order, ends)?;
-        // Their end lets the server's threads end, too; only a stream's are still to be heard of.
+        // Closing them ends the server's threads, too. Those of a stream are kept until the
+        // server's report.
         if order.kind != Kind::TcpStream {
             work.ends.clear();
         }
@@ -79,7 +80,7 @@ impl<'a> Session<'a> {
             .map_err(|saw| self.foreign(saw))
     }
 
-    /// Says a last word. If nobody is there to hear it, that is known by then.
+    /// Sends a last state. If the server has gone, its absence is already known.
     pub(super) fn leave(mut self, word: State) {
         let _ = self.control.send_state(word);
     }
@@ -93,7 +94,7 @@ impl<'a> Session<'a> {
         control.send_cookie(&self.cookie)?;
         greeted(control, options.patience, self.stop)?;
         expect(control, State::ExchangeParameters, AGREEING)?;
-        // What a stock server makes of it does not matter: it will be told that nothing comes of it.
+        // A stock server's reaction to this does not matter: the client will close the session.
         let test = TestOptions {
             protocol: if options.kind.is_udp() { Protocol::Udp } else { Protocol::Tcp },
             amount: Amount::Time(options.time),
@@ -126,7 +127,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What each thread works with.
+    /// Opens the connection or socket of each thread.
     fn connect(&self, order: &Order, ready: &Ready) -> Result<Vec<End>, PerfError> {
         let count = order.connections as usize;
         let expected = match order.kind {
@@ -185,14 +186,15 @@ impl<'a> Session<'a> {
             affinity: options.affinity,
             patience: Patience::new(&over, stop, options.patience),
         };
-        // Time for the first transaction and for the last, each of which may take that long.
+        // Includes time for the first transaction and for the last, each of which may take that
+        // long.
         let longest = options.time.as_duration() + options.patience * 3;
         let outcome =
             team.work(ends, |ended, threads| listen(control, stop, ended, threads, longest))?;
         outcome.map_err(|stumble| self.why(stumble, order.kind))
     }
 
-    /// A broken data connection, in the words of the server if it had any.
+    /// The error for a broken data connection, with the server's reason if it sent one.
     fn why(&mut self, stumble: Stumble, kind: Kind) -> PerfError {
         let is_refused = |e: &std::io::Error| e.kind() == ErrorKind::ConnectionRefused;
         let gone = match &stumble.broken {
@@ -217,7 +219,7 @@ impl<'a> Session<'a> {
             (Broken::Over, _) => PerfError::Interrupted,
             (Broken::Silent, Some(port)) => {
                 let protocol = if kind.is_udp() { "UDP" } else { "TCP" };
-                // The server opened it for this test, and a firewall may not know of it.
+                // The server opened this port for the test, and a firewall may block it.
                 let peer = format!("{} ({protocol}; --server-port chooses it)", self.at(port));
                 PerfError::NoAnswer { peer, within }
             }
@@ -236,7 +238,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Hears the server and a call to stop until all threads have ended.
+/// Watches the control connection and `stop` until all threads have ended.
 fn listen(
     control: &mut Control,
     stop: &Stop,
@@ -269,6 +271,6 @@ const AGREEING: &str = "agreeing on the test";
 const ORDERING: &str = "a measurement was ordered";
 const STARTING: &str = "the measurement was to start";
 const MEASURING: &str = "it was measured";
-const ENDING: &str = "the results were to be told";
-/// How long a server may take to say why it closed a connection.
+const ENDING: &str = "the results were awaited";
+/// Time for a server to send the reason why it closed a connection.
 const LAST_WORD: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@ use super::{ConfidenceOutcome, Cpu, RoundsOptions, RoundsOutcome};
 use crate::output::Look;
 use units::Span;
 
-/// What was measured, for people: a row for each size, and loudly what is not sure.
+/// The measurements for people: a row for each size, and prominent warnings about unreliable ones.
 pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], look: &Look) -> String {
     let mut columns = Columns::default();
     let has_latency = options.kind.has_latency();
@@ -35,7 +35,7 @@ pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], look: &Look) -
     format!("{}\n{}", heading(options, look.unicode), columns.render(look))
 }
 
-/// What was not met, in one sentence; with netperf's three exclamation marks.
+/// Describes the missed confidence in one sentence, with netperf's three exclamation marks.
 fn warning(outcome: &RoundsOutcome, confidence: &ConfidenceOutcome, unicode: bool) -> String {
     let sign = if unicode { "±" } else { "+-" };
     let reached = match outcome.rate.relative_half_width() {
@@ -113,7 +113,7 @@ fn demand_words(of_transactions: bool, unicode: bool) -> &'static str {
     }
 }
 
-/// Three digits, and all of those before the point.
+/// Three digits, and all digits before the point.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         100.0.. => 0,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sure_is_told_loudly_and_what_is_sure_is_not() {
+    fn an_unreliable_result_is_marked_and_a_reliable_one_is_not() {
         let options = RoundsOptions {
             confidence: Some(Confidence::usual()),
             ..RoundsOptions::new("host", Kind::UdpRr)

@@ -23,7 +23,7 @@ pub(super) struct Team<'a> {
     pub(super) patience: Patience<'a>,
 }
 
-/// What one thread works with.
+/// Connection or socket of one thread.
 #[derive(Debug)]
 pub(super) enum End {
     Stream(TcpStream),
@@ -31,7 +31,7 @@ pub(super) enum End {
     Datagrams(UdpSocket, u16),
 }
 
-/// What the threads came to.
+/// Results of the threads.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) tallies: Vec<Tally>,
@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) cpu: Cpu,
 }
 
-/// Why a thread could not go on, and with which port of the server's, if that was one of its own.
+/// Why a thread could not go on, and the port at the server if the thread had one of its own.
 #[derive(Debug)]
 pub(super) struct Stumble {
     pub(super) broken: Broken,
@@ -48,8 +48,8 @@ pub(super) struct Stumble {
 }
 
 impl Team<'_> {
-    /// `listen` is called meanwhile, and returns when as many threads as it is given have said that they
-    /// ended, or when there is a reason not to wait for them.
+    /// `listen` runs meanwhile. It returns when the given number of threads have ended, or when
+    /// there is a reason not to wait for them.
     pub(super) fn work(
         &self,
         ends: Vec<End>,
@@ -86,7 +86,7 @@ impl Team<'_> {
                     work.tallies.push(tally);
                     work.ends.push(end);
                 }
-                // Whoever stumbled called the others off; its reason is the one to tell.
+                // The thread that failed first called the others off; report its reason.
                 Err(next) => match &stumble {
                     Some(first) if !matches!(first.broken, Broken::Over) => {}
                     _ => stumble = Some(next),

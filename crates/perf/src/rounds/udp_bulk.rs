@@ -10,7 +10,7 @@ use crate::control::Cookie;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-/// The server's end: counts what comes, and after the end what was still under way.
+/// The server's end: counts the received datagrams, including those in flight at the end.
 pub(super) fn drain(
     socket: &UdpSocket,
     cookie: &Cookie,
@@ -39,7 +39,7 @@ pub(super) fn drain(
                 count += 1;
                 bytes += length as u64;
             }
-            // Nothing more came in a whole turn.
+            // Nothing more arrived in a whole turn.
             Err(error) if is_transient(&error) && over_since.is_some() => break,
             Err(_) => {}
         }

@@ -1,8 +1,8 @@
-//! Requests and responses as datagrams, netperf's UDP_RR, which waits forever for one that is lost:
-//! here it is counted, and the next one sent.
+//! Requests and responses as datagrams, netperf's UDP_RR. netperf waits forever for a lost
+//! datagram; here it is counted, and the next one is sent.
 //!
-//! A request begins with its number, as much of its eight bytes as fit; the response repeats it, so that
-//! one that comes too late is not taken for the next one's.
+//! A request begins with its number, as much of its eight bytes as fit. The response repeats the
+//! number, so that a late response is not taken for the next one.
 
 use super::greeting;
 use super::heat::{StartLine, Tally};
@@ -35,7 +35,7 @@ pub(super) fn answer(
         }
         let numbered = NUMBER.min(length).min(response.len());
         response[..numbered].copy_from_slice(&request[..numbered]);
-        // A full buffer is a loss like another.
+        // A full buffer counts as loss.
         if socket.send(&response).is_ok() {
             count += 1;
             bytes += length as u64;
@@ -94,7 +94,7 @@ struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Whether the response came in time.
+    /// Returns whether the response came in time.
     fn transact(&mut self, began: Instant, tally: &mut Tally) -> Result<bool, Broken> {
         self.number += 1;
         let numbered = NUMBER.min(self.request.len());
@@ -112,7 +112,7 @@ impl Asker<'_> {
                 {
                     return Ok(true);
                 }
-                // The answer to a greeting that was repeated.
+                // The answer to a repeated greeting.
                 Ok(length) if self.response[..length] == self.cookie.as_bytes()[..] => {}
                 Ok(_) => tally.late += 1,
                 Err(error) if is_transient(&error) => return Ok(false),

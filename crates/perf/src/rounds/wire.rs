@@ -1,4 +1,4 @@
-//! What client and server say to each other about these tests, on iperf3's control connection.
+//! The messages of client and server for these tests, on iperf3's control connection.
 //!
 //! ```text
 //! client                                            server
@@ -16,14 +16,14 @@
 //! Done                                           →
 //! ```
 //!
-//! The bracket is one measurement; a client makes as many as its sizes and its wish for
+//! The bracket is one measurement; a client makes as many as its sizes and its required
 //! confidence need, within one session.
 
 use super::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What tells a server that one of these tests is wanted: `weir.test` of the parameters.
+/// Asks a server for one of these tests: `weir.test` of the parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub kind: Kind,
@@ -41,7 +41,7 @@ impl Ask {
     }
 }
 
-/// The server can do it.
+/// The server supports the test.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Offer {
@@ -58,14 +58,14 @@ pub struct Order {
     #[serde(default)]
     pub response: u64,
     pub connections: u32,
-    /// Requests under way at once on each connection.
+    /// Requests in flight on each connection.
     #[serde(default = "one")]
     pub depth: u32,
     pub seconds: f64,
     /// The CPU that the server pins this measurement to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_affinity: Option<u64>,
-    /// The first of the ports the server opens for it; none lets the system choose.
+    /// The first of the ports that the server opens for it; none lets the system choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -74,44 +74,44 @@ pub struct Order {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ready {
-    /// Where: one port for all short connections of `crr`, one for each connection over UDP. None
-    /// for `rr` and `tcp-stream`, whose connections come to the server's own port.
+    /// The opened ports: one for all short connections of `crr`, one for each connection over UDP.
+    /// None for `rr` and `tcp-stream`, whose connections go to the server's own port.
     pub ports: Vec<u16>,
 }
 
-/// The server will not do what was ordered, and waits for another order.
+/// The server refuses the order, and waits for another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refusal {
     pub reason: String,
 }
 
-/// What the server saw of one measurement. Whoever uses a number checks it first.
+/// The server's figures of one measurement. A reader checks each number before use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
-    /// Responses sent, or messages received where the protocol keeps them apart.
+    /// Responses sent, or messages received where the protocol preserves their boundaries.
     pub count: u64,
     /// Payload received.
     pub bytes: u64,
-    /// From the first of it to the last.
+    /// From the first payload to the last.
     pub seconds: f64,
     pub cpu: WireCpu,
 }
 
-/// What CPUs did, in percent of a core.
+/// CPU use, in percent of a core.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WireCpu {
     /// The seconds that these figures cover.
     pub elapsed: f64,
-    /// Of the threads that worked on this measurement.
+    /// CPU of the threads that worked on this measurement.
     pub user: f64,
     pub system: f64,
     pub cores: Vec<WireCore>,
 }
 
-/// What a core of the machine did, whoever it worked for.
+/// CPU of a core of the host, including other programs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WireCore {
@@ -124,7 +124,7 @@ fn one() -> u32 {
     1
 }
 
-/// What a message of these may take.
+/// Longest message of this protocol.
 pub(super) const LONGEST: usize = 256 * 1024;
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ask_is_found_among_what_else_a_client_says() {
+    fn an_ask_is_found_among_other_parameters() {
         let ask = Ask { kind: Kind::UdpRr };
         assert_eq!(Ask::within(&ask.to_weir()), Some(ask));
         for other in ["{}", "7", r#"{"test":{"kind":"web"}}"#, r#"{"test":1}"#, r#"{"echo":true}"#]
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_needs_its_sizes_and_nothing_absurd() {
+    fn an_order_needs_its_sizes_and_sane_values() {
         let order: Order = serde_json::from_str(
             r#"{"kind":"rr","request":1,"response":1,"connections":1,"seconds":0.5}"#,
         )

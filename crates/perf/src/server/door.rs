@@ -184,7 +184,7 @@ impl Summary {
             }
             Dismissed::Foreign => {
                 let last =
-                    if self.dismissed == MOST_TOLD { "; further ones are logged at debug level only" } else { "" };
+                    if self.dismissed == MOST_TOLD { "; more will not be logged" } else { "" };
                 tracing::warn!("{from} does not speak iperf3's protocol{last}");
             }
             Dismissed::Silent => tracing::info!("{from} connected and said nothing"),

@@ -118,7 +118,7 @@ fn advice(error: io::Error, address: SocketAddr, options: &ServerOptions) -> Per
             )
         }
         (io::ErrorKind::AddrNotAvailable, _) => {
-            format!("{ip} is not an address of this machine: see `ip address`, or leave --bind out")
+            format!("{ip} is no address of this machine: see `ip address`, or leave --bind out")
         }
         (io::ErrorKind::PermissionDenied, _) => {
             format!("port {port} needs root: choose a port above 1023 with --port")

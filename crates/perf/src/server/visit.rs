@@ -374,7 +374,7 @@ fn printable(text: &str) -> String {
     foreign(text).up_to(LONGEST_VERSION).to_string()
 }
 
-const CROWDED: &str = "its streams and those of the other tests need more memory than the limit allows";
+const CROWDED: &str = "its streams and those of the other tests need more memory than is allowed";
 /// Enough for a client with the most streams and our additions. Parsing could take thirty times as
 /// much.
 const LONGEST_RESULTS: usize = 256 * 1024;

@@ -77,11 +77,11 @@ impl fmt::Display for Ending {
             Self::Refused => f.write_str("the peer no longer takes datagrams on its port"),
             Self::TooLarge { fits: Some(fits) } => write!(
                 f,
-                "datagrams of this size do not fit the path's MTU whole: choose --length {} or less",
+                "datagrams of this size do not fit the path's MTU whole: take --length {} or less",
                 fits.count()
             ),
             Self::TooLarge { fits: None } => f.write_str(
-                "datagrams of this size do not fit the path's MTU whole: choose a smaller --length",
+                "datagrams of this size do not fit the path's MTU whole: take a smaller --length",
             ),
             Self::Forbidden => f.write_str("this machine's firewall rejects the packets"),
             Self::System(errno) => write!(f, "{}", std::io::Error::from(*errno)),

@@ -1,4 +1,4 @@
-//! What iperf3 has no key for.
+//! The figures for which iperf3 has no key.
 
 use super::{entry, number};
 use crate::event::{CpuUse, Datagrams, Ended, Interval, Latency, LatencySource, PathFacts};
@@ -10,7 +10,7 @@ use probe::tcp::TcpInfo;
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span};
 
-/// Of a whole test.
+/// Additions for a whole test.
 pub(super) fn of_test(
     started: &Started,
     ended: &Ended,
@@ -55,7 +55,7 @@ pub(super) fn of_test(
     out
 }
 
-/// Of one interval.
+/// Additions for one interval.
 pub(super) fn of_interval(interval: &Interval) -> Map<String, Value> {
     let mut out = Map::new();
     if let Some(used) = &interval.cpu {

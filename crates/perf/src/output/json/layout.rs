@@ -1,4 +1,4 @@
-//! JSON for eyes and for diffs: an entry a line, but a series of numbers on one.
+//! JSON laid out for reading and diffs: one entry a line, but a series of numbers on one line.
 
 use serde_json::Value;
 use std::fmt::Write;
@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_same_json(texts in proptest::collection::vec(".*", 0..5), number in any::<i64>()) {
+        fn the_layout_does_not_change_the_json(texts in proptest::collection::vec(".*", 0..5), number in any::<i64>()) {
             let value = json!({"t": texts, "n": [{"x": number}, [number, [number]]]});
             prop_assert_eq!(serde_json::from_str::<Value>(&lines(&value)).unwrap(), value);
         }

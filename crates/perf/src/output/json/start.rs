@@ -1,4 +1,4 @@
-//! `start`: who, with whom, what.
+//! `start`: the two ends and the test's options.
 
 use super::{entry, number};
 use crate::event::{Role, Started, StreamFacts};
@@ -51,7 +51,7 @@ pub(in crate::output) fn value(started: &Started) -> Value {
     Value::Object(start)
 }
 
-/// Before anybody answered.
+/// Used if the test failed before a peer answered.
 pub(in crate::output) fn without_peer() -> Value {
     Value::Object(ours())
 }
@@ -100,7 +100,7 @@ fn test(started: &Started, rate: u64, kernel_rate: u64) -> Value {
     })
 }
 
-/// An IPv4 peer of an IPv6 socket in IPv4's notation, as iperf3 has it.
+/// Shows an IPv4 peer of an IPv6 socket in IPv4 notation, as iperf3 does.
 fn host(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V6(six) => six.to_ipv4_mapped().map_or(IpAddr::V6(six), IpAddr::V4),
@@ -109,7 +109,7 @@ fn host(address: SocketAddr) -> String {
     ip.to_string()
 }
 
-/// As `uname` has it.
+/// In the form of `uname`.
 fn system() -> String {
     let name = rustix::system::uname();
     [name.sysname(), name.nodename(), name.release(), name.version(), name.machine()]
@@ -117,5 +117,5 @@ fn system() -> String {
         .join(" ")
 }
 
-/// Scripts look for iperf's version, and the keys are 3.12's.
+/// Scripts check for iperf's version, and the keys are those of 3.12.
 const VERSION: &str = concat!("iperf 3.12 (weir ", env!("CARGO_PKG_VERSION"), ")");

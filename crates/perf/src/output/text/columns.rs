@@ -1,4 +1,4 @@
-//! The columns of the lines that come one by one: their widths are settled before the first.
+//! Columns of lines that are printed one by one: their widths are fixed before the first line.
 
 use super::look::{Look, Style};
 
@@ -24,18 +24,19 @@ pub(super) enum Column {
 
 #[derive(Debug, Clone)]
 pub(super) struct Columns {
-    /// With the width each takes.
+    /// With the width of each.
     shown: Vec<(Column, usize)>,
 }
 
-/// The texts of a line; a column without one stays empty.
+/// The texts of a line; a column without a text stays empty.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Line {
     cells: Vec<(Column, String, Style)>,
 }
 
 impl Columns {
-    /// Those of `wanted` that fit, the least needed gone first; a bar takes what is left.
+    /// The columns of `wanted` that fit. The least needed are dropped first; a bar takes the
+    /// remaining width.
     pub(super) fn fitting(wanted: &[Column], width: usize) -> Self {
         let mut shown: Vec<(Column, usize)> = wanted.iter().map(|c| (*c, c.width())).collect();
         let total = |shown: &[(Column, usize)]| {
@@ -73,7 +74,7 @@ impl Columns {
 
     pub(super) fn line(&self, line: &Line, look: &Look) -> String {
         let mut out = String::new();
-        // Blanks wait until something follows them, for no line ends in them.
+        // Emit blanks only before further text, so that no line ends in blanks.
         let mut blanks = 0;
         for (column, width) in &self.shown {
             let cell = line.cells.iter().find(|(known, ..)| known == column);

@@ -1,7 +1,7 @@
 use crate::output::RateUnit;
 use std::io::IsTerminal;
 
-/// How text is to look.
+/// Appearance of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
     /// Columns of a line; lines are broken or cut to fit.
@@ -9,17 +9,17 @@ pub struct Look {
     pub colour: bool,
     /// Bars and arrows may be drawn.
     pub unicode: bool,
-    /// Somebody watches: each interval has a bar.
+    /// A user watches: each interval has a bar.
     pub bars: bool,
     pub unit: RateUnit,
-    /// Each stream by itself, and everything that is known of it.
+    /// Shows each stream separately, and all known figures.
     pub verbose: bool,
-    /// The outcome alone: what was sent and received, and what was asked for beside.
+    /// Shows only the totals: sent, received, and output that the user requested in addition.
     pub quiet: bool,
 }
 
 impl Look {
-    /// For a file or a message: no colour, no bars, nothing but ASCII.
+    /// For a file or a message: no colour, no bars, ASCII only.
     pub fn plain() -> Self {
         Self {
             width: PLAIN_WIDTH,
@@ -32,8 +32,8 @@ impl Look {
         }
     }
 
-    /// What standard output and the environment ask for: colour on a terminal unless NO_COLOR is set
-    /// (no-color.org), bars on a terminal whose locale has them.
+    /// Derived from standard output and the environment: colour on a terminal unless NO_COLOR is
+    /// set (no-color.org), bars on a terminal whose locale supports them.
     pub fn of_stdout() -> Self {
         let stdout = std::io::stdout();
         let terminal = stdout.is_terminal();
@@ -94,7 +94,7 @@ pub(super) enum Style {
     Bar,
 }
 
-/// Broken between the parts of a list where that is enough, else at spaces.
+/// Breaks between the parts of a list where that is enough, else at spaces.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let mut lines = vec![String::new()];
@@ -120,7 +120,7 @@ fn broken(text: &str, room: usize) -> Vec<String> {
     lines
 }
 
-/// What a label takes at the left.
+/// Width of a label at the left.
 const LABEL: usize = 12;
 const NARROW_LABEL: usize = 11;
 const LEAST_WIDTH: usize = 40;

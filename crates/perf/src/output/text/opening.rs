@@ -1,4 +1,4 @@
-//! Who tests what with whom.
+//! The first lines: the ends of the test and its options.
 
 use super::look::{Look, Style};
 use crate::event::{Latency, LatencySource, Role, Started};
@@ -25,7 +25,7 @@ pub(super) fn latency(latency: &Latency) -> String {
     let by = match latency.by {
         LatencySource::Echo => format!("{samples} datagrams echoed"),
         LatencySource::Ping => format!("{samples} pings"),
-        LatencySource::TcpInfo => "as the kernel saw it on the streams themselves".to_owned(),
+        LatencySource::TcpInfo => "as measured by the kernel on the streams themselves".to_owned(),
     };
     let lost = if *lost == 0 { String::new() } else { format!(", {lost} lost") };
     let max = millis(latency.max);
@@ -84,7 +84,7 @@ fn test(started: &Started, look: &Look) -> Vec<String> {
 /// As read back from the sockets of this end.
 fn algorithms(started: &Started) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
-    // A receiver has an algorithm too, which decides nothing.
+    // A receiver has an algorithm too, but it has no effect.
     for stream in started.streams.iter().filter(|stream| stream.sends) {
         let name = stream.congestion.as_ref().map(|name| foreign(name).to_string());
         names.extend(name.filter(|name| !names.contains(name)));
@@ -92,7 +92,7 @@ fn algorithms(started: &Started) -> Option<String> {
     (!names.is_empty()).then(|| names.join(" and "))
 }
 
-/// What is not as it is by itself.
+/// Options that differ from the defaults.
 fn particulars(started: &Started, look: &Look) -> Vec<String> {
     let options = &started.options;
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! The lines that come one by one while a test runs.
+//! The lines that are printed one by one while a test runs.
 
 use super::columns::{Column, Columns, Line};
 use super::look::{Look, Style};
@@ -11,7 +11,7 @@ use units::Span;
 #[derive(Debug)]
 pub(super) struct Table {
     columns: Columns,
-    /// Where the bars end, in bits a second; not before the first interval.
+    /// Upper end of the bars in bits a second; `None` before the first interval.
     scale: Option<f64>,
     idle_p99: Option<Span>,
 }
@@ -43,7 +43,7 @@ impl Table {
                 _ => "SUM".to_owned(),
             };
             let mut line = self.line(started, interval, way, (&who, &way.streams), look);
-            // Of the path and of this end, not of one way.
+            // These figures belong to the path and this end, not to one direction.
             if std::mem::take(&mut first) {
                 self.beside(interval, &mut line);
             }
@@ -52,7 +52,7 @@ impl Table {
         out
     }
 
-    /// Before the first line, and again when the bars' scale has grown.
+    /// Printed before the first line, and again when the bars' scale has grown.
     fn heading(
         &mut self,
         options: &TestOptions,
@@ -155,7 +155,7 @@ pub(super) fn shows_each(options: &TestOptions, look: &Look) -> bool {
     look.verbose || options.streams <= FEW_STREAMS
 }
 
-/// "SUM", with the way it goes where a test goes both.
+/// "SUM", with the direction in a bidirectional test.
 pub(super) fn labelled(who: &str, started: &Started, sends: bool, look: &Look) -> String {
     if started.options.direction != Direction::Both {
         return who.to_owned();
@@ -196,7 +196,7 @@ fn wanted(started: &Started, look: &Look) -> Vec<Column> {
     columns.into_iter().filter(|(is, _)| *is).map(|(_, column)| column).collect()
 }
 
-/// "0.0-1.0", with a star where no remark fits.
+/// "0.0-1.0", with a star if there is no room for a remark.
 fn stretch(interval: &Interval, columns: &Columns) -> String {
     let (start, end) = (interval.start.secs_f64(), interval.end.secs_f64());
     let decimals = match end - start {
@@ -208,7 +208,7 @@ fn stretch(interval: &Interval, columns: &Columns) -> String {
     format!("{start:.decimals$}-{end:.decimals$}{star}")
 }
 
-/// All streams of a way together.
+/// The target rate of all streams of a direction together.
 fn asked(options: &TestOptions) -> Option<f64> {
     let rate = options.rate?.bits_per_second() as f64;
     Some(rate * f64::from(options.streams))
@@ -223,6 +223,6 @@ fn bar(share: f64, room: usize) -> String {
 
 const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 const FEW_STREAMS: u32 = 4;
-/// When a delay under load is worth a colour.
+/// A delay under load is coloured from this factor on.
 const MUCH_LONGER: u64 = 5;
 const NOTICED: Span = Span::from_millis(5);

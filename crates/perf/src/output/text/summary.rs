@@ -1,4 +1,4 @@
-//! What a test came to.
+//! The totals of a test.
 
 use super::look::{Look, Style};
 use super::progress::{labelled, shows_each};
@@ -88,7 +88,7 @@ fn both_ends(
     });
     [("sent", outcome.sent, sent), ("received", outcome.received, received.unwrap_or_default())]
         .into_iter()
-        // An iperf3 server is not told what its client sent.
+        // An iperf3 server does not learn how much its client sent.
         .filter(|(_, end, _)| end.is_known())
         .map(|(what, end, detail)| {
             let rate = look.unit.show(rate_of(end.bytes, end.elapsed));
@@ -102,7 +102,7 @@ fn both_ends(
         .collect()
 }
 
-/// What does not fit beside the figures goes below them.
+/// Details that do not fit beside the figures go below them.
 fn row(head: &str, figures: &str, detail: &str, style: Style, look: &Look) -> String {
     let indent = head.chars().count();
     let taken = indent + figures.chars().count() + 3;
@@ -247,5 +247,5 @@ fn far_output(output: &ServerOutput, look: &Look) -> String {
 }
 
 const LONGEST_WARNING: usize = 1024;
-/// More are told with -V.
+/// -V shows more.
 const MOST_CORES: usize = 4;
