@@ -1,5 +1,4 @@
-//! What a block costs on its way through a loopback stream, by its size, and what counting a datagram
-//! costs.
+//! Cost of a block on its way through a loopback stream, by size, and cost of counting a datagram.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 

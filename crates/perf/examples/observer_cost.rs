@@ -1,5 +1,5 @@
-//! What observing costs: one TCP stream between two hosts on a cable, in pairs of short rounds with the
-//! probes on and off.
+//! Cost of the measurements beside the streams: one TCP stream between two hosts on a cable, in
+//! pairs of short rounds with the probes on and off.
 //!
 //! `cargo run --release -p weir-perf --example observer_cost -- [PAIRS [STREAMS [SECONDS]]]`
 
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut ratios = Vec::new();
     let (mut costs, mut medians) = (Vec::new(), Vec::new());
     for pair in 0..pairs {
-        // ABBA: a drift of the machine hits both alike.
+        // ABBA: a drift of the host affects both alike.
         let order = if pair % 2 == 0 { [true, false] } else { [false, true] };
         let mut rates = [0.0; 2];
         for probes in order {
@@ -111,7 +111,7 @@ fn round(door: &Door, probes: bool, streams: u32, length: Duration) -> Result<Ro
     })
 }
 
-/// The far end: reads what comes, and sends the probes back.
+/// The far end: reads all data, and echoes the probes.
 struct Door {
     ip: IpAddr,
     tcp: u16,

@@ -1,4 +1,5 @@
-//! Servers with accounts: only who has one is served, and nobody learns more from a refusal.
+//! Servers with accounts: only clients with an account are served, and a refusal does not reveal
+//! its reason.
 
 #![allow(clippy::unwrap_used)]
 
@@ -64,7 +65,7 @@ fn options(house: &House, credentials: Option<Credentials>) -> ClientOptions {
     ClientOptions { credentials, ..house.client_options(Protocol::Tcp) }
 }
 
-/// Everything that the server says to a client with these parameters.
+/// All bytes that the server sends to a client with these parameters.
 fn said(house: &House, parameters: &serde_json::Value) -> Vec<u8> {
     let mut raw = Raw::connect(house);
     raw.name();
@@ -78,7 +79,7 @@ fn a_user_with_the_right_password_is_served() {
     for padding in [Padding::Oaep, Padding::Pkcs1] {
         let house = files.house(padding, patient());
         let mario = || Some(files.credentials("mario", "rossi", padding));
-        // Each test has a token of its own, in the same second too.
+        // Each test has its own token, even within the same second.
         for _ in 0..2 {
             hostile::client(options(&house, mario())).join().unwrap().unwrap();
         }
@@ -100,7 +101,7 @@ impl rounds::Audience for Deaf {
     fn event(&mut self, _: &rounds::Event<'_>) {}
 }
 
-/// A client hears the same for every fault of a token.
+/// The reply is the same for every fault of a token.
 #[test]
 fn every_refusal_is_the_same() {
     let files = Files::new();
@@ -127,7 +128,7 @@ fn every_refusal_is_the_same() {
             json!({"tcp": true, "time": 1, "authtoken": STANDARD.encode([255; 256])}),
             json!({"tcp": true, "time": 1, "authtoken": STANDARD.encode([7; 1024])}),
         ];
-        // Each takes its second.
+        // Each refusal takes its second.
         std::thread::scope(|scope| {
             for parameters in &refused {
                 let (house, refusal) = (&house, &refusal);
@@ -139,18 +140,18 @@ fn every_refusal_is_the_same() {
     }
 }
 
-/// Read on the way, and sent again.
+/// An eavesdropper replays a token.
 #[test]
 fn a_token_is_good_for_one_test() {
     let files = Files::new();
     let house = files.house(Padding::Oaep, patient());
-    // A server that listens where the client believes the real one to be.
+    // A server at the address where the client expects the real one.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut astray = options(&house, Some(files.credentials("mario", "rossi", Padding::Oaep)));
     astray.port = listener.local_addr().unwrap().port();
     let client = hostile::client(astray);
     let parameters = overheard(&listener);
-    // iperf3 3.21 closes so when it does not accept an account.
+    // iperf3 3.21 closes like this when it does not accept an account.
     let error = client.join().unwrap().unwrap_err().to_string();
     assert!(error.contains("as a server does that does not accept it"), "{error}");
 
@@ -174,7 +175,7 @@ fn overheard(listener: &std::net::TcpListener) -> serde_json::Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// While they wait for their refusal, and when they have it.
+/// Both while they wait for their refusal and after it.
 #[test]
 fn clients_without_an_account_hold_no_session_and_end_no_server() {
     let files = Files::new();

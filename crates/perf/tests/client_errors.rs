@@ -1,4 +1,4 @@
-//! Whatever comes in a client's way ends as one clear sentence, in the time asked for.
+//! Every failure ends as one clear sentence, within the requested time.
 #![allow(clippy::unwrap_used)]
 
 mod scripted;
@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 use units::Span;
 
-/// What was told, by name.
+/// The events by name.
 #[derive(Debug, Default)]
 struct Told(Vec<&'static str>);
 
@@ -60,7 +60,7 @@ fn failure(options: &ClientOptions) -> PerfError {
     error
 }
 
-/// Takes one connection, lets `serve` have it, and tells the port.
+/// Accepts one connection and passes it to `serve`; returns the port.
 fn one_connection(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -77,14 +77,14 @@ fn nobody_listens() {
 }
 
 #[test]
-fn a_name_that_nobody_knows() {
+fn an_unknown_name_is_reported() {
     let error = failure(&options("no-such-name.invalid", 5201));
     assert!(matches!(error, PerfError::NoAddress { .. }), "{error}");
     assert!(error.to_string().starts_with("no-such-name.invalid has no address"));
 }
 
 #[test]
-fn an_address_of_the_wrong_family() {
+fn an_address_of_the_wrong_family_is_refused() {
     for (host, family) in [("127.0.0.1", Family::V6), ("::1", Family::V4)] {
         let error = failure(&ClientOptions { family: Some(family), ..options(host, 5201) });
         assert!(matches!(error, PerfError::NoAddress { .. }), "{error}");
@@ -95,7 +95,7 @@ fn an_address_of_the_wrong_family() {
 }
 
 #[test]
-fn an_address_or_interface_that_is_not_here() {
+fn a_missing_address_or_interface_is_reported() {
     let bind = Some("192.0.2.77".parse().unwrap());
     let error = failure(&ClientOptions { bind, ..options("127.0.0.1", 5201) });
     assert!(error.to_string().contains("192.0.2.77 of --bind is no address of this machine"));
@@ -105,7 +105,7 @@ fn an_address_or_interface_that_is_not_here() {
 }
 
 #[test]
-fn what_no_server_can_grant_is_refused_here() {
+fn impossible_options_are_refused_by_the_client() {
     let misuse = |options: &ClientOptions| {
         let error = run(options, &Stop::default(), &mut Told::default()).unwrap_err();
         assert!(error.is_misuse(), "{error}");
@@ -121,7 +121,7 @@ fn what_no_server_can_grant_is_refused_here() {
 }
 
 #[test]
-fn a_server_of_another_kind() {
+fn a_server_of_another_protocol_is_named() {
     let port = one_connection(|mut socket| {
         socket.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n").unwrap();
         let _ = socket.read(&mut [0; 64]);
@@ -139,7 +139,7 @@ fn a_server_of_another_kind() {
 }
 
 #[test]
-fn a_server_that_accepts_and_never_speaks() {
+fn a_server_that_accepts_and_never_speaks_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let error = failure(&hurried(listener.local_addr().unwrap().port()));
     let PerfError::Silent { within, .. } = error else { panic!("{error}") };
@@ -155,7 +155,7 @@ fn a_busy_server() {
 }
 
 #[test]
-fn a_server_that_says_what_is_wrong() {
+fn a_servers_error_is_reported() {
     let server = Server::start(
         vec![Step::Cookie, Step::State(9), Step::ReadJson, Step::Error(27, 0)],
         After::Die,
@@ -166,7 +166,7 @@ fn a_server_that_says_what_is_wrong() {
 }
 
 #[test]
-fn a_server_that_dies_in_any_state() {
+fn a_server_that_dies_in_any_state_is_reported() {
     for steps in scripted::prefixes() {
         let server = Server::start(steps.clone(), After::Die);
         let error = failure(&options("127.0.0.1", server.port()));
@@ -175,7 +175,7 @@ fn a_server_that_dies_in_any_state() {
 }
 
 #[test]
-fn a_server_that_hangs_in_any_state() {
+fn a_server_that_hangs_in_any_state_times_out() {
     for steps in scripted::prefixes() {
         let server = Server::start(steps.clone(), After::Hang);
         let error = failure(&hurried(server.port()));
@@ -184,7 +184,7 @@ fn a_server_that_hangs_in_any_state() {
 }
 
 #[test]
-fn the_whole_script_is_a_test_that_succeeds() {
+fn the_whole_script_is_a_successful_test() {
     let server = Server::start(scripted::whole(), After::Hang);
     let mut told = Told::default();
     run(&options("127.0.0.1", server.port()), &Stop::default(), &mut told).unwrap();
@@ -192,7 +192,7 @@ fn the_whole_script_is_a_test_that_succeeds() {
 }
 
 #[test]
-fn words_out_of_turn_and_absurd_lengths() {
+fn states_out_of_turn_and_absurd_lengths_are_refused() {
     let server = Server::start(vec![Step::Cookie, Step::State(13)], After::Hang);
     let error = failure(&options("127.0.0.1", server.port()));
     assert!(matches!(error, PerfError::NotIperf { .. }), "{error}");
@@ -206,7 +206,7 @@ fn words_out_of_turn_and_absurd_lengths() {
 }
 
 #[test]
-fn a_server_that_is_ended_says_so() {
+fn a_server_that_is_stopped_reports_it() {
     let mut steps = scripted::running();
     steps.push(Step::State(11));
     let server = Server::start(steps, After::Hang);
@@ -217,7 +217,7 @@ fn a_server_that_is_ended_says_so() {
 }
 
 #[test]
-fn a_call_to_stop_ends_the_test_and_tells_what_was_measured() {
+fn a_call_to_stop_ends_the_test_and_reports_the_measurements() {
     let mut steps = scripted::running();
     steps.push(Step::Expect(12));
     let server = Server::start(steps, After::Die);
@@ -232,21 +232,21 @@ fn a_call_to_stop_ends_the_test_and_tells_what_was_measured() {
 }
 
 #[test]
-fn a_lost_hello_is_said_again() {
+fn a_lost_hello_is_repeated() {
     let steps = scripted::running().into_iter().take(4).collect();
     let server = Server::start(steps, After::Hang);
     let heard = hellos(server.port(), 1);
     let within = Duration::from_millis(1500);
     let mut options = udp(server.port());
     options.connect_timeout = within;
-    // The script has no more to say, so it is there that the client is left waiting.
+    // The script ends here, so the client is left waiting in this state.
     let error = failure(&options);
     assert!(error.to_string().ends_with("the test was to start"), "{error}");
     assert_eq!(heard.join().unwrap(), 2);
 }
 
 #[test]
-fn a_lost_answer_is_made_up_for_by_the_start_of_the_test() {
+fn the_start_of_the_test_replaces_a_lost_answer() {
     let mut steps = scripted::whole();
     steps.retain(|step| *step != Step::Stream);
     let server = Server::start(steps, After::Hang);
@@ -261,7 +261,7 @@ fn a_lost_answer_is_made_up_for_by_the_start_of_the_test() {
     assert!(came.all(|length| length > 4), "a second hello counts as data at a stock server");
 }
 
-/// Answers none of the first so many hellos, and then one; tells how many it heard.
+/// Ignores the first `deaf_to` hellos and answers the next; returns how many it received.
 fn hellos(port: u16, deaf_to: usize) -> thread::JoinHandle<usize> {
     let socket = UdpSocket::bind(("127.0.0.1", port)).unwrap();
     thread::spawn(move || {
@@ -293,7 +293,7 @@ impl Audience for StopsOnce {
         self.told.event(event);
         if matches!(event, Event::Started(_)) {
             let stop = self.stop.clone();
-            // After the words that follow the start.
+            // After the states that follow the start.
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(200));
                 stop.call();
@@ -337,15 +337,15 @@ fn firewalls() {
 }
 
 #[test]
-fn a_network_that_is_not_there() {
+fn an_unreachable_network_is_reported() {
     let Some(namespace) = namespace() else { return };
     let error = namespace.run(|| Ok(failure(&options("192.0.2.1", 5201)))).unwrap();
     assert!(error.to_string().contains("no route there"), "{error}");
 }
 
-/// A real server, killed while it works.
+/// A real server, killed during the test.
 #[test]
-fn an_iperf3_that_is_killed() {
+fn an_iperf3_that_is_killed_is_reported() {
     let Some(namespace) = namespace() else { return };
     for direction in [Direction::Forward, Direction::Reverse] {
         let outcome = namespace.run(|| {
@@ -384,7 +384,7 @@ impl Audience for Kills {
 struct Iperf3(Child);
 
 impl Iperf3 {
-    /// Waits until it listens.
+    /// Returns once it listens.
     fn start() -> Option<Self> {
         let mut command = Command::new("iperf3");
         command.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());
@@ -400,7 +400,7 @@ impl Iperf3 {
             assert!(count > 0, "iperf3 ended: {said}");
             said += &String::from_utf8_lossy(&bytes[..count]);
         }
-        // Whoever writes to a pipe without a reader dies.
+        // A process that writes to a pipe without a reader dies.
         thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         Some(Self(child))
     }

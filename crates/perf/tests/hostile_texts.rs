@@ -1,4 +1,5 @@
-//! Texts that a hostile server chooses: no terminal obeys them, and no document grows by them.
+//! Texts chosen by a hostile server: terminals do not interpret them, and documents do not grow
+//! without bound.
 #![allow(clippy::unwrap_used)]
 
 mod scripted;
@@ -13,7 +14,7 @@ use scripted::{After, Server, Step};
 use serde_json::{Value, json};
 use units::Span;
 
-/// A server whose whole test ends in these results.
+/// A server whose complete test ends with these results.
 fn telling(results: &Value) -> Server {
     let mut steps = scripted::running();
     steps.extend([Step::Expect(4), Step::State(13), Step::ReadJson]);
@@ -48,7 +49,7 @@ fn hostile() -> Value {
 }
 
 #[test]
-fn results_reach_no_terminal_as_they_are() {
+fn results_reach_no_terminal_unescaped() {
     let server = telling(&hostile());
     let mut text = Text::new(Vec::new(), Look { verbose: true, ..Look::plain() });
     run(&options(&server), &Stop::default(), &mut text).unwrap();
@@ -104,6 +105,6 @@ impl rounds::Audience for Deaf {
 }
 
 const HOSTILE: &str = "a\x1b]0;owned\x07\u{202e}";
-/// The same as it may be seen.
+/// The same text in its printable form.
 const SHOWN: &str = r"a\x1b]0;owned\x07\u{202e}";
 const OBEYED: [char; 3] = ['\x1b', '\x07', '\u{202e}'];

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// A far end: sends back what it is told to, until dropped.
+/// A far end that sends the answers of its callback, until dropped.
 struct Door {
     offer: EchoOffer,
     stop: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ struct Door {
 }
 
 impl Door {
-    /// `send` gets every answer with its number, and the way back.
+    /// `send` gets every answer with its number, and a function that sends it back.
     fn open(at: IpAddr, mut send: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> Self {
         let socket = UdpSocket::bind((at, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -61,7 +61,7 @@ fn plan(peer: IpAddr, echo: Option<EchoOffer>) -> LatencyPlan {
     LatencyPlan { echo, ..LatencyPlan::to(SocketAddr::from((peer, 5201))) }
 }
 
-/// Gives up after a while that no machine needs.
+/// Gives up after a time that no host needs.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -73,7 +73,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 #[test]
-fn the_echo_over_loopback() {
+fn the_echo_answers_over_loopback() {
     let door = Door::open(HERE, |_, answer, back| back(answer));
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(door.offer)));
     // Until the echo has answered, ping stands in for it.
@@ -102,7 +102,8 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
     let door = Door::open(HERE, move |number, answer, back| {
         counted.store(number + 1, Ordering::Relaxed);
         match number % 4 {
-            // Every fourth is lost; the next comes twice; of the other two the second comes first.
+            // Out of four answers the first is lost, the second is sent twice, and the other two
+            // are swapped.
             0 => {}
             1 => (0..2).for_each(|_| back(answer)),
             2 => held = Some(answer.to_vec()),
@@ -126,13 +127,13 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
     let most = sent.load(Ordering::Relaxed) + 1;
     let whole = probe.turn(clock::now(), None).unwrap();
     assert!(whole.samples >= samples && whole.lost >= lost, "{whole:?}");
-    // Had a duplicate counted, there were as many answers as probes.
+    // If a duplicate counted, there would be as many answers as probes.
     assert!(whole.samples <= most * 3 / 4 + 1, "{whole:?} of {most}");
     assert!(whole.samples + whole.lost <= most, "{whole:?} of {most}");
 }
 
 #[test]
-fn a_far_end_that_does_not_know_the_token_is_pinged_instead() {
+fn a_far_end_without_the_token_is_pinged_instead() {
     let door = Door::open(HERE, |_, answer, back| back(answer));
     let offer = EchoOffer { token: Token::random(), ..door.offer };
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(offer)));
@@ -143,7 +144,7 @@ fn a_far_end_that_does_not_know_the_token_is_pinged_instead() {
 }
 
 #[test]
-fn ping_between_two_hosts_over_both_families() {
+fn ping_works_between_two_hosts_over_both_families() {
     let Some((near, _far)) = two_hosts() else { return };
     for peer in ["10.77.0.2", "fd77::2"] {
         let bind = peer.replace("2", "1").parse().ok();
@@ -167,7 +168,7 @@ fn ping_between_two_hosts_over_both_families() {
 }
 
 #[test]
-fn an_unprivileged_ping_where_the_group_may() {
+fn an_unprivileged_ping_is_used_where_the_group_may() {
     let Some((near, _far)) = two_hosts() else { return };
     let latency = in_namespace(&near, || {
         std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647").unwrap();
@@ -182,7 +183,7 @@ fn an_unprivileged_ping_where_the_group_may() {
 }
 
 #[test]
-fn the_queue_that_a_load_builds_is_seen() {
+fn the_probe_sees_the_queue_of_a_load() {
     let Some((near, far)) = two_hosts() else { return };
     // 200 kB at 20 Mbit/s: 80 ms when it is full.
     let shaper = "qdisc add dev near root tbf rate 20mbit burst 5kb limit 200kb";
@@ -195,7 +196,7 @@ fn the_queue_that_a_load_builds_is_seen() {
     let listener = in_namespace(&far, || TcpListener::bind((ip, 0)).unwrap());
     let to = listener.local_addr().unwrap();
     let mut stream = in_namespace(&near, || TcpStream::connect(to).unwrap());
-    // BBR, the default of some machines, would leave the queue empty.
+    // BBR, the default of some hosts, would leave the queue empty.
     if probe::tcp::set_congestion_control(&stream, "reno").is_err() {
         return eprintln!("SKIPPED: reno may not be used here");
     }
@@ -221,7 +222,7 @@ fn the_queue_that_a_load_builds_is_seen() {
 }
 
 #[test]
-fn where_nobody_answers_the_streams_tell() {
+fn without_answers_the_streams_round_trips_are_used() {
     let (near, far) = connected();
     let socket = |bytes| StreamSocket {
         id: 1,
@@ -229,7 +230,7 @@ fn where_nobody_answers_the_streams_tell() {
         tcp: Some(near.as_fd()),
         bytes: Bytes::new(bytes),
     };
-    // 192.0.2.0/24 is nobody's (RFC 5737), and loopback addresses reach nothing else.
+    // 192.0.2.0/24 is unassigned (RFC 5737), and loopback addresses reach no other host.
     let plan = LatencyPlan { bind: Some(HERE), ..plan("192.0.2.1".parse().unwrap(), None) };
     let plan = Plan { every: Span::from_millis(1), latency: Some(plan), ..Plan::default() };
     let mut observer = Observer::begin(plan);
@@ -254,7 +255,7 @@ fn where_nobody_answers_the_streams_tell() {
 }
 
 #[test]
-fn without_probes_only_what_iperf3_tells_is_read() {
+fn without_probes_only_the_figures_of_iperf3_are_read() {
     let (near, far) = connected();
     let socket = StreamSocket { id: 1, sends: true, tcp: Some(near.as_fd()), bytes: Bytes::new(1) };
     let latency = Some(plan(HERE, None));
@@ -271,7 +272,7 @@ fn without_probes_only_what_iperf3_tells_is_read() {
     assert!(observed.path(1).unwrap().facts.max_cwnd.is_some());
 }
 
-/// False, and says why, where this machine lets nobody ping.
+/// False, with a message, where this host does not allow ping.
 fn wait_for_ping(probe: &LatencyProbe) -> bool {
     if !probe.is_hopeful() {
         eprintln!("SKIPPED: neither an unprivileged nor a raw ICMP socket may be opened here");

@@ -1,5 +1,4 @@
-//! The request/response tests against our own server in this process, and against whatever else may
-//! answer.
+//! The request/response tests against a weir server in this process, and against other servers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use units::{Bytes, Rate, Span};
 
-/// A server of ours until the test ends.
+/// A weir server that runs until the test ends.
 struct Served {
     port: u16,
     stop: Stop,
@@ -62,7 +61,7 @@ impl Served {
         }
     }
 
-    /// A client that says whatever the test wants.
+    /// A client that sends whatever the test wants.
     fn control(&self) -> (Control, Cookie) {
         let socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let patience = Duration::from_secs(10);
@@ -74,7 +73,7 @@ impl Served {
         (control, cookie)
     }
 
-    /// One that was offered these tests.
+    /// A client that was offered these tests.
     fn offered(&self, kind: Kind) -> (Control, Cookie) {
         let (mut control, cookie) = self.control();
         let weir = Some(Ask { kind }.to_weir());
@@ -88,7 +87,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.stop.call();
-        // A panic of the server's is the test's failure, unless that is failing already.
+        // A panic of the server fails the test, unless the test is failing already.
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(thread::panicking() || matches!(ended, Some(Ok(()))));
     }
@@ -141,9 +140,9 @@ fn every_request_has_its_response_and_both_ends_count_the_same() {
 }
 
 #[test]
-fn requests_go_out_before_their_responses_are_back() {
+fn requests_are_sent_before_their_responses_are_back() {
     let server = Served::start();
-    // More than the sockets hold: either end would wait for the other for ever if it only sent.
+    // More than the sockets hold: an end that only sent would wait for the other for ever.
     for text in ["1", "1000000/1000000", "100000/1", "1/100000"] {
         let options =
             RoundsOptions { sizes: vec![size(text)], depth: 16, ..server.options(Kind::Rr) };
@@ -154,7 +153,7 @@ fn requests_go_out_before_their_responses_are_back() {
 }
 
 #[test]
-fn streams_count_what_came() {
+fn streams_count_received_data() {
     let server = Served::start();
     for (kind, most) in [(Kind::TcpStream, "65536"), (Kind::UdpStream, "65507")] {
         let options = RoundsOptions {
@@ -182,7 +181,7 @@ fn streams_count_what_came() {
 }
 
 #[test]
-fn repeats_end_with_confidence_and_tell_when_it_was_not_met() {
+fn repeats_end_with_confidence_and_report_when_it_was_not_met() {
     let server = Served::start();
     let asked = |text: &str| Some(text.parse::<Confidence>().unwrap());
     let loose = RoundsOptions {
@@ -194,7 +193,7 @@ fn repeats_end_with_confidence_and_tell_when_it_was_not_met() {
     assert!(outcome.confidence.unwrap().met && outcome.is_sure());
     assert!(outcome.runs.len() >= 3 && outcome.runs.len() < 50);
     assert_eq!(outcome.rate.count, outcome.runs.len());
-    // All repeats are in the percentiles.
+    // The percentiles cover all repeats.
     let count: u64 = outcome.runs.iter().map(|run| run.count).sum();
     assert_eq!(outcome.latency.unwrap().samples, count);
 
@@ -209,7 +208,7 @@ fn repeats_end_with_confidence_and_tell_when_it_was_not_met() {
 }
 
 #[test]
-fn over_ipv6_pinned_and_from_ports_that_were_asked_for() {
+fn a_test_runs_over_ipv6_pinned_and_from_requested_ports() {
     let Ok(probe) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
         return eprintln!("SKIPPED: no IPv6 on loopback");
     };
@@ -230,7 +229,7 @@ fn over_ipv6_pinned_and_from_ports_that_were_asked_for() {
 }
 
 #[test]
-fn several_clients_at_once() {
+fn several_clients_are_served_at_once() {
     let server = Served::start();
     thread::scope(|scope| {
         let clients: Vec<_> = [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream]
@@ -247,8 +246,8 @@ fn several_clients_at_once() {
 }
 
 #[test]
-fn a_lost_datagram_is_counted_and_the_next_one_sent() {
-    // A server that answers every other request, and that some time later.
+fn a_lost_datagram_is_counted_and_the_next_one_is_sent() {
+    // A server that answers every second request, and that with a delay.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = thread::spawn(move || {
@@ -283,7 +282,8 @@ fn a_lost_datagram_is_counted_and_the_next_one_sent() {
             if requests.is_multiple_of(2) {
                 held = Some(bytes);
             } else {
-                // The response to the request before comes when nobody waits for it any more.
+                // The response to the previous request arrives when the client no longer waits for
+                // it.
                 if let Some(late) = held.take() {
                     data.send_to(&late[..length], from).unwrap();
                 }
@@ -321,7 +321,7 @@ impl Drop for Iperf3 {
 }
 
 #[test]
-fn a_stock_server_is_told_apart_and_let_go() {
+fn a_stock_server_is_recognized_and_released() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let spawned = Command::new("iperf3")
         .args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()])
@@ -333,7 +333,7 @@ fn a_stock_server_is_told_apart_and_let_go() {
     };
     let mut iperf3 = Iperf3(child);
     let options = RoundsOptions { port, ..RoundsOptions::new("127.0.0.1", Kind::Rr) };
-    // It may still be about to listen, and takes a while to end one test before the next.
+    // The server may not listen yet, and needs some time between two tests.
     let mut ask = || loop {
         let error = rounds::run(&options, &Stop::default(), &mut Deaf).unwrap_err();
         let is_between_tests = match &error {
@@ -352,13 +352,13 @@ fn a_stock_server_is_told_apart_and_let_go() {
     let error = ask();
     assert!(matches!(&error, PerfError::NeedsWeir { wanted, .. } if wanted == "rr"), "{error}");
     assert!(error.to_string().contains("weir perf server"));
-    // It has been let go: the next one is answered the same.
+    // The server was released: the next client gets the same answer.
     let again = ask();
     assert!(matches!(again, PerfError::NeedsWeir { .. }), "{again}");
 }
 
 #[test]
-fn what_is_out_of_bounds_is_refused_and_the_session_goes_on() {
+fn an_order_out_of_bounds_is_refused_and_the_session_goes_on() {
     let server = Served::start();
     let (mut control, cookie) = server.offered(Kind::Rr);
     let wrong = [
@@ -397,7 +397,7 @@ fn what_is_out_of_bounds_is_refused_and_the_session_goes_on() {
 }
 
 #[test]
-fn limits_are_told_to_the_client() {
+fn limits_are_reported_to_the_client() {
     let limits = Limits { streams: 2, duration: Some(Span::from_secs(1)), ..Limits::default() };
     let server = Served::with(limits, Ipv4Addr::LOCALHOST.into());
     let refused = |change: fn(&mut RoundsOptions)| {
@@ -418,7 +418,7 @@ fn limits_are_told_to_the_client() {
     assert!(error.to_string().contains("10mbit"), "{error}");
 }
 
-/// A client that dies or talks nonsense at each step ends its own session only.
+/// A client that dies or sends garbage at any step ends its own session only.
 #[test]
 fn clients_that_die_in_any_state_leave_the_server_serving() {
     let server = Served::start();
@@ -454,7 +454,7 @@ fn clients_that_die_in_any_state_leave_the_server_serving() {
         }
         assert_eq!(control.receive_state("").unwrap(), State::TestRunning);
         if kind == Kind::Crr {
-            // Says nothing, and keeps a thread waiting.
+            // Sends nothing, and keeps a thread waiting.
             data = Some(TcpStream::connect(("127.0.0.1", ready.ports[0])).unwrap());
         }
         drop(control);
@@ -493,7 +493,7 @@ fn strangers_are_not_answered() {
 }
 
 #[test]
-fn a_server_that_dies_is_said_to_have() {
+fn a_server_that_dies_is_reported() {
     let server = Served::start();
     let options = RoundsOptions { time: Span::from_secs(600), ..server.options(Kind::Rr) };
     let stop = server.stop.clone();
@@ -514,7 +514,7 @@ fn a_server_that_dies_is_said_to_have() {
 }
 
 #[test]
-fn a_call_to_stop_is_heard_at_once() {
+fn a_call_to_stop_takes_effect_at_once() {
     let server = Served::start();
     for kind in [Kind::Rr, Kind::Crr, Kind::UdpRr, Kind::TcpStream, Kind::UdpStream] {
         let options = RoundsOptions { time: Span::from_secs(600), ..server.options(kind) };
@@ -531,7 +531,7 @@ fn a_call_to_stop_is_heard_at_once() {
 }
 
 #[test]
-fn sizes_of_a_sweep_come_in_their_order() {
+fn the_sizes_of_a_sweep_come_in_order() {
     let server = Served::start();
     let sizes: Vec<_> = [1, 64, 1024].map(|count| Size::both(Bytes::new(count))).to_vec();
     let options = RoundsOptions { sizes: sizes.clone(), ..server.options(Kind::Rr) };

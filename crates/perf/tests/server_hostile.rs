@@ -1,4 +1,4 @@
-//! Clients that mean ill, or are ill: each loses its own session, and no other does.
+//! Hostile and broken clients: each loses its own session, and no other session is affected.
 
 #![allow(clippy::unwrap_used)]
 
@@ -17,13 +17,13 @@ use std::time::Duration;
 use units::{Bytes, Rate, Span};
 
 #[test]
-fn what_is_no_iperf3_is_shown_the_door() {
+fn other_protocols_are_dismissed() {
     let house = House::open(patient());
     let strangers: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03],
         &[0xff; 100],
-        // The length of a cookie, and no zero at its end.
+        // The length of a cookie, without the zero byte at its end.
         &[b'a'; 37],
     ];
     for bytes in strangers {
@@ -36,10 +36,10 @@ fn what_is_no_iperf3_is_shown_the_door() {
     assert_eq!((summary.dismissed, summary.completed, summary.failed), (4, 1, 0));
 }
 
-/// Not the best the sender can do by the end, but what came in its way: even in a test that is over
-/// before anybody looks twice.
+/// The error must name the actual cause, not the state of the sender at the end, even in a test
+/// that has ended before the first check.
 #[test]
-fn datagrams_that_do_not_fit_whole_end_a_test_whoever_sends_them() {
+fn oversized_datagrams_end_a_test_in_any_direction() {
     let localhost = Some(Ipv6Addr::LOCALHOST.into());
     if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
         eprintln!("SKIPPED: this machine has no IPv6");
@@ -55,7 +55,7 @@ fn datagrams_that_do_not_fit_whole_end_a_test_whoever_sends_them() {
         let error = hostile::client(options).join().unwrap().unwrap_err();
         let said = error.to_string();
         assert!(said.contains("do not fit the path's MTU whole: take"), "{direction:?}: {said}");
-        // Where both send, either may notice first.
+        // If both ends send, either may notice first.
         if direction != Direction::Both {
             assert_eq!(said.contains(" failed: "), direction == Direction::Reverse, "{said}");
         }
@@ -64,14 +64,14 @@ fn datagrams_that_do_not_fit_whole_end_a_test_whoever_sends_them() {
 }
 
 #[test]
-fn a_server_is_not_pinned_to_a_cpu_that_is_not_there() {
+fn a_server_is_not_pinned_to_a_missing_cpu() {
     let error = Server::bind(&ServerOptions { affinity: Some(1023), ..on_loopback() }).unwrap_err();
     assert!(error.is_misuse() && error.to_string().contains("CPU 1023"), "{error}");
 }
 
-/// As iperf3 does: on what it only receives, too.
+/// Like iperf3, also on streams that an end only receives.
 #[test]
-fn both_ends_of_every_stream_have_the_algorithm_that_was_asked_for() {
+fn both_ends_of_every_stream_have_the_requested_algorithm() {
     for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
         let house = House::open(patient());
         let mut options = house.client_options(Protocol::Tcp);
@@ -85,7 +85,7 @@ fn both_ends_of_every_stream_have_the_algorithm_that_was_asked_for() {
 }
 
 #[test]
-fn an_algorithm_that_is_not_here_is_refused_where_it_matters() {
+fn a_missing_algorithm_is_refused_where_it_matters() {
     for (test, serves) in [
         (json!({"tcp": true, "time": 60, "congestion": "no-such"}), true),
         (json!({"tcp": true, "time": 60, "congestion": "no-such", "reverse": true}), false),
@@ -122,7 +122,7 @@ fn silence_ends_a_session_in_every_state() {
         let house = House::open(quick());
         let mut raw = Raw::connect(&house);
         step.go_to(&mut raw, &house);
-        // Says nothing more, and holds everything open.
+        // The client sends nothing more, and keeps everything open.
         let rest = hostile::rest(&mut raw.control);
         let told = match step {
             Step::Connected | Step::Displayed => None,
@@ -148,16 +148,16 @@ fn death_ends_a_session_in_every_state() {
         let mut raw = Raw::connect(&house);
         step.go_to(&mut raw, &house);
         drop(raw);
-        // The only session there may be is free again.
+        // The only session that is allowed is free again.
         house.assert_serves();
-        // After the results there is nothing left to miss.
+        // After the results nothing is left to lose.
         let fails = !matches!(step, Step::Connected | Step::Displayed);
         house.assert_one_failure(fails, &format!("{step:?}"));
     });
 }
 
 #[test]
-fn a_promise_of_two_gigabytes_is_not_waited_for() {
+fn an_announced_length_of_two_gigabytes_is_refused_at_once() {
     let house = House::open(patient());
     for message in ["parameters", "results"] {
         let mut raw = Raw::connect(&house);
@@ -172,7 +172,7 @@ fn a_promise_of_two_gigabytes_is_not_waited_for() {
 }
 
 #[test]
-fn absurd_wishes_are_refused_with_iperf3s_numbers() {
+fn absurd_parameters_are_refused_with_iperf3s_numbers() {
     let limits = Limits {
         streams: 16,
         rate: Some(Rate::from_bits_per_second(1_000_000_000)),
@@ -212,7 +212,7 @@ fn absurd_wishes_are_refused_with_iperf3s_numbers() {
 }
 
 #[test]
-fn absurd_results_are_ignored_one_by_one() {
+fn each_absurd_result_is_ignored() {
     let house = House::open(patient());
     for results in [
         json!({}),
@@ -247,11 +247,11 @@ fn a_thousand_silent_connections_disturb_nobody() {
     let more = std::thread::spawn(move || -> Vec<TcpStream> {
         (0..500).map(|_| TcpStream::connect(server).unwrap()).collect()
     });
-    // While they come.
+    // While they connect.
     house.assert_serves();
     silent.extend(more.join().unwrap());
     house.assert_serves();
-    // All but the newest were closed, without a word.
+    // All but the newest were closed, without a message.
     let mut oldest = silent.swap_remove(0);
     assert!(hostile::rest(&mut oldest).is_empty());
     let summary = house.close();
@@ -260,7 +260,7 @@ fn a_thousand_silent_connections_disturb_nobody() {
 }
 
 #[test]
-fn one_test_too_many_is_told_to_come_again() {
+fn a_test_above_the_limit_is_told_to_come_again() {
     let house = House::open(Limits { sessions: 2, ..patient() });
     let mut first = Raw::connect(&house);
     Step::Running.go_to(&mut first, &house);
@@ -269,7 +269,7 @@ fn one_test_too_many_is_told_to_come_again() {
     let mut third = Raw::connect(&house);
     third.control.write_all(third.cookie.as_bytes()).unwrap();
     assert_eq!(hostile::rest(&mut third.control), [State::AccessDenied.byte()]);
-    // Those who are served do not notice.
+    // Running tests do not notice.
     first.say(State::TestEnd);
     first.expect(State::ExchangeResults);
     drop(second);
@@ -278,7 +278,7 @@ fn one_test_too_many_is_told_to_come_again() {
 }
 
 #[test]
-fn names_alone_take_nobodys_place() {
+fn clients_that_send_only_a_cookie_keep_nobody_out() {
     let house = House::open(Limits { sessions: 1, unnamed: 20, ..patient() });
     let mut named: Vec<Raw> = (0..60)
         .map(|_| {
@@ -288,7 +288,7 @@ fn names_alone_take_nobodys_place() {
         })
         .collect();
     house.assert_serves();
-    // All but the newest were shown out.
+    // All but the newest were disconnected.
     assert!(hostile::rest(&mut named[0].control).is_empty());
     drop(named);
     let summary = house.close();
@@ -296,7 +296,7 @@ fn names_alone_take_nobodys_place() {
 }
 
 #[test]
-fn a_stream_too_many_is_refused_and_takes_nobodys_place() {
+fn a_surplus_stream_is_refused_and_keeps_nobody_out() {
     let house = House::open(patient());
     let mut raw = Raw::connect(&house);
     Step::Running.go_to(&mut raw, &house);
@@ -307,7 +307,7 @@ fn a_stream_too_many_is_refused_and_takes_nobodys_place() {
 }
 
 #[test]
-fn two_clients_of_one_address_at_once() {
+fn two_clients_from_one_address_run_at_once() {
     let house = House::open(patient());
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
@@ -322,7 +322,8 @@ fn two_clients_of_one_address_at_once() {
                 let ways = if direction == Direction::Both { 2 } else { 1 };
                 assert_eq!(ended.streams.len(), 3 * ways, "{protocol:?} {direction:?}");
                 let what = format!("{protocol:?} {direction:?} {:?}", ended.streams);
-                // Of all together: on a busy machine one stream may come to nothing in so short a time.
+                // Sum over all streams: on a busy host one stream may transfer nothing in so short
+                // a time.
                 let sum =
                     |bytes: fn(&StreamTotal) -> u64| ended.streams.iter().map(bytes).sum::<u64>();
                 let (sent, received) = (
@@ -330,8 +331,8 @@ fn two_clients_of_one_address_at_once() {
                     sum(|stream| stream.received.bytes.count()),
                 );
                 assert!(received > 0, "{what}");
-                // What was sent to one client is not counted with another; a little may be sent while the
-                // senders' count is taken.
+                // Data for one client must not be counted for another. A little may be sent while
+                // the senders' count is read.
                 assert!(received <= sent + (4 << 20), "{what}");
             }
         }
@@ -362,7 +363,7 @@ fn a_second_hello_makes_no_second_stream() {
 }
 
 #[test]
-fn a_hello_of_nobody_is_not_answered_and_hurts_nobody() {
+fn an_unexpected_hello_is_not_answered_and_does_no_harm() {
     let house = House::open(patient());
     let stranger = hostile::datagrams(&house);
     for bytes in [&hostile::HELLO[..], &[], &[0; 4], &[0xff; 60_000]] {
@@ -376,7 +377,7 @@ fn a_hello_of_nobody_is_not_answered_and_hurts_nobody() {
 }
 
 #[test]
-fn probes_come_back_to_whoever_knows_the_token() {
+fn probes_with_the_token_are_echoed() {
     let house = House::open(patient());
     let mut raw = Raw::connect(&house);
     raw.name();
@@ -397,7 +398,7 @@ fn probes_come_back_to_whoever_knows_the_token() {
 }
 
 #[test]
-fn a_call_to_stop_ends_running_tests_with_a_word() {
+fn a_call_to_stop_ends_running_tests_with_a_message() {
     let house = House::open(patient());
     let mut running = Raw::connect(&house);
     Step::Running.go_to(&mut running, &house);
@@ -423,9 +424,9 @@ fn a_client_above_the_rate_is_stopped() {
 }
 
 #[test]
-fn a_server_of_one_test_ends_after_it() {
+fn a_one_off_server_ends_after_one_test() {
     let house = House::open_with(ServerOptions { one_off: true, ..on_loopback() });
-    // What is no test does not count.
+    // A connection without a test does not count.
     let mut stranger = house.connect();
     stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     assert!(hostile::rest(&mut stranger).is_empty());
@@ -434,14 +435,14 @@ fn a_server_of_one_test_ends_after_it() {
 }
 
 #[test]
-fn a_server_whom_nobody_visits_ends() {
+fn a_server_without_clients_ends() {
     let idle_timeout = Some(Duration::from_millis(100));
     let house = House::open_with(ServerOptions { idle_timeout, ..on_loopback() });
     assert_eq!(house.wait().completed, 0);
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_to_be() {
+fn a_taken_port_is_reported() {
     let first = Server::bind(&on_loopback()).unwrap();
     let port = first.address().port();
     let error = Server::bind(&ServerOptions { port, ..on_loopback() }).unwrap_err().to_string();

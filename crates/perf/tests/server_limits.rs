@@ -1,4 +1,4 @@
-//! Clients that take more than their share: others are served all the same.
+//! Clients that take more than their share: other clients are still served.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ fn one_address_cannot_take_all_sessions() {
     let mut options = house.client_options(Protocol::Tcp);
     options.bind = Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
     hostile::client(options).join().unwrap().unwrap();
-    // A session that ends makes room for the next of its address.
+    // A session that ends makes room for the next from its address.
     let mut held = held;
     held.remove(0).finish();
     house.assert_serves();
@@ -61,7 +61,7 @@ fn silent_control_connections_hold_no_session() {
 }
 
 #[test]
-fn a_client_that_never_tells_its_parameters_is_closed() {
+fn a_client_that_never_sends_its_parameters_is_closed() {
     let house = House::open(Limits { patience: Duration::from_millis(500), ..patient() });
     let mut raw = Raw::connect(&house);
     raw.name();
@@ -70,7 +70,7 @@ fn a_client_that_never_tells_its_parameters_is_closed() {
 }
 
 #[test]
-fn a_day_is_no_test_by_default() {
+fn a_test_of_a_day_is_refused_by_default() {
     let house = House::open(patient());
     for (parameters, code) in [
         (json!({"tcp": true, "time": 86_400}), 5),
@@ -88,7 +88,7 @@ fn a_day_is_no_test_by_default() {
     house.assert_serves();
 }
 
-/// Its amount would keep it there for years.
+/// Its amount would keep the session for years.
 #[test]
 fn a_test_of_bytes_ends_at_the_limit() {
     let limits = Limits { duration: Some(Span::from_millis(300)), ..patient() };
@@ -130,9 +130,9 @@ fn order(kind: Kind, port: Option<u16>) -> Vec<u8> {
     serde_json::to_vec(&order).unwrap()
 }
 
-/// Orders that are refused cost a client nothing, and would keep its session for ever.
+/// Refused orders cost a client nothing, and would keep its session for ever.
 #[test]
-fn orders_without_end_end_at_the_limit() {
+fn endless_orders_end_at_the_limit() {
     let house = House::open(Limits { duration: Some(Span::from_millis(300)), ..patient() });
     let mut raw = offered(&house, Kind::Rr);
     let message = order(Kind::Crr, None);
@@ -154,11 +154,11 @@ fn orders_without_end_end_at_the_limit() {
 }
 
 #[test]
-fn ports_are_opened_within_the_range_alone() {
+fn ports_are_opened_within_the_range_only() {
     let ports = 29_100..=29_149;
     let house = House::open(Limits { data_ports: Some(ports.clone()), ..patient() });
     for kind in [Kind::Crr, Kind::UdpRr] {
-        // The ports of the machine's services, and those just outside.
+        // Ports of system services, and those just outside the range.
         for wish in [1024, 29_099, 29_150, 65_535] {
             let mut raw = offered(&house, kind);
             raw.say(State::TestStart);

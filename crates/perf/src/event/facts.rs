@@ -63,7 +63,7 @@ pub struct Interval {
     pub omitted: bool,
     pub streams: Vec<StreamInterval>,
     pub cpu: Option<CpuUse>,
-    /// Of the probe flow in this interval.
+    /// Latency of the probe flow in this interval.
     pub latency: Option<Latency>,
 }
 

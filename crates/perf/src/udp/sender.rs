@@ -164,7 +164,7 @@ impl Refusals {
 /// The square of 500 µs, times 80 Mbit/s.
 const BURST_BIT_SECONDS: f64 = 20.0;
 const SHORTEST_BURST: Span = Span::from_micros(100);
-/// Of a timer.
+/// How late a timer may fire.
 const LATENESS: Span = Span::from_micros(50);
 const QUEUE_REST: Duration = Duration::from_micros(100);
 const PERSISTENCE: Duration = Duration::from_secs(2);

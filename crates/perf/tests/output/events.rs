@@ -1,4 +1,4 @@
-//! Tests as they might have been.
+//! Made-up tests.
 
 use perf::event::{
     CoreUse, CpuUse, Datagrams, End, Ended, Event, Interval, Latency, LatencySource, PathFacts,

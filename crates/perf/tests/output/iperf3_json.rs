@@ -1,7 +1,8 @@
-//! Key by key against what iperf3 3.12 wrote on the same kernel.
+//! Key by key comparison with the output of iperf3 3.12 on the same kernel.
 //!
-//! The fixtures are `iperf3 -J` of a loopback, with one interval each. Every path of theirs must be in
-//! ours with the same type. What is in ours alone is named below, or lies under `weir`.
+//! The fixtures are `iperf3 -J` of a loopback, with one interval each. Every path in them must be
+//! in our output with the same type. Paths that only our output has are named below, or lie under
+//! `weir`.
 
 use crate::events::{Case, server_text, tcp, udp};
 use perf::PerfError;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use units::{Bytes, Rate};
 
 #[test]
-fn keys_and_types_of_a_client() {
+fn a_client_has_the_keys_and_types_of_iperf3() {
     let client = |options| Case::new(Role::Client, options);
     for (name, case) in [
         ("tcp", client(tcp(Direction::Forward, 1))),
@@ -33,7 +34,7 @@ fn keys_and_types_of_a_client() {
 }
 
 #[test]
-fn keys_and_types_of_a_server() {
+fn a_server_has_the_keys_and_types_of_iperf3() {
     for (name, case) in [
         ("server_tcp_bidir", Case::new(Role::Server, tcp(Direction::Both, 2))),
         ("server_udp_bidir", Case::new(Role::Server, udp(Direction::Both, 1))),
@@ -43,7 +44,7 @@ fn keys_and_types_of_a_server() {
 }
 
 #[test]
-fn the_server_s_document_within_the_client_s() {
+fn the_servers_document_is_within_the_clients() {
     let server = document(&Case::new(Role::Server, tcp(Direction::Forward, 1)));
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let case = with_output(case, ServerOutput::Json(server));
@@ -51,7 +52,7 @@ fn the_server_s_document_within_the_client_s() {
 }
 
 #[test]
-fn a_failure_before_anybody_answered() {
+fn a_failure_before_any_answer_is_a_document() {
     let error = PerfError::Refused { peer: "127.0.0.1:5399".to_owned() };
     let mut json = Json::new(Vec::new());
     json.event(&Event::Failed(&error));
@@ -62,7 +63,7 @@ fn a_failure_before_anybody_answered() {
 }
 
 #[test]
-fn a_failure_keeps_what_was_measured() {
+fn a_failure_keeps_the_measurements() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let mut document = Document::default();
     document.event(&Event::Started(&case.started));
@@ -75,7 +76,7 @@ fn a_failure_keeps_what_was_measured() {
 }
 
 #[test]
-fn the_figures_scripts_read() {
+fn scripts_find_the_figures_they_read() {
     let value = document(&Case::new(Role::Client, tcp(Direction::Forward, 2)));
     let end = &value["end"];
     assert_eq!(end["sum_sent"]["bytes"], 150_208_512_u64 + 150_208_512 / 3);
@@ -92,7 +93,7 @@ fn the_figures_scripts_read() {
 }
 
 #[test]
-fn a_udp_sender_counts_what_the_receiver_cannot_know_of() {
+fn a_udp_sender_counts_datagrams_unknown_to_the_receiver() {
     let value = document(&Case::new(Role::Client, udp(Direction::Forward, 1)));
     let end = &value["end"];
     assert_eq!(end["sum_sent"]["packets"], 5178);
@@ -103,7 +104,7 @@ fn a_udp_sender_counts_what_the_receiver_cannot_know_of() {
 }
 
 #[test]
-fn a_test_that_broke_off_is_one_document_with_all_of_it() {
+fn a_test_that_broke_off_is_one_complete_document() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let error = PerfError::EndedByPeer { peer: "far".to_owned() };
     let mut out = Vec::new();
@@ -114,7 +115,7 @@ fn a_test_that_broke_off_is_one_document_with_all_of_it() {
     let value: Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(value["error"], "far ended the test");
     assert!(value["end"]["sum_sent"].is_object());
-    // Of a server, whose clients' audiences are just let go.
+    // A server just drops its clients' audiences.
     out.clear();
     let mut json = Json::new(&mut out);
     case.tell(|event| json.event(event));
@@ -125,7 +126,7 @@ fn a_test_that_broke_off_is_one_document_with_all_of_it() {
 }
 
 #[test]
-fn what_the_far_end_did_not_tell_is_left_out() {
+fn figures_missing_from_the_far_end_are_left_out() {
     for mut options in [tcp(Direction::Forward, 1), tcp(Direction::Forward, 2)] {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
             options.protocol = protocol;
@@ -194,7 +195,7 @@ fn compare(name: &str, theirs: &Value, ours: &Value) {
     assert!(wrong.is_empty(), "{name}: {wrong:#?}");
 }
 
-/// Each path with the type of what is there, the elements of an array taken together.
+/// Each path with the type of its value; the elements of an array are merged.
 fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     fn walk(value: &Value, path: &str, paths: &mut BTreeMap<String, &'static str>) {
         let kind = match value {
@@ -221,8 +222,8 @@ fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     paths
 }
 
-/// The first three are of later versions of iperf3. The others a server of ours knows from its
-/// client; iperf3's leaves them out.
+/// The first three are from later versions of iperf3. A weir server knows the others from its
+/// client; iperf3's server leaves them out.
 const OURS_ALONE: &[&str] = &[
     ".fq_rate",
     ".test_start.bidir",

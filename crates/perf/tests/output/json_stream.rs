@@ -12,7 +12,7 @@ fn lines(written: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn a_line_for_each_event() {
+fn each_event_is_a_line() {
     let mut case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     case.ended.server_output = Some(server_text());
     let mut stream = JsonStream::new(Vec::new());
@@ -28,7 +28,7 @@ fn a_line_for_each_event() {
 }
 
 #[test]
-fn an_error_and_then_the_end() {
+fn an_error_is_followed_by_the_end() {
     let mut stream = JsonStream::new(Vec::new());
     stream.event(&Event::Failed(&PerfError::Busy { peer: "far".to_owned() }));
     let lines = lines(&stream.finish().unwrap());
@@ -38,7 +38,7 @@ fn an_error_and_then_the_end() {
 }
 
 #[test]
-fn a_closed_pipe_calls_the_test_off_quietly() {
+fn a_closed_pipe_stops_the_test_quietly() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let stop = Stop::default();

@@ -1,4 +1,4 @@
-//! What the audiences write, from events made by hand.
+//! Output of the audiences, from events made by hand.
 
 #![allow(clippy::unwrap_used)]
 

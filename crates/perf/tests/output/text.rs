@@ -78,7 +78,7 @@ fn both_ways_without_unicode() {
 }
 
 #[test]
-fn what_is_omitted_is_marked() {
+fn omitted_intervals_are_marked() {
     let options = TestOptions { omit: Span::from_secs(1), ..tcp(Direction::Forward, 1) };
     let case = Case::new(Role::Client, options);
     insta::assert_snapshot!(written(&case, watched(100)));
@@ -86,7 +86,7 @@ fn what_is_omitted_is_marked() {
 }
 
 #[test]
-fn many_streams_are_told_as_their_sum() {
+fn many_streams_are_shown_as_their_sum() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 8));
     let look = Look { unit: RateUnit::Bytes(2), ..watched(100) };
     insta::assert_snapshot!(written(&case, look));
@@ -119,17 +119,17 @@ fn the_outcome_alone() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let quiet = Look { quiet: true, ..Look::plain() };
     insta::assert_snapshot!(written(&case, quiet.clone()));
-    // Of several streams their sum, of both directions both.
+    // Several streams are shown as their sum, and both directions are shown.
     let mut case = Case::new(Role::Client, tcp(Direction::Both, 2));
     assert_eq!(written(&case, quiet.clone()).lines().count(), 4);
     assert!(!written(&case, quiet.clone()).contains("warning"));
-    // What was asked for by an option of its own is there.
+    // Output that the user requested explicitly is shown.
     case.ended.server_output = Some(server_text());
     assert!(written(&case, quiet).contains("server output"));
 }
 
 #[test]
-fn what_failed_is_told() {
+fn a_failure_is_shown() {
     let mut text = Text::new(Vec::new(), Look::plain());
     let case = Case::new(Role::Server, tcp(Direction::Forward, 1));
     text.event(&Event::Started(&case.started));

@@ -16,7 +16,7 @@ pub(crate) enum Step {
     Expect(i8),
     ReadJson,
     Results,
-    /// Takes a stream and its cookie, and reads whatever comes.
+    /// Accepts a stream with its cookie, and reads all its data.
     Stream,
     Error(i32, i32),
     Raw(Vec<u8>),
@@ -25,7 +25,7 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     Die,
-    /// Keeps its sockets until the test of it is over.
+    /// Keeps its sockets open until the test that uses it has ended.
     Hang,
 }
 
@@ -53,7 +53,7 @@ impl Server {
         self.port
     }
 
-    /// Waits for its end, which must be the script's.
+    /// Joins the thread, which must have reached the script's end.
     pub(crate) fn has_done_all(mut self) {
         self.thread.take().unwrap().join().unwrap().unwrap();
     }
@@ -63,7 +63,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.release.take();
         if let Some(thread) = self.thread.take() {
-            // How far it came is the client's story.
+            // How far the script came is for the client to tell.
             let _ = thread.join();
         }
     }
@@ -82,7 +82,7 @@ pub(crate) fn whole() -> Vec<Step> {
     steps
 }
 
-/// Until data flow.
+/// Steps until data flows.
 pub(crate) fn running() -> Vec<Step> {
     vec![
         Step::Cookie,
@@ -95,7 +95,7 @@ pub(crate) fn running() -> Vec<Step> {
     ]
 }
 
-/// Every beginning of the whole that is not all of it.
+/// Every proper prefix of the whole script.
 pub(crate) fn prefixes() -> Vec<Vec<Step>> {
     let whole = whole();
     (0..whole.len()).map(|length| whole[..length].to_vec()).collect()
@@ -143,7 +143,7 @@ fn play(
         After::Hang => drop(released.recv()),
         After::Die => {
             for stream in &streams {
-                // The thread that reads holds it open too; the client may have closed it already.
+                // The reading thread holds it open too; the client may have closed it already.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         }

@@ -21,8 +21,8 @@ pub(crate) fn on_loopback() -> ServerOptions {
     ServerOptions { port: 0, bind: Some(LOCALHOST), limits: patient(), ..ServerOptions::default() }
 }
 
-/// Longer than anything takes on a busy machine: a test that waits for it hangs instead of passing. A session
-/// that just ended counts for a moment, and all clients here have one address.
+/// Longer than any step takes on a busy host: a test that waits for it hangs instead of passing. A
+/// session that just ended counts for a moment, and all clients here have one address.
 pub(crate) fn patient() -> Limits {
     Limits {
         sessions_per_address: Limits::default().sessions,
@@ -32,7 +32,7 @@ pub(crate) fn patient() -> Limits {
     }
 }
 
-/// For clients that say nothing. Whoever speaks must do so at once.
+/// For clients that send nothing. Other clients must send at once.
 pub(crate) fn quick() -> Limits {
     Limits {
         patience: Duration::from_secs(2),
@@ -89,8 +89,8 @@ impl House {
         }
     }
 
-    /// A whole test, of a client that does all as it should. Sessions that just ended may still hold
-    /// their place for a moment.
+    /// Runs a whole test of a well-behaved client. Sessions that just ended may still hold their
+    /// place for a moment.
     pub(crate) fn assert_serves(&self) {
         loop {
             match client(self.client_options(Protocol::Tcp)).join().unwrap() {
@@ -104,7 +104,7 @@ impl House {
         }
     }
 
-    /// One clear sentence for one broken session; none where there was no session.
+    /// One clear sentence for one broken session; none if there was no session.
     pub(crate) fn assert_one_failure(self, fails: bool, what: &str) {
         let failures = self.failures.clone();
         self.close();
@@ -123,7 +123,7 @@ impl House {
     }
 }
 
-/// What went wrong in all sessions.
+/// Failures of all sessions.
 #[derive(Debug, Clone, Default)]
 struct Failures(Arc<Mutex<Vec<String>>>);
 
@@ -152,7 +152,7 @@ impl Raw {
         self.expect(State::ExchangeParameters);
     }
 
-    /// The first state that the server says.
+    /// Sends the cookie, and returns the server's first state.
     pub(crate) fn named(&mut self) -> State {
         self.control.write_all(self.cookie.as_bytes()).unwrap();
         let mut byte = [0];
@@ -190,7 +190,7 @@ impl Raw {
         serde_json::from_slice(&bytes).unwrap()
     }
 
-    /// From a running test to its proper end.
+    /// Ends a running test properly.
     pub(crate) fn finish(mut self) {
         self.say(State::TestEnd);
         self.expect(State::ExchangeResults);
@@ -219,7 +219,7 @@ pub(crate) fn datagrams(house: &House) -> UdpSocket {
     socket
 }
 
-/// Everything the server still says, until it closes. A reset closes, too.
+/// All bytes the server still sends, until it closes. A reset closes, too.
 pub(crate) fn rest(socket: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let mut bytes = [0; 4096];
@@ -235,14 +235,14 @@ pub(crate) fn rest(socket: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-/// iperf3's number, if that is what the server said at last.
+/// iperf3's number, if the server's last message was an error.
 pub(crate) fn server_error(said: &[u8]) -> Option<i32> {
     let (state, numbers) = said.split_first()?;
     let code = numbers.first_chunk::<4>()?;
     (numbers.len() == 8 && *state == State::ServerError.byte()).then(|| i32::from_be_bytes(*code))
 }
 
-/// This process may hold so many descriptors, where the system lets it.
+/// Raises this process's limit of descriptors, where the system allows it.
 pub(crate) fn allow_files(count: u64) {
     let limit = getrlimit(Resource::Nofile);
     let count = limit.maximum.map_or(count, |maximum| count.min(maximum));
@@ -251,6 +251,6 @@ pub(crate) fn allow_files(count: u64) {
     }
 }
 
-/// iperf3's first datagram, in this machine's order.
+/// iperf3's first datagram, in this host's byte order.
 pub(crate) const HELLO: [u8; 4] = 0x3637_3839_u32.to_ne_bytes();
 const HANGS: Duration = Duration::from_secs(60);
