@@ -151,7 +151,7 @@ impl<'a> Client<'a> {
         // A server draws no series of what its clients send.
         let additions = if peer_is_weir { Additions::Ours } else { Additions::Nothing };
         control.send_json(&account.results(additions))?;
-        let results = control.receive_json(LONGEST, "telling its results")?;
+        let results = control.receive_json(LONGEST, "sending its results")?;
         expect(&mut control, State::DisplayResults, ENDING)?;
         drop(session);
         control.send_state(State::Done)?;

@@ -9,7 +9,7 @@
 //! let account = session.settle(audience);                            // senders stop, counting ends
 //! // … TestEnd, ExchangeResults …
 //! control.send_json(&account.results(peer_is_weir))?;
-//! let theirs: Results = control.receive_json(LONGEST, "telling its results")?;
+//! let theirs: Results = control.receive_json(LONGEST, "sending its results")?;
 //! drop(session);                                                     // the streams close
 //! audience.event(&Event::Ended(&account.ended(&theirs)));
 //! ```

@@ -29,7 +29,7 @@ fn words(code: i32) -> String {
         10 => "it cannot take a segment size so large: change --set-mss",
         11 => "it cannot send without copying: leave --zerocopy out",
         12 => "it cannot leave out so much at the start: ask for less with --omit",
-        13 => "it does not know what was asked for",
+        13 => "it does not support what was requested",
         15 => "the burst behind --bitrate is too large",
         17 => "its log file cannot be written",
         21 => "it cannot take this type of service: change --tos",
@@ -50,7 +50,7 @@ fn words(code: i32) -> String {
         124 | 130 => "it could not set the socket buffers of --window",
         125 | 126 => "it could not set the type of service of --tos",
         127 => "it could not set the flow label of --flowlabel",
-        132 => "it has no such CPU to be pinned to: change the second number of --affinity",
+        132 => "it has no such CPU: change the second number of --affinity",
         134 => {
             "it does not have the congestion control of --congestion: see its net.ipv4.tcp_available_congestion_control"
         }
@@ -63,7 +63,7 @@ fn words(code: i32) -> String {
              accounts, leave both out where it has none; the clocks must agree, and an iperf3 before 3.17 \
              needs --use-pkcs1-padding"
         }
-        144 => "nothing came to it any more: a firewall may stop the data, or the path broke",
+        144 => "it received no more data: a firewall may stop the data, or the path broke",
         145 => "it could not forbid fragments (--dont-fragment)",
         150..=154 | 159 => "it could not run its threads",
         200 | 201 => "it could not make the streams",

@@ -181,7 +181,7 @@ impl Control {
     fn state(&self, byte: u8) -> Result<State, PerfError> {
         State::from_byte(byte).ok_or_else(|| PerfError::NotIperf {
             peer: self.peer.clone(),
-            saw: format!("{byte} is no state of a test"),
+            saw: format!("{byte} is not a state of a test"),
         })
     }
 

@@ -185,7 +185,7 @@ mod tests {
         });
         let used = account.used().total();
         assert!(used >= Span::from_millis(59), "{used}");
-        assert!(used < Span::from_millis(190), "the other thread is none of it: {used}");
+        assert!(used < Span::from_millis(190), "the other thread must not count: {used}");
     }
 
     #[test]

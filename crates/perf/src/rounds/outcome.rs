@@ -135,7 +135,7 @@ impl Run {
             Kind::UdpStream => count - report.count,
             _ => sum(|tally| tally.lost),
         };
-        let server = Cpu::told(&report.cpu).ok_or("it used more CPU than there is")?;
+        let server = Cpu::told(&report.cpu).ok_or("it used more CPU than it has")?;
         Ok(Self {
             rate: if elapsed > 0.0 { work / elapsed } else { 0.0 },
             elapsed: Span::from_secs_f64(elapsed),

@@ -52,9 +52,9 @@ pub(super) enum Full {
 impl Full {
     pub(super) fn reason(self) -> &'static str {
         match self {
-            Self::Sessions => "as many tests as may run at once are running (--max-sessions)",
+            Self::Sessions => "the maximum number of tests is running (--max-sessions)",
             Self::OfAddress => {
-                "as many tests of its address as may run at once are running (--sessions-per-address)"
+                "the maximum number of tests from its address is already running (--sessions-per-address)"
             }
         }
     }

@@ -115,7 +115,7 @@ impl Opening<'_> {
             None => Ok(()),
             Some(State::ClientTerminate) => Err(PerfError::EndedByPeer { peer }.into()),
             Some(state) => {
-                let saw = format!("it said {state:?} while {doing}");
+                let saw = format!("it sent {state:?} while {doing}");
                 Err(PerfError::NotIperf { peer, saw }.into())
             }
         }

@@ -41,7 +41,7 @@ impl Threshold {
         Self { waiting: Vec::new(), most: most.max(1), patience }
     }
 
-    /// Admits a connection, and returns another if that had to be closed for it.
+    /// Admits a connection. Returns the address of the oldest if that had to be closed for it.
     pub(super) fn enter(
         &mut self,
         socket: TcpStream,

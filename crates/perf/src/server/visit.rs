@@ -95,7 +95,7 @@ impl<'a> Visit<'a> {
     fn serve(&mut self, control: &mut Control, audience: &mut dyn Audience) -> Result<(), Refusal> {
         control.send_state(State::ExchangeParameters)?;
         let mut parameters: Parameters = control
-            .receive_json(LONGEST_PARAMETERS, "telling its parameters")
+            .receive_json(LONGEST_PARAMETERS, "sending its parameters")
             .map_err(Refusal::during(refusal::RECEIVE_PARAMETERS))?;
         if let Some(gate) = self.house.gate {
             admission::admit(gate, control, &mut parameters, self.house.stop)?;
@@ -190,7 +190,7 @@ impl<'a> Visit<'a> {
         options: TestOptions,
         session: &Session,
     ) -> Result<Started, PerfError> {
-        let wrong = |e| PerfError::system("looking at the control connection", e);
+        let wrong = |e| PerfError::system("inspecting the control connection", e);
         let local = control.socket().local_addr().map_err(wrong)?;
         let mss = SockRef::from(control.socket()).tcp_mss();
         Ok(Started {
@@ -229,7 +229,7 @@ fn run(
         }
         Ok(Halt::Told(State::ClientTerminate)) => PerfError::EndedByPeer { peer }.into(),
         Ok(Halt::Told(state)) => {
-            let saw = format!("it said {state:?} in the middle of a test");
+            let saw = format!("it sent {state:?} in the middle of a test");
             PerfError::NotIperf { peer, saw }.into()
         }
         Ok(Halt::TooFast(rate)) => {
@@ -263,7 +263,7 @@ fn exchange(
 ) -> Result<(), Refusal> {
     control.send_state(State::ExchangeResults)?;
     let theirs: Results = control
-        .receive_json(LONGEST_RESULTS, "telling its results")
+        .receive_json(LONGEST_RESULTS, "sending its results")
         .map_err(Refusal::during(refusal::RECEIVE_RESULTS))?;
     audience.event(&Event::Ended(&account.ended(&theirs)));
     let mut results = account.results(additions);
