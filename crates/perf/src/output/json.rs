@@ -1,7 +1,7 @@
 //! iperf3's `-J`: its keys, its types, its order, and weir's additions under `weir`.
 //!
 //! Programs that know iperf3 3.12 read the same meaning here. The few differences are listed in
-//! `tests/iperf3_json.rs`.
+//! `tests/output/iperf3_json.rs`.
 
 mod additions;
 mod end;
