@@ -5,8 +5,8 @@ use std::env;
 fn main() {
     println!("cargo::rerun-if-changed=core");
     let mut build = cc::Build::new();
-    // What C leaves undefined ends the program where it happens, in every test and fuzz run. It needs no
-    // library, so that whoever links this need not know.
+    // Trap undefined behaviour in the C cores in every test and fuzz run. The trap needs no runtime
+    // library, so dependent crates link as usual.
     let debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     if debug || env::var_os("CARGO_CFG_FUZZING").is_some() {
         for flag in ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"] {

@@ -1,51 +1,51 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * CAQM's hosts. Every increase of the window is a request that the ports on the way approve, trim or refuse; the
- * receiver sums up what is left of them and sends it back.
+ * CAQM on hosts. Every increase of the window is a request that the ports on the path approve, trim
+ * or refuse. The receiver sums up what remains of the requests and sends it back.
  *
- * The sender begins in `start` and asks for one unit with each segment, which doubles the window in a round trip
- * where all is approved. From the first answer that is not positive on it asks for `alpha` units in a round trip, or
- * for `alpha_root` by the root of its window, if that is more.
- * Answers are bytes; each whole unit of them moves the window by one segment.
+ * The sender begins in `start` and asks for one unit with each segment, which doubles the window in
+ * a round trip if everything is approved. After the first answer that is not positive it asks for
+ * `alpha` units per round trip, or for `alpha_root` times the root of its window, if that is more.
+ * Answers are in bytes; each whole unit of them moves the window by one segment.
  */
 #ifndef WEIR_CC_CAQM_H
 #define WEIR_CC_CAQM_H
 
 #include "contract.h"
 
-/* One for all hosts and ports of a network. */
+/* The same for all hosts and ports of a network. */
 struct caqm_params {
-	u32 alpha; /* in eighths of a unit, in a round trip */
-	u32 beta; /* bytes: what a refusal takes */
+	u32 alpha; /* in eighths of a unit, per round trip */
+	u32 beta; /* bytes taken by a refusal */
 	u32 min_cwnd; /* segments */
 	u32 max_cwnd; /* segments */
 	u32 mtu_unit; /* bytes */
 	u32 data_unit; /* bytes of a hint on data */
 	u32 ack_unit; /* bytes of a hint on an acknowledgement */
-	u32 rtt_standard_us; /* the round trip for which alpha is meant */
-	/* In eighths of a unit, in a round trip, for each root of a segment of the window; 0: alpha alone. What refusals
-	 * take in a round trip grows with the windows: where alpha stays as it is, n windows of together W segments come
-	 * together within some W / (n alpha) round trips, which is hundreds on a path of a few hundred segments. And a
-	 * newcomer whom a refusal met at once comes to w segments in some 16 root(w) / alpha_root, which is why it is not
-	 * smaller. */
+	u32 rtt_standard_us; /* the round trip that alpha is defined for */
+	/* In eighths of a unit, per round trip, for each root of a segment of the window; 0: use
+	 * alpha alone. Refusals take more per round trip as windows grow. With a constant alpha, n
+	 * windows of together W segments converge within about W / (n alpha) round trips, which is
+	 * hundreds on a path of a few hundred segments. A new flow that is refused at once reaches
+	 * w segments in about 16 root(w) / alpha_root round trips, hence no smaller value. */
 	u32 alpha_root;
 };
 
 struct caqm_sender {
 	struct caqm_params params;
 	u64 round_began_us;
-	u64 refused_us; /* when a window was last taken back, or start was left */
-	u64 share; /* of hints not yet asked for, in 1/2^20 */
+	u64 refused_us; /* when the window was last reduced, or start was left */
+	u64 share; /* of hints not yet requested, in 1/2^20 */
 	u32 cwnd; /* segments */
 	u32 rtt_us;
-	u32 gained; /* bytes of answers that are no whole unit yet */
+	u32 gained; /* bytes of answers short of a whole unit */
 	u32 taken;
 	u32 asked; /* bytes, in this round trip ... */
 	u32 asked_before; /* ... and in the one before */
 	u32 start;
-	u32 heard; /* an answer was not positive: some port on the way speaks */
-	u32 before; /* the window before the latest loss that took of it; 0: none */
-	u32 begun; /* the window when this round trip began */
+	u32 heard; /* an answer was not positive: some port on the path speaks CAQM */
+	u32 before; /* the window before the latest loss that reduced it; 0: none */
+	u32 begun; /* the window at the start of this round trip */
 };
 
 struct caqm_receiver {
@@ -55,15 +55,16 @@ struct caqm_receiver {
 
 #define CAQM_HINT 255U
 #define CAQM_SHARE 20
-/* So many segments larger a window counts under its root. A hint holds less than two units, and without that all the
- * smallest windows would ask for as much: ports that take the larger share of whoever asks for less could not tell
- * them apart. */
+/* The window counts as this many segments larger under its root. A hint holds less than two units.
+ * Without the offset all the smallest windows would ask for the same, and ports that take the
+ * larger share from flows that ask for less could not tell them apart. */
 #define CAQM_FEW 4ULL
-/* Without a refusal for so many round trips there is room: the window may double again. */
+/* After this many round trips without a refusal there is room: the window may double again. */
 #define CAQM_THETA 10U
-/* A queue that overflows behind a port that speaks was announced by refusals not longer ago than so many. */
+/* A queue that overflows behind a CAQM port was announced by a refusal within this many round
+ * trips. */
 #define CAQM_ANNOUNCES 4U
-/* What no honest network sets, and what keeps every product below within 64 bits. */
+/* Limits that no honest network exceeds; they keep every product below within 64 bits. */
 #define CAQM_MOST_UNIT 65536U
 #define CAQM_MOST_CWND (1U << 20)
 #define CAQM_MOST_BYTES (1U << 30)
@@ -101,7 +102,7 @@ CC_INLINE void caqm_init(struct caqm_sender *s, const struct caqm_params *params
 	s->begun = s->cwnd;
 }
 
-/* The measured round trip where it is one that alpha was meant for, give or take a factor of four. */
+/* The measured RTT if it is within a factor of four of the one that alpha is defined for. */
 CC_INLINE u32 caqm_rtt(const struct caqm_sender *s)
 {
 	u32 standard = s->params.rtt_standard_us;
@@ -128,7 +129,8 @@ CC_INLINE void caqm_measured(struct caqm_sender *s, u32 rtt_us, u64 now_us)
 		s->start = 1;
 }
 
-/* The root of what is below 2^36, digit by digit. Without a branch: a kernel's verifier would go each way of each. */
+/* Square root of a value below 2^36, digit by digit. Branch-free: the kernel's verifier would
+ * follow both sides of every branch. */
 CC_INLINE u32 caqm_root(u64 of)
 {
 	u64 root = 0, bit = 1ULL << 34, fits;
@@ -142,8 +144,9 @@ CC_INLINE u32 caqm_root(u64 of)
 	return (u32)root;
 }
 
-/* Of the window's growth in avoidance, each segment's part in data units, in 1/2^20. Either way it depends on the
- * rate alone and not on the round trip, so that connections with equal rates ask for the same. */
+/* Each segment's part of the window's growth in avoidance, in 1/2^20 of a data unit. Both terms
+ * depend on the rate alone and not on the round trip, so that connections with equal rates ask for
+ * the same. */
 CC_INLINE u64 caqm_part(const struct caqm_sender *s)
 {
 	const struct caqm_params *p = &s->params;
@@ -158,7 +161,7 @@ CC_INLINE u64 caqm_part(const struct caqm_sender *s)
 	return cc_max(flat, cc_div(root, p->data_unit));
 }
 
-/* The hint that each of so many segments sent together is to bear. */
+/* The hint that each of `segments` segments sent together carries. */
 CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 {
 	const struct caqm_params *p = &s->params;
@@ -173,15 +176,15 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 		s->share += caqm_part(s) * count;
 		hint = cc_min(cc_div(s->share, count) >> CAQM_SHARE, CAQM_HINT);
 		s->share -= (hint * count) << CAQM_SHARE;
-		/* What a hint cannot hold is not owed for ever. */
+		/* Do not carry over more than a hint can hold. */
 		s->share = cc_min(s->share, (u64)count << CAQM_SHARE);
 	}
 	s->asked = (u32)cc_min(s->asked + hint * count * p->data_unit, CAQM_MOST_BYTES);
 	return (u32)hint;
 }
 
-/* The answers tell of queues, and a loss alone changes nothing; that nothing at all comes back says that
- * something is badly wrong. */
+/* Answers report queues, so a loss alone changes nothing. A timeout means that no answers arrive at
+ * all: the path is badly broken. */
 CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 {
 	s->before = s->cwnd;
@@ -191,10 +194,11 @@ CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 }
 
 /*
- * A loss event begins. Where a port has refused of late its answers shrink the window, and the loss changes
- * nothing. Where none has, the loss was in a queue that does not speak: half of the window, as Reno has it, and no
- * doubling. True where no port on the way has ever refused: whoever asks further asks nobody, and the connection
- * goes on as Reno, without tags.
+ * A loss event begins. If a port has refused lately, its answers shrink the window, and the loss
+ * changes nothing. If none has, the loss happened in a queue that does not speak CAQM: halve the
+ * window, as Reno does, and stop doubling.
+ * Returns true if no port on the path has ever refused: requests have no recipient then, and the
+ * connection continues as Reno, without tags.
  */
 CC_INLINE u32 caqm_on_loss(struct caqm_sender *s, u64 now_us)
 {
@@ -210,14 +214,15 @@ CC_INLINE u32 caqm_on_loss(struct caqm_sender *s, u64 now_us)
 	return !s->heard;
 }
 
-/* Nothing had been lost. */
+/* The loss was spurious. */
 CC_INLINE void caqm_on_undo(struct caqm_sender *s)
 {
 	s->cwnd = (u32)cc_max(s->cwnd, s->before);
 	s->before = 0;
 }
 
-/* After a pause nothing is known of the queue: not more than this window, and as at the beginning. */
+/* After an idle period the state of the queue is unknown: keep at most this window and start
+ * again. */
 CC_INLINE void caqm_on_idle(struct caqm_sender *s, u32 window)
 {
 	window = caqm_bound(window, s->params.min_cwnd, s->params.max_cwnd);
@@ -229,8 +234,8 @@ CC_INLINE void caqm_on_idle(struct caqm_sender *s, u32 window)
 	s->before = 0;
 }
 
-/* Not more than was asked for in this round trip and the one before: an answer that was forged, or comes
- * twice, gains nothing. */
+/* Accept no more than was requested in this round trip and the one before: a forged or duplicate
+ * answer gains nothing. */
 CC_INLINE u32 caqm_believed(struct caqm_sender *s, u32 bytes)
 {
 	u32 believed = (u32)cc_min(bytes, (u64)s->asked + s->asked_before);
@@ -257,7 +262,7 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	if (fewer) {
 		s->refused_us = now_us;
 		bytes = caqm_bound(fewer, 0, CAQM_HINT) * p->ack_unit;
-		/* What was gained and not used pays first. */
+		/* First deduct from the gain that is not yet used. */
 		if (s->gained >= bytes) {
 			s->gained -= bytes;
 			return;
@@ -277,14 +282,14 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	}
 	s->gained += bytes - s->taken;
 	s->taken = 0;
-	/* It doubles in a round trip at most: what a larger window lets go asks again, and forged answers to that
-	 * would make it larger at once. */
+	/* At most double per round trip: a larger window sends more requests, and forged answers to
+	 * those would enlarge it at once. */
 	most = (u32)cc_max(cc_min(2 * (u64)s->begun + 2, p->max_cwnd), s->cwnd);
 	s->cwnd = (u32)cc_min(s->cwnd + cc_div(s->gained, p->mtu_unit), most);
 	s->gained = s->gained % p->mtu_unit;
 }
 
-/* A data packet of so many segments has come, each with this hint. */
+/* A data packet of `segments` segments arrived, each with this hint. */
 CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *params, u32 more,
 			u32 refused, u32 segments)
 {
@@ -299,14 +304,14 @@ CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *param
 					caqm_bound(params->data_unit, 1, 1024);
 		r->more = (u32)cc_min(sum, CAQM_MOST_BYTES);
 	}
-	/* One pays for the other. */
+	/* Cancel one against the other. */
 	sum = cc_min(r->more, r->fewer);
 	r->more -= (u32)sum;
 	r->fewer -= (u32)sum;
 }
 
-/* What an acknowledgement is to tell, in units of its hint: taken off what is owed to the byte. Gives the units;
- * `fewer` tells which kind. */
+/* The units that an acknowledgement reports in its hint. They are deducted from the debt to the
+ * byte. `fewer` returns which kind they are. */
 CC_INLINE u32 caqm_tell(struct caqm_receiver *r, const struct caqm_params *params, u32 *fewer)
 {
 	u32 unit = caqm_bound(params->ack_unit, 1, 1024);

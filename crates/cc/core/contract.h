@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What a host tells an algorithm and what it answers: the C side of crates/cc/src/contract.rs.
+ * The interface between a host and an algorithm: the C side of crates/cc/src/contract.rs.
  *
- * These headers are compiled twice: into BPF, where the kernel is the host, and natively. So they hold
- * no globals, no floating point, no signed division, no function pointers and no loop without a small
- * fixed bound; a division by zero gives zero in both worlds.
+ * These headers are compiled twice: into BPF, where the kernel is the host, and natively. They
+ * therefore hold no globals, no floating point, no signed division, no function pointers and no
+ * loop without a small fixed bound. A division by zero gives zero in both builds.
  */
 #ifndef WEIR_CC_CONTRACT_H
 #define WEIR_CC_CONTRACT_H
@@ -22,9 +22,9 @@ typedef uint64_t u64;
 /* One acknowledgement. Sizes in bytes. */
 struct cc_ack {
 	u64 now_us;
-	u64 delivered; /* since the connection began, this included */
-	u64 prior_delivered; /* the same when the newest packet acknowledged here was sent */
-	u32 rtt_us; /* newly measured; 0: none */
+	u64 delivered; /* since the connection began, this ACK included */
+	u64 prior_delivered; /* `delivered` when the newest packet acknowledged here was sent */
+	u32 rtt_us; /* new sample; 0: none */
 	u32 interval_us; /* of the rate sample; 0: none */
 	u32 acked;
 	u32 lost; /* newly marked */
@@ -34,14 +34,14 @@ struct cc_ack {
 	u8 unused[2];
 };
 
-/* What an earlier connection found out about a path. */
+/* An earlier connection's estimate of the path. */
 struct cc_memory {
-	u64 rate; /* bytes a second; 0: nothing is remembered */
+	u64 rate; /* bytes a second; 0: no memory */
 	u32 min_rtt_us;
 	u32 age_s;
 };
 
-/* Before the first packet. */
+/* Input of the init call, before the first packet. */
 struct cc_path {
 	u64 now_us;
 	u32 mss;
@@ -72,7 +72,7 @@ CC_INLINE u64 cc_max(u64 a, u64 b)
 	return a > b ? a : b;
 }
 
-/* a - b, never below zero */
+/* a - b, or zero if b is larger */
 CC_INLINE u64 cc_less(u64 a, u64 b)
 {
 	return a > b ? a - b : 0;
@@ -83,12 +83,12 @@ CC_INLINE u64 cc_less(u64 a, u64 b)
 
 CC_INLINE u64 cc_scale(u64 value, u32 gain)
 {
-	/* In two parts, so that the product of anything below 2^54 fits. */
+	/* In two parts, so that the product fits for any value below 2^54. */
 	return (value >> 10) * gain + (((value & 1023U) * gain) >> 10);
 }
 
-/* What a rate brings in a time, both bounded so that the product fits: 2^40 bytes a second (8.8 Tbit/s)
- * and 2^23 us (8.4 s). */
+/* Bytes delivered at a rate within a time. Both are bounded so that the product fits: 2^40 bytes a
+ * second (8.8 Tbit/s) and 2^23 us (8.4 s). */
 CC_INLINE u64 cc_bytes_in(u64 bytes_per_second, u64 time_us)
 {
 	u64 rate = cc_min(bytes_per_second, 1ULL << 40);

@@ -2,13 +2,15 @@
 /*
  * tcpa: a congestion control for servers.
  *
- * Alone or among its own kind it holds a small queue, smaller for whoever has more, so that shares become
- * equal (tcpa_hold.h). Beside others who fill the queue, and where the queue is too shallow to warn, it does
- * as CUBIC does (tcpa_contend.h). Which of them holds, what round trip the path has without a queue, and
- * what it loses by itself, it learns in pauses: all flows send less for a round trip at the same instants
- * (tcpa_pause.h). Loss is an answer to sending only where it is more than the path loses by itself
- * (tcpa_loss.h). Where the path becomes several times slower the window follows at once (tcpa_slump.h), and
- * again when the rate returns (tcpa_return.h).
+ * Alone or among other tcpa flows, a flow holds a small queue. The queue is smaller for a flow with
+ * a larger share, so that shares become equal (tcpa_hold.h). Beside flows that fill the queue, and
+ * where the queue is too shallow to warn, it behaves as CUBIC does (tcpa_contend.h).
+ *
+ * Pauses tell which case holds, the round trip of the path without a queue, and the path's own
+ * loss: all flows send less for a round trip at the same instants (tcpa_pause.h). A flow answers
+ * loss only where it exceeds the path's own loss (tcpa_loss.h). When the path becomes several times
+ * slower the window follows at once (tcpa_slump.h), and again when the rate returns
+ * (tcpa_return.h).
  */
 #ifndef WEIR_CC_TCPA_H
 #define WEIR_CC_TCPA_H
@@ -20,7 +22,8 @@
 
 CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 {
-	/* All that came was sent before: what is lost even so is not chance. */
+	/* No RTT sample: all acknowledged packets were sent in an earlier round. Loss above the
+	 * limit is not chance. */
 	if (!t->round_rtt) {
 		if (t->echoes) {
 			t->echoes--;
@@ -57,7 +60,8 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 {
 	u64 rate = t->starved ? tcpa_rate(t) : cc_min(t->average, tcpa_rate(t));
 
-	/* What a round brought in which the receiver waited for one segment says less than what came of it at its best. */
+	/* Rounds in which the receiver waited for one segment underestimate the rate: use the best
+	 * known one. */
 	if (t->resuming)
 		rate = cc_max(rate, cc_min(t->known, tcpa_rate(t)));
 	t->window = tcpa_clamp_window(cc_bytes_in(rate, t->min_rtt), 2ULL * t->mss);
@@ -82,7 +86,8 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params, const
 	t->round_began_us = path->now_us;
 	t->patience = TCPA_PATIENCE;
 	tcpa_recall(t, path);
-	/* The first window leaves evenly within the first round trip, but for a train of packets. */
+	/* Spread the first window evenly over the first round trip. A train leaves at the
+	 * remembered rate. */
 	tcpa_pace(t, cc_max(cc_div((u64)t->cwnd * 1000000U, rtt), t->known));
 }
 
@@ -96,7 +101,7 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 			    ack->now_us - t->round_began_us);
 	if (t->judged != TCPA_STARTUP)
 		t->full_rate = cc_max(t->full_rate, t->average);
-	/* What start-up fills is a queue, and not how much round trips vary. */
+	/* Start-up fills a queue. Its RTT growth is not the RTT variation of the path. */
 	rtt = t->round_rtt;
 	if (t->judged == TCPA_STARTUP || t->judged == TCPA_DRAIN)
 		rtt = (rtt + cc_div(t->round_rtt_sum, t->round_rtts)) / 2;
@@ -139,7 +144,7 @@ CC_INLINE void tcpa_watch_rtt(struct tcpa *t, const struct cc_ack *ack)
 	if (!t->round_rtt || ack->rtt_us < t->round_rtt)
 		t->round_rtt = ack->rtt_us;
 	if (!t->min_rtt || ack->rtt_us <= t->min_rtt) {
-		/* What was learned of loss was learned in a queue. */
+		/* The loss estimates were taken while a queue stood: discard them. */
 		if (ack->rtt_us + t->min_rtt / 16 + 500 < t->min_rtt) {
 			t->floor_lost = 0;
 			t->sure = 0;
@@ -173,7 +178,7 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 	case TCPA_STARTUP:
 		if (t->resuming)
 			return;
-		/* What the path loses by itself has to be sent as well. */
+		/* Add the path's own loss, which has to be sent as well. */
 		rate += cc_scale(rate, tcpa_floor(t));
 		rate = cc_max(cc_scale(rate, TCPA_STARTUP_GAIN), t->pacing);
 		if (t->seeking)
@@ -204,10 +209,10 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 	case TCPA_STARTUP:
 		if (t->resuming)
 			return;
-		/* A queue grows already: no more until the round is over. */
+		/* A queue already grows: no more until the end of the round. */
 		if (ack->rtt_us > t->min_rtt + cc_max(t->min_rtt / 4, TCPA_BRAKE_US))
 			return;
-		/* Never less than was allowed: what is acknowledged makes room for as much again. */
+		/* Never reduce the window: each ACK makes room for as much again. */
 		target = cc_scale(tcpa_bdp(t), TCPA_STARTUP_GAIN);
 		step = ack->acked;
 		if (t->seeking) {
@@ -222,13 +227,13 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	case TCPA_PAUSE:
 		target = cc_bytes_in(t->pacing, t->min_rtt);
-		/* Fewer tell nothing. */
+		/* Fewer packets yield no usable round. */
 		if (!tcpa_small(t))
 			target = cc_max(target, (u64)TCPA_LEAST_SEGMENTS * t->mss);
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, target), t->mss);
 		return;
 	default:
-		/* A queue grows already, as in start-up. */
+		/* A queue already grows, as in start-up. */
 		if (t->haste > 1 && ack->rtt_us > t->brake)
 			return;
 		target = t->window + (tcpa_small(t) ? 0 : 2ULL * t->mss);
@@ -272,22 +277,22 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 		t->restarting = 0;
 }
 
-/* The retransmission timer expired: everything in flight is lost. The model stays; what is sent again
- * starts small. */
+/* The retransmission timer expired: everything in flight is lost. Keep the model. Retransmission
+ * starts with a small window. */
 CC_INLINE void tcpa_on_timeout(struct tcpa *t)
 {
 	t->cwnd = tcpa_clamp_window((u64)t->params.loss_init_cwnd * t->mss, t->mss);
 	t->full_rounds = 0;
 	if (t->mode == TCPA_PAUSE)
 		t->mode = TCPA_STEADY;
-	/* What led here is not worth believing. */
+	/* The remembered rate led to the timeout: discard it. */
 	if (t->resuming) {
 		t->resuming = TCPA_AFRESH;
 		t->known = 0;
 	}
 }
 
-/* Something is sent again after silence: at the model's rate, and rounds begin anew. */
+/* The flow sends again after an idle period: at the model's rate, and rounds begin anew. */
 CC_INLINE void tcpa_on_idle(struct tcpa *t, u64 now_us)
 {
 	t->restarting = 1;

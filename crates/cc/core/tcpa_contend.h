@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Beside others who fill the queue.
+ * Behaviour beside flows that fill the queue.
  */
 #ifndef WEIR_CC_TCPA_CONTEND_H
 #define WEIR_CC_TCPA_CONTEND_H
 
 #include "tcpa_loss.h"
 
-/* The cube root of 10^6 to 2^54, by Newton as tcpa_root. */
+/* Cube root of a value from 10^6 to 2^54, by Newton as in tcpa_root. */
 CC_INLINE u32 tcpa_cube_root(u64 of)
 {
 	u64 root = 1U << 18;
@@ -29,14 +29,15 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 		t->quiet_looks = 0;
 		t->peak = window;
 		t->peak_at_us = now_us;
-		/* What CUBIC gives at once was given little by little: it only grows from here. */
+		/* The reductions that CUBIC makes at once were made gradually: the cubic curve only
+		 * grows from here. */
 		t->cut = 0;
 		t->debt = 0;
 	}
 	t->rival = t->patience;
 }
 
-/* CUBIC's window so long after a loss, in bytes (RFC 9438, 4.2). */
+/* CUBIC's window at this time after a loss, in bytes (RFC 9438, 4.2). */
 CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 {
 	u64 best = t->peak / t->mss;
@@ -49,7 +50,7 @@ CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 	return (passed > k ? best + segments : cc_less(best, segments)) * t->mss;
 }
 
-/* Up to CUBIC's window, and at least by so much a round. */
+/* Grow up to CUBIC's window, and by at least `least` a round. */
 CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
 {
 	u64 wanted = tcpa_cubic(t, ack->now_us);
@@ -59,7 +60,7 @@ CC_INLINE void tcpa_grow(struct tcpa *t, const struct cc_ack *ack, u32 least)
 		t->window += (u32)cc_min(wanted - t->window, t->window / 8);
 }
 
-/* Double in half a second, but no slower than in sixteen rounds, nor faster than in eight. */
+/* Double in half a second, but in no more than sixteen rounds and no fewer than eight. */
 CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
 {
 	u64 step = (u64)t->window * cc_min(t->rtt, 1U << 20) / 640000U;
@@ -67,12 +68,12 @@ CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
 	return cc_min(cc_max(step, t->window / 16), t->window / 8);
 }
 
-/* Beside others who fill the queue: as they do, but for loss that is the path's, for loss that comes again and
- * again however little is sent, and where they leave too little. */
+/* Beside flows that fill the queue, behave as they do. Exceptions: loss that is the path's own,
+ * loss that recurs however little is sent, and rivals that leave too small a share. */
 CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);
-	/* Whoever has far less than half of what there once was need not give as others do. */
+	/* A flow with far less than half of the former rate need not reduce as others do. */
 	u8 poor = t->average < t->full_rate / 3;
 	u8 ignored = t->unanswered >= 3 && t->average < t->full_rate / 2;
 	u8 deaf = (ignored || poor) && !tcpa_small(t);
@@ -85,7 +86,7 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 		t->debt = 0;
 		if (t->echoes)
 			return;
-		/* Sooner than after a loss that all answered. */
+		/* The loss came sooner than after one that all flows answered. */
 		if (t->rival_rounds < cc_min(2 * (t->window / t->mss) / 5, 24))
 			t->unanswered = (u8)cc_min(t->unanswered + 1U, 8);
 		else
@@ -101,8 +102,8 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 	t->echoes = (u8)cc_less(t->echoes, 1);
 	if (t->starved)
 		return;
-	/* As Reno would have it on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. And a sixteenth each second,
-	 * as CUBIC's cube does not know how large a window is. */
+	/* At least as Reno grows on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. Add a
+	 * sixteenth each second, because CUBIC's curve does not scale with the window. */
 	least = cc_min(t->mss / 2, t->window / 8);
 	if (deaf)
 		least += tcpa_catch_up(t);

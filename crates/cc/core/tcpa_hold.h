@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Alone or among its own kind: a small queue, and the same share for all.
+ * Behaviour alone or among other tcpa flows: a small queue, and equal shares.
  */
 #ifndef WEIR_CC_TCPA_HOLD_H
 #define WEIR_CC_TCPA_HOLD_H
@@ -8,7 +8,8 @@
 #include "tcpa_contend.h"
 #include "tcpa_return.h"
 
-/* The root of 1 to 2^32, by Newton: bit by bit would be as many paths for the kernel's verifier. */
+/* Square root of a value from 1 to 2^32, by Newton: bit by bit would multiply the paths that the
+ * kernel's verifier follows. */
 CC_INLINE u32 tcpa_root(u64 of)
 {
 	u64 root = 1U << 16;
@@ -19,7 +20,8 @@ CC_INLINE u32 tcpa_root(u64 of)
 	return (u32)root;
 }
 
-/* The queue to hold, in us: the smaller a share, the more (Swift, SIGCOMM 2020, 3.5). */
+/* The queue to hold, in us: the smaller the share, the larger the queue (Swift, SIGCOMM 2020,
+ * 3.5). */
 CC_INLINE u32 tcpa_own_target(const struct tcpa *t)
 {
 	u64 rtt = cc_max(t->rtt, 1);
@@ -28,24 +30,25 @@ CC_INLINE u32 tcpa_own_target(const struct tcpa *t)
 	return tcpa_root(TCPA_FAIR_US * cc_max(packet_us, 1));
 }
 
-/* No more than half of what overflowed. */
+/* At most half of the queue that overflowed. */
 CC_INLINE u32 tcpa_target(const struct tcpa *t)
 {
-	/* What waits for the next lump stands in no queue. */
+	/* Allow for lumpy ACKs: packets that wait for the next lump are not in a queue. */
 	u64 own = tcpa_own_target(t) + cc_min(t->spread, t->min_rtt / (t->lumpy ? 2 : 8));
 	u64 most = t->depth / 2;
 
 	return (u32)(t->depth ? cc_div(own * most, own + most) : own);
 }
 
-/* No packet of this round met a queue such as once stood. */
+/* No packet of this round met a queue as large as the largest that stood earlier. */
 CC_INLINE u8 tcpa_below_room(const struct tcpa *t)
 {
 	return cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;
 }
 
-/* Far less comes through than at the last overflow and less waits than once did: what is lost even so is the
- * path's. Where it goes on there was no overflow. A policer lets the same through however much is sent. */
+/* The rate is far below that of the last overflow, and the queue is smaller than it once was: treat
+ * loss as the path's own. If the loss persists, that overflow was none. A policer lets the same
+ * rate through however much is sent. */
 CC_INLINE u8 tcpa_doubts(struct tcpa *t)
 {
 	if (t->window < 2 * TCPA_SMALL_SEGMENTS * t->mss || t->average >> 10 >= t->peak_rate / 4 * 3 ||
@@ -66,13 +69,13 @@ CC_INLINE u8 tcpa_doubts(struct tcpa *t)
 	return 1;
 }
 
-/* What is given for a loss: a small window does as others do. */
+/* The reduction for a loss: a small window reduces as CUBIC does. */
 CC_INLINE u32 tcpa_own_cut(const struct tcpa *t)
 {
 	return tcpa_small(t) ? TCPA_RIVAL_CUT : TCPA_LEAST_CUT;
 }
 
-/* What overflowed was ours in part. */
+/* Answer an overflow that this flow contributed to. */
 CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 {
 	t->peak = t->window;
@@ -89,27 +92,29 @@ CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 	t->echoes = TCPA_ECHO_ROUNDS;
 }
 
-/* Alone, or among its own kind. */
+/* Alone, or among other tcpa flows. */
 CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 rtt = t->round_rtt;
 	u32 queue = (u32)cc_less(rtt, t->base_rtt);
 	u32 target = tcpa_target(t);
-	/* Few packets do not tell the path's loss from that of many who share it, or of a policer. */
+	/* Too few packets cannot tell the path's own loss from that of many competing flows or of a
+	 * policer. */
 	u8 few = t->shallow && t->window < 2 * TCPA_SMALL_SEGMENTS * t->mss;
 	u8 roomy = !tcpa_small(t) && !few && tcpa_roomy(t, target);
 	u32 floor = few ? 0 : tcpa_floor(t);
 	u32 least;
 	u64 step;
 
-	/* What stands now is more than was thought to overflow. */
+	/* The queue is larger than the one assumed to overflow. */
 	if (t->depth && queue > t->depth) {
 		t->depth = queue;
 		t->sound_depth = (u32)cc_max(t->sound_depth, queue);
 		t->shallow = t->depth < tcpa_own_target(t);
 	}
 	if (t->echoes) {
-		/* What this round told of was sent before the answer, too; and a policer's bucket is empty. */
+		/* This round reports packets sent before the reduction, and a policer's bucket is
+		 * empty. */
 		if (t->echoes == TCPA_ECHO_ROUNDS)
 			t->peak_rate = (u32)cc_max(t->peak_rate, cc_min(t->average, t->known) >> 10);
 		t->echoes--;
@@ -123,19 +128,21 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 		if (roomy)
 			tcpa_learn_floor(t, 1);
 	}
-	/* Where no queue warns, as CUBIC does, at least by a small part of a segment a round: shares become equal. */
+	/* If no queue warns, grow as CUBIC does, at least by a small part of a segment a round:
+	 * shares become equal. */
 	if (t->shallow) {
 		if (!t->starved && !t->echoes)
 			tcpa_grow(t, ack, (u32)cc_scale(t->mss, tcpa_own_cut(t) / 2));
 		return;
 	}
-	/* Of what haste allowed, no more than the brake let through. */
+	/* The brake stopped some of the growth that haste allowed: keep only the part in use. */
 	if (t->haste > 1 && t->round_rtt_max > t->brake)
 		t->window = (u32)cc_min(t->window, t->cwnd);
 	if (queue > target) {
 		t->haste = 0;
 		t->settled = 1;
-		/* A rival takes whatever is given: no more until the next pause tells whether there is one. */
+		/* A rival takes any share that is given up: reduce no further until the next pause
+		 * tells whether there is one. */
 		least = t->held - t->held / 4;
 		step = (u64)t->window * (queue - target) / (2ULL * rtt);
 		t->window -= (u32)cc_min(step, cc_less(t->window, least));

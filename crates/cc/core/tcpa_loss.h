@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Loss that the path makes by itself, and loss that is an answer to sending.
+ * The path's own loss, and loss caused by sending.
  */
 #ifndef WEIR_CC_TCPA_LOSS_H
 #define WEIR_CC_TCPA_LOSS_H
 
 #include "tcpa_state.h"
 
-/* Half of what was known gives way with every thousand segments. */
+/* Count a round for the floor. The sums are halved every thousand segments. */
 CC_INLINE void tcpa_learn_floor(struct tcpa *t, u32 weight)
 {
 	t->floor_lost += weight * (u64)t->round_lost;
@@ -18,7 +18,7 @@ CC_INLINE void tcpa_learn_floor(struct tcpa *t, u32 weight)
 	}
 }
 
-/* The same of a pause. */
+/* Count a round for the loss in pauses, in the same way. */
 CC_INLINE void tcpa_learn_pause(struct tcpa *t)
 {
 	t->pause_lost += t->round_lost;
@@ -29,8 +29,8 @@ CC_INLINE void tcpa_learn_pause(struct tcpa *t)
 	}
 }
 
-/* Whether loss beyond the floor has added up to more than chance brings: a few segments, and more where the
- * path itself loses in bursts. Many small rounds tell as much as a large one. */
+/* Whether loss beyond the floor has added up to more than chance explains: a few segments, and more
+ * where the path itself loses in bursts. Many small rounds count as much as a large one. */
 CC_INLINE u8 tcpa_owes(struct tcpa *t, u32 floor, u32 tolerated, u32 chance)
 {
 	u64 sent = tcpa_round_sent(t);
@@ -38,11 +38,10 @@ CC_INLINE u8 tcpa_owes(struct tcpa *t, u32 floor, u32 tolerated, u32 chance)
 	u64 segments = chance + burst * cc_min(160 * floor / CC_ONE, 8);
 
 	t->debt = cc_less(t->debt + t->round_lost, cc_scale(sent, floor + floor / 2 + tolerated));
-	/* A small window cannot wait for as much. */
 	return t->debt > segments * t->mss;
 }
 
-/* There was room for a larger queue than any packet of this round met. */
+/* The path has held a larger queue than any packet of this round met. */
 CC_INLINE u8 tcpa_roomy(const struct tcpa *t, u32 queue)
 {
 	return t->room > 2 * queue && cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * All flows send less for a round trip at the same instants, and each sees what is there without them: the
- * path's round trip and loss, or somebody else's queue.
+ * All flows send less for a round trip at the same instants. Each then sees the path without them:
+ * its round trip and loss, or the queue of another flow.
  */
 #ifndef WEIR_CC_TCPA_PAUSE_H
 #define WEIR_CC_TCPA_PAUSE_H
 
 #include "tcpa_contend.h"
 
-/* What was not sent is what the queue lacked: that tells the path's rate, however little of it is ours. Where
- * others gave way as well it seems lower, where they grew it seems higher. */
+/* The queue shrank by the bytes that were not sent. That gives the path's rate, however small this
+ * flow's share of it is. If other flows reduced as well the rate seems lower, if they grew it seems
+ * higher. */
 CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 {
 	u32 fell = (u32)cc_less(t->rtt, seen);
@@ -25,8 +26,8 @@ CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 		t->full_rate = cc_max(rate, t->full_rate / 8 * 7);
 }
 
-/* Of a queue that all fill, everyone's part is his share of the rate. Where what was given hardly shows, ours is
- * less than a quarter, whatever the rate may be. */
+/* Each flow's part of a shared queue is its share of the rate. If the queue hardly shrank, this
+ * flow's share is less than a quarter, at whatever rate. */
 CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 {
 	u64 fell = cc_less(t->rtt, seen);
@@ -36,11 +37,11 @@ CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 		t->full_rate = cc_max(t->full_rate, 4 * tcpa_per_rtt(t, t->window));
 }
 
-/* What came of a pause, by what was sent in it. */
+/* Judge a pause by the ACKs of the packets sent in it. */
 CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 seen = t->round_rtt;
-	/* What is acknowledged in pairs, and one packet of each of those who share: not a queue. */
+	/* Allow for delayed ACKs and one packet per competing flow. */
 	u64 pair_us = cc_min(cc_div(2000000ULL * t->mss, tcpa_rate(t)), t->min_rtt);
 	u32 slack = (u32)cc_max(cc_max(t->min_rtt / 8, TCPA_SLACK_US), pair_us + pair_us / 4);
 
@@ -55,7 +56,7 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 		t->min_rtt_at_us = ack->now_us;
 	}
 	if (tcpa_told(t)) {
-		/* No path that is worth using loses more by itself. */
+		/* No usable path has a higher loss of its own. */
 		if (tcpa_round_share(t) <= 2 * TCPA_MOST_FLOOR)
 			tcpa_learn_floor(t, 4);
 		tcpa_learn_pause(t);
@@ -67,11 +68,11 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->room -= t->room / 32;
 	t->full_rate -= t->full_rate / 64;
 	if (seen > t->min_rtt + slack) {
-		/* Where a lost packet was waited for, the others have long gone on. */
+		/* If a lost packet delayed the answer, the other flows have long resumed. */
 		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * cc_max(t->rtt, t->min_rtt))
 			return;
 		tcpa_learn_capacity(t, seen);
-		/* Twice in a row, or once where there was one before. */
+		/* Two queued pauses in a row, or one if there was a rival before. */
 		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) && t->window >= TCPA_LEAST_SEGMENTS * t->mss))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
 		if (t->rival)
@@ -91,8 +92,8 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->base_rtt = seen <= t->min_rtt + t->min_rtt / 16 + 500 ? t->min_rtt : seen;
 }
 
-/* All pause at the same instants, so that each sees what is there without them. Longer round trips do it
- * seldomer, at instants of the others. */
+/* All flows pause at the same instants, so that each sees the path without them. Flows with longer
+ * round trips pause less often, at a subset of these instants. */
 CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 shift = 20;
@@ -109,10 +110,10 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	}
 	if (before >> shift == ack->now_us >> shift)
 		return;
-	/* Half of it is forgotten in about 22 s. */
+	/* Halves in about 22 s. */
 	t->most -= t->most / 32;
-	/* The first is let pass: what start-up has found is young yet, and small files are over before the second. Not
-	 * where a queue stands: only a pause tells whose that is. */
+	/* Skip the first instant: the result of start-up is recent, and small files end before the
+	 * second. Do not skip it if a queue stands: only a pause tells whose queue that is. */
 	if (before && !t->pause_until && t->rtt <= t->min_rtt + cc_max(t->min_rtt / 8, TCPA_SLACK_US)) {
 		t->pause_until = ack->now_us;
 		return;
@@ -122,7 +123,7 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	/* No queue stands, as a pause would find, and the window is about to grow. */
 	if (t->fallen && t->rtt <= t->min_rtt + cc_max(t->min_rtt / 8, TCPA_SLACK_US))
 		return;
-	/* Who heard nothing for so long missed it. */
+	/* A flow without an ACK since the instant has missed it. */
 	if (ack->now_us - (ack->now_us >> shift << shift) > cc_max(t->rtt, t->min_rtt))
 		return;
 	t->looking = 1;

@@ -1,33 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Careful resume (draft-ietf-tsvwg-careful-resume): what an earlier connection found out about the path.
+ * Careful resume (draft-ietf-tsvwg-careful-resume): start from an earlier connection's estimate of
+ * the path.
  *
- * Where the handshake took about as long as is remembered, a first window leaves at the remembered rate: a
- * train of packets that comes out of a slower path as slowly as that path is. All of the rate is used only
- * when the train's acknowledgements come about as fast. Where they show a queue, or loss, nothing is sent
- * until what is too much has left (the draft's safe retreat).
+ * If the handshake took about as long as is remembered, send a first window at the remembered rate:
+ * a train of packets that a slower path delivers at its own rate. Use all of the rate only when the
+ * train's acknowledgements arrive about as fast. If they show a queue or loss, send nothing until
+ * the excess has left (the draft's safe retreat).
  */
 #ifndef WEIR_CC_TCPA_RESUME_H
 #define WEIR_CC_TCPA_RESUME_H
 
 #include "tcpa_loss.h"
 
-/* The train, of all that fits the remembered path, in 1/1024, where that is more than a first window. On a path
- * ten times slower than it was, a bandwidth-delay product waits before the first answer. */
+/* The train, as a share of the remembered bandwidth-delay product, in 1/1024, if that is more than
+ * a first window. On a path ten times slower than remembered, one bandwidth-delay product is queued
+ * before the first answer. */
 #define TCPA_RESUME_SHARE 100U
-/* From one part to the next, in 1/1024: a part too large is known a round trip later. */
+/* Growth from one part to the next, in 1/1024: a part that is too large is detected a round trip
+ * later. */
 #define TCPA_RESUME_STEP 1792U
-/* Beyond what is remembered, to see whether it has become more; and what shows that it has. */
+/* Probe beyond the remembered rate, and the rate above which the path counts as faster. */
 #define TCPA_RESUME_GAIN 1152U
 #define TCPA_RESUME_MORE 1120U
-/* Rounds in which the receiver or the application may keep it small. */
+/* Rounds in which the receiver or the application may limit the flow. */
 #define TCPA_RESUME_ROUNDS 3U
-/* The older it is, the less of it is used. */
+/* The share that is used shrinks with the age of the memory beyond this. */
 #define TCPA_RESUME_FRESH_S 600U
-/* What tells a rate of acknowledgements. */
+/* Least number of segments for a rate of acknowledgements. */
 #define TCPA_RESUME_SEGMENTS 8U
 
-/* Another path, or a queue where there was none. */
+/* False for another path, or if there is a queue where there was none. */
 CC_INLINE u8 tcpa_is_that_path(const struct cc_path *path)
 {
 	u64 rtt = path->handshake_rtt_us;
@@ -37,8 +40,8 @@ CC_INLINE u8 tcpa_is_that_path(const struct cc_path *path)
 	       rtt <= remembered + remembered / 2 + TCPA_SLACK_US;
 }
 
-/* The first window, from what is remembered. It is no larger than without a memory where all that the path
- * holds is less. */
+/* Set the first window from the memory. It is no larger than without a memory if the whole path
+ * holds less than that. */
 CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 {
 	u64 product, part;
@@ -53,11 +56,11 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 	product = cc_scale(product, TCPA_RESUME_GAIN) + (u64)TCPA_LEAST_SEGMENTS * t->mss;
 	t->cwnd = tcpa_clamp_window(cc_max(part, cc_min(product, t->cwnd)), t->mss);
 	t->resuming = TCPA_AWAITING;
-	/* As the pauses found then. */
+	/* The earlier connection's pauses established min_rtt. */
 	t->sure = path->handshake_rtt_us <= path->memory.min_rtt_us + path->memory.min_rtt_us / 16 + 500;
 }
 
-/* No more than this comes through: what is too much has to leave first. */
+/* The path delivers no more than `rate`: drain the excess first. */
 CC_INLINE void tcpa_found(struct tcpa *t, u64 rate)
 {
 	t->known = rate;
@@ -68,7 +71,7 @@ CC_INLINE void tcpa_found(struct tcpa *t, u64 rate)
 	tcpa_begin_drain(t);
 }
 
-/* Less comes through than is remembered. */
+/* The path delivers less than is remembered. */
 CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 {
 	t->resuming = TCPA_AFRESH;
@@ -76,7 +79,8 @@ CC_INLINE void tcpa_retreat(struct tcpa *t, u64 rate)
 	t->cwnd = tcpa_clamp_window(tcpa_bdp(t), (u64)TCPA_LEAST_SEGMENTS * t->mss);
 }
 
-/* So much came through: more of it, but all of it not sooner than start-up would. */
+/* The path delivered `rate`: send the next part, but grow to all of it no sooner than start-up
+ * would. */
 CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
 {
 	t->resuming = TCPA_AWAITING;
@@ -84,8 +88,8 @@ CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
 	t->cwnd = tcpa_clamp_window(cc_bytes_in(t->pacing, t->min_rtt), 0) + TCPA_LEAST_SEGMENTS * t->mss;
 }
 
-/* What was in flight, where the application or the receiver kept it small; a first window is always
- * believed. */
+/* The rate that was in use if the application or the receiver limited the flow. A first window
+ * always counts in full. */
 CC_INLINE u64 tcpa_used(const struct tcpa *t)
 {
 	u64 first = (u64)t->params.init_cwnd * t->mss;
@@ -94,7 +98,7 @@ CC_INLINE u64 tcpa_used(const struct tcpa *t)
 	return cc_min(t->pacing, cc_div(bytes * 1000000U, t->min_rtt));
 }
 
-/* All that is remembered is on its way. */
+/* The flow sends at all of the remembered rate. */
 CC_INLINE u8 tcpa_is_all(const struct tcpa *t)
 {
 	return t->pacing >= cc_scale(t->known, TCPA_RESUME_GAIN);
@@ -105,7 +109,7 @@ CC_INLINE u8 tcpa_is_more(const struct tcpa *t)
 	return t->round_rate >= cc_scale(t->known, TCPA_RESUME_MORE);
 }
 
-/* A little more than the path carries was sent in this round. */
+/* The flow sent slightly more than the path carries in this round. */
 CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 {
 	u64 queue = cc_less(cc_div(t->round_rtt_sum, t->round_rtts), t->min_rtt);
@@ -113,7 +117,7 @@ CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 	return !tcpa_is_more(t) && queue > t->min_rtt / 16 + 500;
 }
 
-/* At what rate acknowledgements come tells sooner than samples that span a round trip. */
+/* The rate of acknowledgements is known sooner than samples that span a round trip. */
 CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->slump_since_us);
@@ -124,16 +128,17 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	u8 lossy = t->round_lost > 4ULL * t->mss && tcpa_round_share(t) > TCPA_MOST_FLOOR;
 	u8 queued;
 
-	/* What comes now was sent at a lower rate: even that was too much. */
+	/* These ACKs are for packets sent at a lower rate: even that was too much. */
 	if (t->resuming == TCPA_AWAITING)
 		slack *= 2;
 	queued = ack->rtt_us > t->min_rtt + slack;
 	if (passed < cc_max(t->min_rtt / 16, TCPA_SLACK_US / 2) || came < (u64)TCPA_RESUME_SEGMENTS * t->mss)
 		return;
-	/* The best of the round: nothing comes between a train's end and what its acknowledgements let go. */
+	/* Use the best of the round: no ACK arrives between the end of a train and the packets that
+	 * its ACKs release. */
 	t->full_rate = cc_max(t->full_rate, rate);
 	slower = t->full_rate < t->pacing / 4 * 3;
-	/* Of less than was allowed, the rate tells nothing. */
+	/* If less than the allowance was in flight, the rate proves nothing. */
 	if (slower && (queued || lossy) && t->round_inflight >= t->round_allowed / 4 * 3)
 		tcpa_retreat(t, t->full_rate);
 	else if (t->resuming == TCPA_HEARING && !slower && !queued && !tcpa_is_all(t)) {
@@ -142,7 +147,7 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	}
 }
 
-/* A round is over, while resuming. */
+/* A round has ended while resuming. */
 CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 rate;
@@ -159,19 +164,20 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 			tcpa_go_on(t, tcpa_used(t));
 		return;
 	}
-	/* All of it fills the path. */
+	/* The whole remembered rate fills the path. */
 	if (tcpa_is_all(t) && tcpa_is_full(t)) {
 		tcpa_begin_drain(t);
 		return;
 	}
-	/* What was on its way was less than the path holds; but not by much, if that lasts. */
+	/* The flow sent less than the path holds; not by much, if that lasts. */
 	if (tcpa_is_all(t) && !tcpa_is_more(t)) {
 		t->full_rounds++;
 		if (t->full_rounds > TCPA_RESUME_ROUNDS)
 			tcpa_begin_drain(t);
 		return;
 	}
-	/* The path has become faster, or nothing could be told: as without a memory. */
+	/* The path has become faster, or nothing could be measured: continue as without a
+	 * memory. */
 	t->resuming = TCPA_AFRESH;
 	t->full_rate = t->round_rate;
 	rate = cc_scale(tcpa_rate(t), TCPA_STARTUP_GAIN);
@@ -180,7 +186,7 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 				    (u64)TCPA_LEAST_SEGMENTS * t->mss);
 }
 
-/* What will be remembered: what came through in rounds that were full. */
+/* Update the rate to remember from rounds that were full. */
 CC_INLINE void tcpa_learn_rate(struct tcpa *t)
 {
 	if (t->starved)
@@ -188,19 +194,20 @@ CC_INLINE void tcpa_learn_rate(struct tcpa *t)
 	t->known = t->known ? t->known - t->known / 8 + t->average / 8 : t->average;
 }
 
-/* At the end of a connection; whether there is something to remember. One that never sent all it could
- * leaves what was remembered before. */
+/* Called at the end of a connection; returns whether there is something to remember. A connection
+ * that never used its whole window leaves the old memory in place. */
 CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 {
 	u64 rate = t->known;
 
 	if (t->resuming || !t->min_rtt)
 		return 0;
-	/* A file may be over before the path is full: it carries so much at least. Of what a first window shows, the
-	 * next connection's shows as much. */
+	/* A file may end before the path is full: the path carries at least this much. Do not
+	 * remember a rate that the next connection's first window would show as well. */
 	if (t->mode == TCPA_STARTUP)
 		rate = tcpa_bdp(t) > 2ULL * t->params.init_cwnd * t->mss ? cc_max(rate, tcpa_rate(t)) : 0;
-	/* The last rounds of a file are not full, and a train finds out sooner that it is less than that it is more. */
+	/* The last rounds of a file are not full, and a train detects a lower rate sooner than a
+	 * higher one. */
 	else if (rate && !t->rival)
 		rate = cc_max(rate, t->full_rate - t->full_rate / 16);
 	memory->rate = rate;

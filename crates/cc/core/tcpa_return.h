@@ -12,9 +12,9 @@
 
 #include "tcpa_resume.h"
 
-/* The window stays for so many round trips at most, */
+/* The window is held for at most this many round trips, */
 #define TCPA_SWING_ROUNDS 20U
-/* after the rate returned so often in a row within that time. */
+/* once the rate has returned this often in a row within that time. */
 #define TCPA_SWINGS 2U
 
 CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)
@@ -93,8 +93,8 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_take_up(t, ack, cc_max(window, t->window));
 }
 
-/* No packet of this round met a queue, although one stood since the rate fell, or none has met one
- * for some rounds. Rounds that tell of a pause do not count. */
+/* No packet of this round met a queue, and either one stood since the rate fell or none has been
+ * met for some rounds. Rounds that report a pause do not count. */
 CC_INLINE u8 tcpa_seek(struct tcpa *t)
 {
 	u64 most = tcpa_most_bdp(t);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The path became several times slower, or somebody came who fills its queue within a round trip or two.
+ * The path became several times slower, or a new flow fills its queue within a round trip or two.
  */
 #ifndef WEIR_CC_TCPA_SLUMP_H
 #define WEIR_CC_TCPA_SLUMP_H
 
 #include "tcpa_hold.h"
 
-/* After a pause fewer acknowledgements arrive. A rate below a quarter is no result of it. */
+/* Fewer acknowledgements arrive after a pause. A pause does not explain a rate below a quarter. */
 CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack, u64 rate)
 {
 	u64 over = t->pause_until + 2ULL * cc_max(t->rtt, t->min_rtt);
@@ -15,18 +15,19 @@ CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack,
 	return t->looking && (ack->now_us < over || rate * 4 >= tcpa_per_rtt(t, t->window));
 }
 
-/* In a queue that grows far less comes out than goes in, twice in a row for a round trip's time. A round would
- * take as long as the queue. Lumps take a round longer than its shortest round trip. */
+/* While a queue grows, far less leaves it than enters it, in two intervals of a round trip each. Do
+ * not wait for a round, which would take as long as the queue. Lumpy ACKs make a round longer than
+ * its shortest RTT. */
 CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = ack->now_us - t->slump_since_us;
 	u64 rate;
 
-	/* There is another use for it then (tcpa_startup.h). */
+	/* tcpa_startup.h uses these fields in start-up. */
 	if (t->mode == TCPA_STARTUP && !t->resuming)
 		return;
 	if (t->hold_until) {
-		/* The queue has no room for what it dropped. */
+		/* The queue has no room for the packets that it dropped. */
 		t->window -= (u32)cc_min(ack->lost, cc_less(t->window, 2ULL * t->mss));
 		if (ack->now_us < t->hold_until)
 			return;
@@ -69,26 +70,26 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	t->slumps = 0;
 }
 
-/* What was sent before it is gone. If it was the path that became slower, so is the queue; if somebody else came,
- * theirs still stands. */
+/* The packets sent before the slump have left. If the path became slower, the queue has left with
+ * them; if another flow arrived, its queue still stands. */
 CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 {
 	u32 queue = (u32)cc_less(t->round_rtt, t->min_rtt);
 	u32 before = (u32)cc_less(t->rtt, t->min_rtt);
 
-	/* What this round told of was sent in the one before. */
+	/* This round reports packets sent in the one before. */
 	if (t->slump_drained < 2) {
 		t->slump_drained *= 2;
 		return;
 	}
 	if (!tcpa_queued(t)) {
 		t->full_rate = t->average;
-		/* A queue will show soon that the rate is still low. */
+		/* A queue soon shows if the rate is still low. */
 		t->window += (u32)cc_bytes_in(tcpa_per_rtt(t, t->window), tcpa_target(t));
 	} else if (queue > before / 4 * 3) {
 		t->fallen = 0;
 		t->held = (u32)cc_max(t->window, t->slumped / 2);
-		/* The next pause tells whose it is, if enough is sent for that. */
+		/* The next pause tells whose queue it is, if enough is sent for that. */
 		t->standing = 1;
 		t->window = (u32)cc_max(t->window, t->rival ? t->held : cc_min(t->held, 2ULL * TCPA_SMALL_SEGMENTS * t->mss));
 	} else {

@@ -4,11 +4,11 @@
 
 #include "tcpa_return.h"
 
-/* What tells a rate. */
+/* Least number of segments for a rate. */
 #define TCPA_TRAIN_SEGMENTS 8U
 
-/* While a queue stands acknowledgements come as fast as the path is, whatever is sent: that is known long before
- * rounds bring no more. By then whatever the queue cannot hold is lost. */
+/* While a queue stands, ACKs arrive at the path's rate, whatever is sent. That is known long before
+ * rounds stop growing, and by then everything that the queue cannot hold is lost. */
 CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->slump_since_us);
@@ -17,7 +17,7 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 
 	if (!ack->rtt_us)
 		return;
-	/* Of what the application gave the rate tells nothing. */
+	/* An application-limited rate proves nothing. */
 	if (!t->slump_since_us || t->restarting || ack->app_limited ||
 	    ack->rtt_us <= t->min_rtt + cc_max(t->min_rtt / 4, TCPA_SLACK_US)) {
 		t->slump_since_us = ack->now_us;
@@ -36,8 +36,8 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(tcpa_bdp(t), (u64)TCPA_LEAST_SEGMENTS * t->mss);
 }
 
-/* Start-up is over when three rounds brought less than a quarter more, when a queue says so sooner, or when
- * far too much is lost. */
+/* Start-up ends when three rounds brought less than a quarter more, when a queue shows that sooner,
+ * or when far too much is lost. */
 CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 share = tcpa_round_share(t);
@@ -60,7 +60,7 @@ CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 		}
 	}
 	if (t->round_rate >= t->full_rate + t->full_rate / 4) {
-		/* More is delivered, and there is no queue: what is lost is the path's. */
+		/* The rate grew and there is no queue: the loss is the path's own. */
 		if (tcpa_drained(t) && t->round_acked >= TCPA_SMALL_SEGMENTS * t->mss)
 			tcpa_learn_floor(t, 1);
 		t->full_rate = t->round_rate;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What tcpa keeps of a connection and of its path, and rounds: a round is a round trip counted by data.
- * What a round's acknowledgements tell is about what was sent in the round before: `judged` is the mode of
- * that time.
+ * State of a tcpa connection and of its path, and rounds. A round is a round trip counted by data.
+ * The ACKs of a round report the packets sent in the round before: `judged` is the mode of that
+ * time.
  */
 #ifndef WEIR_CC_TCPA_STATE_H
 #define WEIR_CC_TCPA_STATE_H
@@ -15,17 +15,17 @@ struct tcpa_params {
 };
 
 enum tcpa_mode {
-	TCPA_STARTUP, /* as fast as may be, to find the rate */
-	TCPA_DRAIN, /* what start-up left in the queue */
+	TCPA_STARTUP, /* grow as fast as possible to find the rate */
+	TCPA_DRAIN, /* drain the queue that start-up left */
 	TCPA_STEADY,
 	TCPA_PAUSE,
 };
 
-/* How far a remembered rate is believed (tcpa_resume.h). */
+/* State of a remembered rate (tcpa_resume.h). */
 enum tcpa_resuming {
-	TCPA_AFRESH, /* nothing is remembered, or no longer of use */
-	TCPA_AWAITING, /* of what is sent at this part of it nothing was acknowledged yet */
-	TCPA_HEARING, /* acknowledgements tell of it */
+	TCPA_AFRESH, /* nothing is remembered, or the memory was discarded */
+	TCPA_AWAITING, /* no packet sent at this part of the rate is acknowledged yet */
+	TCPA_HEARING, /* ACKs of this part arrive */
 };
 
 struct tcpa {
@@ -40,7 +40,7 @@ struct tcpa {
 	u8 resuming; /* enum tcpa_resuming */
 
 	/* the round under way */
-	u64 round_end; /* `delivered` at which it is over */
+	u64 round_end; /* `delivered` at which the round ends */
 	u64 round_began_us;
 	u64 round_began_delivered;
 	u64 round_rate; /* the best sample */
@@ -51,72 +51,72 @@ struct tcpa {
 	u32 round_rtt; /* the shortest; 0: none */
 	u32 round_rtt_max;
 	u32 round_inflight; /* the largest */
-	u32 round_allowed; /* what could have been in flight */
-	u16 round_bursts; /* acknowledgements that told of loss */
+	u32 round_allowed; /* the limit on bytes in flight */
+	u16 round_bursts; /* ACKs that reported loss */
 	u8 round_app_limited;
-	u8 starved; /* what is now acknowledged was sent while something else than this kept it small */
+	u8 starved; /* another limit kept the acknowledged round small */
 
 	/* the path */
-	u64 rate[2]; /* the best of this stretch of rounds and of the one before */
+	u64 rate[2]; /* the best of this stretch of rounds and of the previous one */
 	u64 average; /* of the last round */
-	u64 known; /* while resuming the rate remembered, from then on the rate found; 0: none */
+	u64 known; /* while resuming the remembered rate, then the measured rate; 0: none */
 	u64 min_rtt_at_us;
 	u32 stretch_rounds;
 	u32 min_rtt; /* us */
 	u32 rtt; /* the shortest of the last round */
-	u32 base_rtt; /* what stands there without us: the shortest of the last pause */
+	u32 base_rtt; /* RTT without this flow's queue: the shortest of the last pause */
 	u32 spread; /* us: how much round trips vary within a round */
-	u32 room; /* us: the largest queue that stood for a round; what overflows is as large */
+	u32 room; /* us: the largest queue that stood for a round; overflow takes as much */
 	u32 depth; /* us: the queue at the last overflow; 0: unknown */
-	u32 brake; /* us: no haste beyond this round trip */
+	u32 brake; /* us: no haste beyond this RTT */
 	u8 sure; /* a pause found no shorter round trip */
 	u8 found_shorter;
 
 	/* start-up */
-	u8 full_rounds; /* that brought no more, and rounds of what comes after it */
+	u8 full_rounds; /* rounds without growth, and rounds of the drain phase */
 	u8 lossy_rounds;
 	u8 restarting;
-	/* the queue held */
+	/* queue control */
 	u8 haste; /* rounds in a row that met no queue */
-	u8 echoes; /* rounds left in which what is lost was sent before the last answer to loss */
-	u8 shallow; /* what overflowed was less than the queue it would hold */
-	u64 full_rate; /* in start-up the rate to be beaten, then the path's, as far as rounds and pauses tell */
+	u8 echoes; /* rounds left whose losses were sent before the last answer to loss */
+	u8 shallow; /* the queue that overflowed was smaller than the target */
+	u64 full_rate; /* in start-up the rate to exceed, then the estimated path rate */
 
 	/* loss */
-	u64 debt; /* bytes lost beyond what the path loses by itself; never below zero */
+	u64 debt; /* bytes lost beyond the path's own loss; never below zero */
 	u64 floor_lost; /* bytes; both decay */
 	u64 floor_sent;
-	u64 pause_lost; /* the same, of pauses alone */
+	u64 pause_lost; /* the same, in pauses alone */
 	u64 pause_sent;
 	u32 burst; /* bytes lost at a time */
 
-	/* others */
-	u8 rival; /* pauses without a queue until it counts as alone again; 0: it does */
-	u8 patience; /* what `rival` starts from */
+	/* rivals */
+	u8 rival; /* queue-free pauses until the flow counts as alone; 0: it does */
+	u8 patience; /* initial value of `rival` */
 	u8 standing; /* the last pause met a queue */
-	u8 looking; /* at a pause's outcome */
-	u8 quiet_looks; /* pauses since it counts as alone */
-	u8 unanswered; /* losses that came although less was sent than at the last one that was answered */
+	u8 looking; /* waiting for the result of a pause */
+	u8 quiet_looks; /* pauses since the flow counts as alone */
+	u8 unanswered; /* losses although less was sent than at the last answered loss */
 	u32 held; /* the window at the last pause without a queue */
-	u32 cut; /* what was given then, of 1024 */
-	u32 peak; /* the window before the last loss that was answered */
-	u32 sound_depth; /* us: `depth` without overflows that may have been none */
-	u64 peak_at_us; /* when that was */
-	u32 peak_rate; /* KiB a second that came through at overflows */
-	u32 rival_rounds; /* since then, among others */
-	u64 acked_us; /* when the last acknowledgement came */
-	u64 pause_until; /* 0: no instant of pauses has passed yet */
+	u32 cut; /* the reduction at the last answered loss, of 1024 */
+	u32 peak; /* the window before the last answered loss */
+	u32 sound_depth; /* us: `depth` without doubtful overflows */
+	u64 peak_at_us; /* time of `peak` */
+	u32 peak_rate; /* KiB a second delivered at overflows */
+	u32 rival_rounds; /* rounds since then, beside a rival */
+	u64 acked_us; /* time of the last ACK */
+	u64 pause_until; /* 0: no pause instant has passed yet */
 
-	/* a sudden slump; in start-up what came since a queue stands */
+	/* a sudden slump; in start-up the delivery since a queue stands */
 	u64 slump_since_us;
 	u64 slump_delivered;
-	u32 slumped; /* the window before one; 0: it is known what came of it */
+	u32 slumped; /* the window before the slump; 0: none to judge */
 	u8 slumps;
-	u8 slump_drained; /* what was sent before it is gone, 2: for a round */
+	u8 slump_drained; /* the packets sent before it have left, 2: for a round */
 
 	/* a rate that returns */
-	u64 most; /* bytes a second: the highest rate of whole rounds lately */
-	u64 train_since_us; /* the acknowledgements whose rate is measured, while a queue stands */
+	u64 most; /* bytes a second: the recent maximum over whole rounds */
+	u64 train_since_us; /* start of the measured ACK train, while a queue stands */
 	u64 train_delivered;
 	u64 fell_us; /* when the rate fell */
 	u64 hold_until; /* 0: the window follows the rate */
@@ -126,24 +126,25 @@ struct tcpa {
 	u8 settled; /* a queue stood since the last slump */
 	u8 calm; /* rounds judged since the last pause or slump */
 	u8 seeking; /* in start-up: the window may grow to `most` */
-	u8 returning; /* this round tells of packets sent before the window was raised */
+	u8 returning; /* this round reports packets sent before the window was raised */
 
-	/* acknowledgements in lumps */
-	u8 lumps; /* instants at which any of this round came */
-	u8 lumpy; /* few, for all that the last one acknowledged */
+	/* lumpy ACKs */
+	u8 lumps; /* distinct ACK arrival times in this round */
+	u8 lumpy; /* few arrival times for the data acknowledged */
 };
 
 #define TCPA_STRETCH 8U
 #define TCPA_STARTUP_GAIN 2955U /* 2 / ln 2 */
-/* Losses that are not known yet count as in flight: with a lower pace the path would run dry. */
+/* Losses not yet detected count as in flight: with a lower pace the path would run dry. */
 #define TCPA_DRAIN_GAIN 640U
-/* A bandwidth-delay product has left by then: what still stands is not ours. */
+/* A bandwidth-delay product has left by then: a queue that remains is not this flow's. */
 #define TCPA_DRAIN_ROUNDS 4U
 #define TCPA_MIN_RTT_US 30000000U
 #define TCPA_LEAST_SEGMENTS 4U
 #define TCPA_SLACK_US 2000U
 #define TCPA_BRAKE_US 10000U
-/* Whoever comes to a full queue sees neither it nor an end of the losses: a tenth is believed. */
+/* A flow that joins a full queue sees neither the queue nor an end of the losses: believe at most a
+ * tenth. */
 #define TCPA_MOST_FLOOR 102U
 /* Losses that are too many to be chance. */
 #define TCPA_DOUBTED 3U
@@ -166,14 +167,14 @@ CC_INLINE u64 tcpa_rate(const struct tcpa *t)
 	return cc_max(t->rate[0], t->rate[1]);
 }
 
-/* A window so small that rounds tell little. */
+/* The window is so small that rounds yield little. */
 CC_INLINE u8 tcpa_small(const struct tcpa *t)
 {
 	return t->window < TCPA_SMALL_SEGMENTS * t->mss;
 }
 
-/* The most that the path may lose by itself, of 1024: that, and some bursts that pauses may have missed, in
- * which all send less. */
+/* The most that the path may lose by itself, of 1024: the loss in pauses, in which all flows send
+ * less, and some bursts that pauses may have missed. */
 CC_INLINE u32 tcpa_most_floor(const struct tcpa *t)
 {
 	u64 missed = 2 * t->pause_lost + 2ULL * cc_max(t->burst, t->mss);
@@ -225,7 +226,8 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_rate = 0;
 	t->round_lost = 0;
 	t->round_acked = 0;
-	/* What was sent again tells none: that of a queue that has gone would slow the pace. */
+	/* Retransmissions yield no RTT sample. The RTT of a queue that has left would slow the
+	 * pace. */
 	t->rtt = t->round_rtt ? t->round_rtt : t->min_rtt;
 	t->round_rtt = 0;
 	t->round_rtt_max = 0;
@@ -237,7 +239,7 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_mode = t->mode;
 }
 
-/* What start-up sent too much has to leave. */
+/* Drain the excess that start-up sent. */
 CC_INLINE void tcpa_begin_drain(struct tcpa *t)
 {
 	t->mode = TCPA_DRAIN;
@@ -255,7 +257,7 @@ CC_INLINE u32 tcpa_round_share(const struct tcpa *t)
 	return (u32)cc_div((u64)t->round_lost * CC_ONE, tcpa_round_sent(t));
 }
 
-/* A round whose fastest packet met a queue. */
+/* The fastest packet of the round met a queue. */
 CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 {
 	u32 slack = (u32)cc_max(t->min_rtt / 4, TCPA_SLACK_US);
@@ -263,13 +265,13 @@ CC_INLINE u8 tcpa_queued(const struct tcpa *t)
 	return t->round_rtt > t->min_rtt + slack;
 }
 
-/* A round whose fastest packet met next to none. */
+/* The fastest packet of the round met next to no queue. */
 CC_INLINE u8 tcpa_drained(const struct tcpa *t)
 {
 	return t->round_rtt && t->round_rtt <= t->min_rtt + t->min_rtt / 16 + 500;
 }
 
-/* A round of fewer may have met nothing but the receiver's timer for acknowledgements. */
+/* A round of fewer segments may have measured only the receiver's delayed-ACK timer. */
 CC_INLINE u8 tcpa_told(const struct tcpa *t)
 {
 	return t->round_acked >= TCPA_LEAST_SEGMENTS * t->mss;

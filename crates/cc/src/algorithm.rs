@@ -3,7 +3,7 @@ use crate::{Bbr, Bbr3, CongestionControl, Cubic, Dctcp, Path, Reno, Tcpa};
 use std::fmt;
 use std::str::FromStr;
 
-/// Declares [`Algorithm`] with the name and the maker of each.
+/// Declares [`Algorithm`] with each algorithm's name and constructor.
 macro_rules! algorithms {
     ($($(#[$doc:meta])* $variant:ident $name:literal $make:expr;)*) => {
         /// The algorithms by name.
@@ -34,15 +34,15 @@ algorithms! {
     Bbr "bbr" Bbr::new;
     /// Version 3, after draft-ietf-ccwg-bbr.
     Bbr3 "bbr3" Bbr3::new;
-    /// Ours: the core that the kernel runs too.
+    /// Weir's own: the core that the kernel runs too.
     Tcpa "tcpa" Tcpa::new;
     /// RFC 8257; needs a bottleneck that marks.
     Dctcp "dctcp" Dctcp::new;
-    /// Asks the ports on the way; where host, peer or path do not speak it, Reno.
+    /// Sends requests to the ports on the path; Reno where host, peer or path do not speak CAQM.
     Caqm "caqm" Caqm::plain;
     /// Linux's CUBIC where the host paces, as under `fq`.
     CubicPaced "cubic-paced" Cubic::paced;
-    /// To the letter, with HyStart++.
+    /// Follows the RFC exactly, with HyStart++.
     CubicRfc9438 "cubic-rfc9438" Cubic::rfc9438;
 }
 

@@ -30,11 +30,11 @@ pub struct Bbr {
     /// In the first round of a recovery the window only conserves packets.
     conserves: bool,
     repair: Repair,
-    /// What it was at the acknowledgement before: a recovery that follows another at once is the same
-    /// one here, and conserves packets no second time (`prev_ca_state`).
+    /// `repair` at the previous ACK. A recovery that follows another at once counts as the same one
+    /// here and conserves packets no second time (`prev_ca_state`).
     repair_before: Repair,
-    /// Samples of what was sent between these two counts of delivered bytes say nothing of the path,
-    /// for so little was sent to find the round-trip time.
+    /// Ignore samples of packets sent between these two counts of delivered bytes: ProbeRTT sent
+    /// too little to fill the path.
     unused: (Bytes, Bytes),
     restarting: bool,
     aggregation: Aggregation,
@@ -50,7 +50,7 @@ enum Mode {
     ProbeRtt,
 }
 
-/// What the host does about losses.
+/// The host's state of loss repair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repair {
     Nothing,
@@ -58,7 +58,7 @@ enum Repair {
     Timeout,
 }
 
-/// Whether the pipe was ever full: three rounds without a quarter more.
+/// Whether the pipe was ever full: three rounds without a quarter more bandwidth.
 #[derive(Debug, Clone, Copy, Default)]
 struct FullPipe {
     bandwidth: u64,
@@ -111,13 +111,13 @@ impl Bbr {
     }
 
     fn bdp(&self, gain: u64) -> u64 {
-        // Before the first measurement.
+        // No RTT sample yet.
         let Some((rtt, _)) = self.min_rtt else { return scaled(self.initial, gain) };
         let bytes = u128::from(self.model()) * u128::from(rtt.nanos()) / 1_000_000_000;
         scaled(u64::try_from(bytes).unwrap_or(u64::MAX), gain)
     }
 
-    /// The pipe's content, and room for the bursts both ends work in.
+    /// The bandwidth-delay product, and room for the bursts at both ends.
     fn inflight(&self, gain: u64) -> u64 {
         let mut target = self.bdp(gain) + 3 * self.burst();
         // Rounded to an even number of segments, so that delayed ACKs cost no utilisation.
@@ -128,7 +128,7 @@ impl Bbr {
         target
     }
 
-    /// What one burst of segmentation offload carries at this rate: a millisecond's worth.
+    /// One burst of segmentation offload at this rate: a millisecond's worth.
     fn burst(&self) -> u64 {
         let least = if self.pacing < SLOW { 1 } else { 2 };
         (self.pacing >> 10).clamp(least * self.mss, 0x7f * self.mss).min(64 * 1024)
@@ -167,7 +167,7 @@ impl Bbr {
 
     fn enter_probe_bandwidth(&mut self, now: Time) {
         self.mode = Mode::ProbeBandwidth;
-        // Any phase but that which drains, so that flows do not probe together.
+        // Start in any phase except the draining one, so that flows do not probe together.
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
         let turn = (self.random >> 33) as usize % (PACING_GAINS.len() - 1);
         self.cycle = Cycle { phase: if turn == 0 { 0 } else { turn + 1 }, since: now };
@@ -279,7 +279,7 @@ impl Bbr {
         }
     }
 
-    /// Whether a recovery sets the window (`bbr_set_cwnd_to_recover_or_restore`).
+    /// Whether recovery sets the window (`bbr_set_cwnd_to_recover_or_restore`).
     fn follow_recovery(&mut self, ack: &Ack) -> bool {
         let flight = ack.inflight.count() + ack.acked.count();
         self.cwnd = self.cwnd.saturating_sub(ack.lost.count()).max(self.mss);

@@ -11,8 +11,8 @@ mod bounds;
 mod minimum;
 mod startup;
 
-/// BBR version 3, after draft-ietf-ccwg-bbr. Losses are judged where an acknowledgement tells of them,
-/// with the flight at the sending of the packet it is for, instead of packet by packet.
+/// BBR version 3, after draft-ietf-ccwg-bbr. Losses are judged when an ACK reports them, against
+/// the flight at the sending of the acknowledged packet, instead of packet by packet.
 #[derive(Debug, Clone)]
 pub struct Bbr3 {
     mss: u64,
@@ -28,7 +28,7 @@ pub struct Bbr3 {
     full: FullPipe,
     bounds: Bounds,
     latest: LatestRound,
-    /// How much more than the model says arrives at once, over ten rounds.
+    /// The bytes that arrive at once beyond the model's estimate, over ten rounds.
     aggregation: WindowedMax,
     aggregation_since: Time,
     aggregation_acked: u64,
@@ -54,7 +54,7 @@ enum State {
     ProbeRtt,
 }
 
-/// What the acknowledgements coming in tell of (the draft's `ack_phase`).
+/// The phase that the arriving ACKs report on (the draft's `ack_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feedback {
     Nothing,
@@ -122,7 +122,7 @@ impl Bbr3 {
         LEAST_SEGMENTS * self.mss
     }
 
-    /// What a flow uses: no more than fits the pipe, nor than it may.
+    /// The bytes that a flow uses: bounded by the pipe and by the window.
     fn target(&self) -> u64 {
         self.bdp(self.model(), ONE).min(self.cwnd)
     }
@@ -223,7 +223,7 @@ impl Bbr3 {
         }
     }
 
-    /// The window, not the pace or the application, kept the newest packet's flight down.
+    /// The window, not the pace or the application, limited the flight of the newest packet.
     fn is_window_limited(&self, ack: &Ack) -> bool {
         ack.sent_inflight.count() + 2 * self.mss > self.cwnd
     }
@@ -460,5 +460,5 @@ const LEAST_SEGMENTS: u64 = 4;
 const PACING_MARGIN_PERCENT: u64 = 1;
 const PROBE_RTT_TIME: Span = Span::from_millis(200);
 const AGGREGATION_ROUNDS: u64 = 10;
-/// So that a Reno flow at 25 Mbit/s and 30 ms, which needs as many to grow back, keeps its share.
+/// A Reno flow at 25 Mbit/s and 30 ms needs as many rounds to grow back, so it keeps its share.
 const MOST_ROUNDS_BETWEEN_PROBES: u64 = 63;

@@ -1,4 +1,4 @@
-//! CAQM's hosts: the sender and the receiver of `core/caqm.h`, as the kernel runs them.
+//! CAQM on hosts: the sender and the receiver of `core/caqm.h`, as the kernel runs them.
 #![allow(unsafe_code)]
 
 mod control;
@@ -10,7 +10,7 @@ pub use settings::{CaqmSettings, OutOfBounds};
 use units::{Bytes, Span, Time};
 use wire::caqm::{Info, Meaning};
 
-/// Asks for every increase of its window.
+/// Requests every increase of its window.
 #[repr(C)]
 #[derive(Debug, Clone)]
 pub struct CaqmSender {
@@ -30,7 +30,7 @@ pub struct CaqmSender {
     begun: u32,
 }
 
-/// Sums up what the ports left of the requests, and tells it with its acknowledgements.
+/// Sums up what the ports left of the requests, and returns the sum in acknowledgements.
 #[derive(Debug, Clone)]
 pub struct CaqmReceiver {
     settings: CaqmSettings,
@@ -46,7 +46,7 @@ struct Owed {
 }
 
 impl CaqmSender {
-    /// With a first window of so many segments.
+    /// Starts with a first window of `window` segments.
     pub fn new(settings: &CaqmSettings, window: u32, rtt: Option<Span>, now: Time) -> Self {
         let mut sender = Self {
             settings: *settings,
@@ -65,29 +65,30 @@ impl CaqmSender {
             begun: 0,
         };
         let rtt = rtt.map_or(0, micros);
-        // SAFETY: takes nothing and reads nothing.
+        // SAFETY: the function takes no argument and reads no memory.
         let sizes = unsafe { weir_caqm_sizes() };
         let here = size_of::<Self>() << 16 | size_of::<Owed>();
         assert_eq!(sizes, here as u64, "struct caqm_sender is not laid out as here");
-        // SAFETY: both point to live values of the layout that C has (checked above), and are not kept.
+        // SAFETY: both pointers are to live values with C's layout (checked above), and C keeps
+        // neither.
         unsafe { weir_caqm_init(&mut sender, settings, window, rtt, stamp(now)) };
         sender
     }
 
-    /// An acknowledgement has come, with a round trip newly measured or none.
+    /// An ACK arrived; `rtt` is its new sample.
     pub fn measured(&mut self, rtt: Option<Span>, now: Time) {
-        // SAFETY: `self` was initialised by `new`; nothing is kept.
+        // SAFETY: `self` was initialised by `new`; C keeps no pointer.
         unsafe { weir_caqm_measured(self, rtt.map_or(0, micros), stamp(now)) };
     }
 
-    /// The tag of each of so many segments that are sent together.
+    /// The tag for each of `segments` segments that are sent together.
     pub fn request(&mut self, segments: u32) -> Info {
         // SAFETY: as in `measured`.
         let hint = unsafe { weir_caqm_request(self, segments) };
         Info::request(u8::try_from(hint).unwrap_or(u8::MAX))
     }
 
-    /// The tag of an acknowledgement. `limited`: the window bounds what is in flight.
+    /// Takes the tag of an ACK. `limited`: the window bounds what is in flight.
     pub fn answer(&mut self, told: Info, limited: bool, now: Time) {
         let (more, fewer) = match told.meaning() {
             Meaning::More(units) => (units, 0),
@@ -103,20 +104,20 @@ impl CaqmSender {
         unsafe { weir_caqm_on_timeout(self, stamp(now)) };
     }
 
-    /// A loss event begins. True where no port on the way has ever refused anything: then none speaks, and
-    /// whoever goes on had better go on as Reno.
+    /// A loss event begins. Returns true if no port on the path has ever refused a request: then no
+    /// port speaks CAQM, and the caller should continue as Reno.
     pub fn on_loss(&mut self, now: Time) -> bool {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_loss(self, stamp(now)) != 0 }
     }
 
-    /// Nothing had been lost.
+    /// The loss was spurious.
     pub fn on_undo(&mut self) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_undo(self) };
     }
 
-    /// There was a pause: not more than this window, in segments, and as at the beginning.
+    /// The flow was idle: keep at most this window, in segments, and start again.
     pub fn on_idle(&mut self, window: u32) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_idle(self, window) };
@@ -127,7 +128,7 @@ impl CaqmSender {
         self.cwnd
     }
 
-    /// The window doubles each round trip, where all that is asked for is approved.
+    /// In start the window doubles each round trip if every request is approved.
     pub fn in_start(&self) -> bool {
         self.start != 0
     }
@@ -138,20 +139,20 @@ impl CaqmReceiver {
         Self { settings: *settings, owed: Owed::default() }
     }
 
-    /// Data has come in so many segments, each with this tag.
+    /// Data arrived in `segments` segments, each with this tag.
     pub fn data(&mut self, asked: Info, segments: u32) {
         let (more, refused) = match asked.meaning() {
             Meaning::More(units) => (units, false),
             Meaning::Fewer(_) => (0, true),
             Meaning::Nothing => return,
         };
-        // SAFETY: all pointers are to live values of the layout that C has, and none is kept.
+        // SAFETY: all pointers are to live values with C's layout, and C keeps none.
         unsafe {
             weir_caqm_owe(&mut self.owed, &self.settings, more.into(), refused.into(), segments);
         }
     }
 
-    /// The tag of the acknowledgement that leaves now.
+    /// The tag of the ACK that leaves now.
     pub fn answer(&mut self) -> Info {
         let mut fewer = 0;
         // SAFETY: as in `data`.
@@ -160,7 +161,7 @@ impl CaqmReceiver {
         Info::answer(if fewer != 0 { -units } else { units })
     }
 
-    /// What is to be told yet: more, and fewer.
+    /// The bytes not yet reported to the sender: increases, and decreases.
     pub fn owed(&self) -> (Bytes, Bytes) {
         (Bytes::new(self.owed.more.into()), Bytes::new(self.owed.fewer.into()))
     }
@@ -170,7 +171,7 @@ fn stamp(now: Time) -> u64 {
     now.nanos() / 1000
 }
 
-/// What was measured is never zero: that means none.
+/// Never zero, which means no sample.
 fn micros(span: Span) -> u32 {
     u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX).max(1)
 }

@@ -7,34 +7,35 @@ use wire::caqm::Info;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     pub now: Time,
-    /// Newly measured; `None` where only retransmitted data was acknowledged (Karn).
+    /// New sample; `None` if only retransmitted data was acknowledged (Karn).
     pub rtt: Option<Span>,
-    /// The smallest the host has seen on this connection.
+    /// The smallest on this connection so far.
     pub min_rtt: Option<Span>,
     /// Newly acknowledged, cumulatively or selectively.
     pub acked: Bytes,
     /// Newly marked as lost by this acknowledgement.
     pub lost: Bytes,
-    /// Of `acked`, what came with a congestion mark.
+    /// The part of `acked` with a congestion mark.
     pub marked: Bytes,
     /// Sent and neither acknowledged nor marked as lost, after this acknowledgement.
     pub inflight: Bytes,
-    /// Everything delivered since the connection began, this included.
+    /// Everything delivered since the connection began, this ACK included.
     pub delivered: Bytes,
-    /// What `delivered` was when the newest packet acknowledged here was sent: when that is past the
-    /// `delivered` of a round's beginning, a round trip is over. Zero where nothing was acknowledged.
+    /// `delivered` at the time when the newest packet acknowledged here was sent. A round trip has
+    /// ended when this is past the `delivered` at the round's beginning. Zero if nothing was
+    /// acknowledged.
     pub prior_delivered: Bytes,
-    /// What was in flight when that packet was sent, itself included.
+    /// Bytes in flight when that packet was sent, itself included.
     pub sent_inflight: Bytes,
     /// Marked as lost since that packet was sent.
     pub lost_since: Bytes,
-    /// Between the sample's two ends, as the longer of sending and acknowledging it took; zero where
-    /// there is no sample.
+    /// The longer of the sending time and the acknowledging time of the sample; zero if there is no
+    /// sample.
     pub interval: Span,
     /// The sample was taken while the application did not send enough.
     pub app_limited: bool,
-    /// The window bounds what is in flight; where the application or the receiver does, a larger one
-    /// would prove nothing (`tcp_is_cwnd_limited` in Linux, RFC 7661).
+    /// The window bounds what is in flight. If the application or the receiver does, a larger
+    /// window would prove nothing (`tcp_is_cwnd_limited` in Linux, RFC 7661).
     pub window_limited: bool,
     /// The host is repairing a loss (between [`CongestionControl::on_loss`] and
     /// [`CongestionControl::on_recovered`]).
@@ -47,29 +48,30 @@ pub struct Loss {
     pub now: Time,
     /// Newly marked as lost.
     pub lost: Bytes,
-    /// Before anything was marked as lost; at a timeout everything sent and not acknowledged
-    /// cumulatively (RFC 5681's FlightSize).
+    /// In flight before anything was marked as lost. At a timeout: everything sent and not
+    /// acknowledged cumulatively (RFC 5681's FlightSize).
     pub inflight: Bytes,
-    /// A timeout inside a loss event: the threshold was reduced for it already and stays (RFC 5681, 3.1).
+    /// The timeout is inside a loss event: the threshold was already reduced and stays (RFC 5681,
+    /// 3.1).
     pub repeated: bool,
 }
 
-/// What is known of a path before the first packet.
+/// The known state of a path before the first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     pub mss: Bytes,
-    /// RFC 6928's ten segments unless the host was told otherwise.
+    /// RFC 6928's ten segments unless the host is configured otherwise.
     pub initial_window: Bytes,
-    /// Of the handshake.
+    /// From the handshake.
     pub handshake_rtt: Option<Span>,
     pub now: Time,
-    /// For what an algorithm draws by chance, such as the moment of a probe.
+    /// Seed for random choices, such as the moment of a probe.
     pub seed: u64,
-    /// What an earlier connection left; algorithms without a use for it pass it over.
+    /// An earlier connection's memory; algorithms without a use for it ignore it.
     pub memory: Option<Memory>,
 }
 
-/// What a connection found out about a path, for the next one on it.
+/// A connection's estimate of a path, for the next connection on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub rate: Rate,
@@ -77,12 +79,12 @@ pub struct Memory {
     pub age: Span,
 }
 
-/// Who shrinks the window while a loss is repaired.
+/// Which side shrinks the window while a loss is repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
     /// The host, by proportional rate reduction towards the algorithm's `ssthresh` (RFC 6937).
     Proportional,
-    /// The algorithm decides its window at all times.
+    /// The algorithm sets its window at all times.
     Own,
 }
 
@@ -101,22 +103,22 @@ pub trait CongestionControl: Debug + Send {
     /// The retransmission timer expired; everything in flight counts as lost.
     fn on_timeout(&mut self, loss: &Loss);
 
-    /// What was lost with a timeout is repaired. The window has grown on its own since then
+    /// The losses of a timeout are repaired. The window has grown by itself since then
     /// (`in_recovery` is false after a timeout).
     fn on_timeout_repaired(&mut self, _now: Time) {}
 
-    /// The loss event or timeout proved wrong (F-RTO, DSACK, Eifel): go back to the state before it. The event is over;
-    /// no [`Self::on_recovered`] follows.
+    /// The loss event or timeout proved spurious (F-RTO, DSACK, Eifel): return to the state before
+    /// it. The event has ended; no [`Self::on_recovered`] follows.
     fn on_undo(&mut self, now: Time);
 
-    /// Something is to be sent after `idle`, at least one retransmission timeout, without anything in
+    /// The host sends after `idle`, at least one retransmission timeout, without anything in
     /// flight.
     fn on_idle(&mut self, now: Time, idle: Span);
 
-    /// How much may be in flight.
+    /// The limit on bytes in flight.
     fn cwnd(&self) -> Bytes;
 
-    /// Where the window goes while a loss is repaired, and where slow start ends.
+    /// The target of the window while a loss is repaired, and the end of slow start.
     fn ssthresh(&self) -> Bytes;
 
     /// `None` leaves pacing to the host: Linux then paces at 2 (slow start) or 1.2 windows a round trip,
@@ -125,30 +127,29 @@ pub trait CongestionControl: Debug + Send {
 
     fn reduction(&self) -> Reduction;
 
-    /// What should be remembered of the path when the connection ends; none where it told nothing, and
-    /// what was remembered before stays.
+    /// The estimate to remember for the path when the connection ends. With `None` the old memory
+    /// stays.
     fn note(&self) -> Option<Memory> {
         None
     }
 
-    /// What the path loses by itself, as far as it was found out, by algorithms that tell that from what congestion
-    /// loses.
+    /// The path's own loss, as far as known, from algorithms that tell it from congestion loss.
     fn path_loss(&self) -> Option<Share> {
         None
     }
 
-    /// Packets are to carry ECN-capable marks.
+    /// Whether packets are to carry ECN-capable marks.
     fn wants_ecn(&self) -> bool {
         false
     }
 
-    /// What each of so many segments that leave together is to ask of the ports on the way (CAQM); none: they bear
-    /// no tag, and this is not asked again.
+    /// The CAQM request for each of `_segments` segments that leave together. With `None` they
+    /// carry no tag, and the host does not call this again.
     fn request(&mut self, _segments: u32) -> Option<Info> {
         None
     }
 
-    /// What an acknowledgement tells of the ports' answers; before [`Self::on_ack`] for the same one.
+    /// The ports' answers in an ACK; called before [`Self::on_ack`] for the same ACK.
     fn answer(&mut self, _told: Info, _window_limited: bool, _now: Time) {}
 
     fn in_slow_start(&self) -> bool {
@@ -157,7 +158,7 @@ pub trait CongestionControl: Debug + Send {
 }
 
 impl Ack {
-    /// The rate sample (draft-ietf-ccwg-bbr: delivery rate), where there is one.
+    /// The rate sample (draft-ietf-ccwg-bbr: delivery rate), if there is one.
     pub fn delivery_rate(&self) -> Option<Rate> {
         let nanos = u128::from(self.interval.nanos());
         let bytes = self.delivered.saturating_sub(self.prior_delivered).count();

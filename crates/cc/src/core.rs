@@ -61,14 +61,14 @@ pub(crate) struct TcpaParams {
     pub(crate) loss_init_cwnd: u32,
 }
 
-/// `struct tcpa`, whose inside only the core knows.
+/// `struct tcpa`; only the core knows its fields.
 #[derive(Clone)]
 #[repr(C, align(8))]
 pub(crate) struct TcpaCore([u8; TCPA_BYTES]);
 
 impl TcpaCore {
     pub(crate) fn start(params: &TcpaParams, path: &CorePath) -> (Self, CoreOut) {
-        // SAFETY: takes nothing and reads nothing.
+        // SAFETY: the function takes no argument and reads no memory.
         let needed = unsafe { weir_tcpa_size() };
         assert!(needed <= TCPA_BYTES as u64, "struct tcpa has outgrown TCPA_BYTES: {needed}");
         let mut core = Self([0; TCPA_BYTES]);
@@ -105,17 +105,17 @@ impl TcpaCore {
 }
 
 impl TcpaCore {
-    /// What it would remember of the path now.
+    /// The memory of the path as of now.
     pub(crate) fn note(&self) -> Option<CoreMemory> {
         let mut memory = CoreMemory::default();
-        // SAFETY: as in `on_ack`; the core reads the state alone.
+        // SAFETY: as in `on_ack`; the core only reads the state.
         let noted = unsafe { weir_tcpa_note(self, &mut memory) };
         (noted != 0).then_some(memory)
     }
 
-    /// The share of segments that the path loses by itself.
+    /// The share of segments that the path itself loses.
     pub(crate) fn floor(&self) -> Share {
-        // SAFETY: as in `on_ack`; the core reads the state alone.
+        // SAFETY: as in `on_ack`; the core only reads the state.
         let of_1024 = unsafe { weir_tcpa_floor(self) };
         Share::new(f64::from(of_1024) / 1024.0).unwrap_or(Share::ONE)
     }
@@ -189,7 +189,7 @@ impl CoreOut {
     }
 }
 
-/// What was measured is never zero: that means none.
+/// A sample is never zero, which means none.
 fn micros(span: Span) -> u32 {
     match span.nanos() {
         0 => 0,

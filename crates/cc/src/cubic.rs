@@ -7,22 +7,22 @@ use units::{Bytes, Rate, Span, Time};
 mod linux;
 mod rfc9438;
 
-/// CUBIC: as Linux ships it, or to the letter of RFC 9438.
+/// CUBIC: as Linux ships it, or exactly as in RFC 9438.
 #[derive(Debug, Clone)]
 pub struct Cubic {
     mss: f64,
     initial: f64,
-    /// In segments, as everything the RFC counts.
+    /// In segments, like every count in the RFC.
     cwnd: f64,
     ssthresh: f64,
-    /// The window at which the last reduction came, lowered for fast convergence; zero before one.
+    /// The window at the last reduction, lowered for fast convergence; zero before the first one.
     w_max: f64,
     flavour: Flavour,
     srtt: Option<Span>,
     before: Option<(f64, f64, f64)>,
 }
 
-/// Which CUBIC it is: how slow start ends, and how the window grows afterwards.
+/// The variant of CUBIC: how slow start ends, and how the window grows afterwards.
 #[derive(Debug, Clone)]
 enum Flavour {
     Linux(ClassicHyStart, Linux),
@@ -30,15 +30,15 @@ enum Flavour {
 }
 
 impl Cubic {
-    /// As Linux ships it (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by trains of ACKs and by
-    /// delay, a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth, and a
-    /// rate of growth that is computed 32 times a second. Below 30 ms that last one leaves it
-    /// behind Reno.
+    /// As Linux ships it (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by
+    /// delay, a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth,
+    /// and a growth rate that is recomputed 32 times a second. Because of that last point it falls
+    /// behind Reno below 30 ms.
     pub fn new(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::default(), Linux::default()))
     }
 
-    /// As Linux ships it, where the host paces (`fq`): a train of ACKs means a full path only when it is
+    /// As Linux ships it, if the host paces (`fq`): an ACK train means a full path only when it is
     /// as long as a round trip.
     pub fn paced(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::paced(), Linux::default()))
@@ -64,7 +64,7 @@ impl Cubic {
         }
     }
 
-    /// Grows by what was acknowledged; the segments left over for congestion avoidance.
+    /// Grows by the acknowledged segments; returns the segments left over for congestion avoidance.
     fn slow_start(&mut self, ack: &Ack, segments: f64) -> f64 {
         let growth = match &mut self.flavour {
             Flavour::Linux(hystart, _) => hystart.on_ack(ack, self.cwnd as u64),
@@ -85,7 +85,7 @@ impl Cubic {
 
     fn reduce(&mut self) {
         self.before = Some((self.cwnd, self.ssthresh, self.w_max));
-        // Fast convergence (4.7): a flow that lost ground leaves more of it to others.
+        // Fast convergence (4.7): a flow that lost ground leaves more of it to other flows.
         let lost_ground = self.cwnd < self.w_max;
         self.w_max = if lost_ground { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };
         self.ssthresh = (self.cwnd * BETA).max(2.0);
@@ -114,7 +114,7 @@ impl CongestionControl for Cubic {
                 self.srtt.map_or(rtt.nanos(), |srtt| (7 * srtt.nanos() + rtt.nanos()) / 8);
             self.srtt = Some(Span::from_nanos(smoothed));
         }
-        // 5.8: a window that was not used has proved nothing.
+        // 5.8: an unused window has proved nothing.
         if ack.in_recovery || !ack.window_limited {
             return;
         }
@@ -154,7 +154,7 @@ impl CongestionControl for Cubic {
         // 4.8: slow start follows, and its end begins a new epoch.
         match &mut self.flavour {
             Flavour::Linux(hystart, growth) => {
-                // `bictcp_state`: everything learned is forgotten.
+                // `bictcp_state`: reset everything learned.
                 *hystart = hystart.restarted();
                 *growth = Linux::default();
                 self.w_max = 0.0;
@@ -168,7 +168,7 @@ impl CongestionControl for Cubic {
         self.cwnd = self.cwnd.max(cwnd);
         self.ssthresh = ssthresh;
         match &mut self.flavour {
-            // `tcp_reno_undo_cwnd`: what the reduction made of the plateau stays.
+            // `tcp_reno_undo_cwnd`: the reduced plateau stays.
             Flavour::Linux(_, growth) => growth.end_epoch(),
             Flavour::Rfc9438(_, epoch, _) => {
                 self.w_max = w_max;
@@ -179,7 +179,7 @@ impl CongestionControl for Cubic {
 
     fn on_idle(&mut self, _now: Time, idle: Span) {
         self.cwnd = self.cwnd.min(self.initial);
-        // 5.8: idle time is no time of growth.
+        // 5.8: the window does not grow in idle time.
         match &mut self.flavour {
             Flavour::Linux(_, growth) => growth.pause(idle),
             Flavour::Rfc9438(_, Some(epoch), _) => epoch.pause(idle),
@@ -192,7 +192,7 @@ impl CongestionControl for Cubic {
     }
 
     fn ssthresh(&self) -> Bytes {
-        // As a cast an infinite threshold becomes the largest number.
+        // The cast turns an infinite threshold into the largest number.
         Bytes::new((self.ssthresh * self.mss) as u64)
     }
 
@@ -205,7 +205,7 @@ impl CongestionControl for Cubic {
     }
 }
 
-/// The cubic: when it is back at its plateau, in seconds.
+/// The time at which the cubic curve returns to its plateau, in seconds.
 fn time_to_plateau(plateau: f64, window: f64) -> f64 {
     ((plateau - window).max(0.0) / C).cbrt()
 }

@@ -11,7 +11,7 @@ pub struct Dctcp {
     rounds: Rounds,
     acked: u64,
     marked: u64,
-    /// Data sent before this is acknowledged was not reduced for yet.
+    /// Data sent before this count was delivered has not yet caused a reduction.
     reduced_until: Bytes,
 }
 

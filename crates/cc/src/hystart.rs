@@ -2,8 +2,8 @@ use crate::Ack;
 use crate::round::Rounds;
 use units::{Span, Time};
 
-/// HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, after five slower rounds
-/// that may prove it wrong.
+/// HyStart++ (RFC 9406): leaves slow start when the round-trip time grows, after up to five slower
+/// rounds in which the growth may prove spurious.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HyStartPlusPlus {
     rounds: Rounds,
@@ -14,11 +14,11 @@ pub(crate) struct HyStartPlusPlus {
     conservative: Option<(Span, u32)>,
 }
 
-/// HyStart as Ha and Rhee (2008) describe it and Linux ships it: slow start is over when a train of
-/// ACKs is as long as half the path, or the round-trip time grows.
+/// HyStart as Ha and Rhee (2008) describe it and Linux ships it: slow start ends when an ACK train
+/// is as long as half the path, or when the round-trip time grows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClassicHyStart {
-    /// The host spaces out what it sends, by up to half of a round trip: a train must be twice as long.
+    /// The host paces its packets, over up to half of a round trip: a train must be twice as long.
     paced: bool,
     rounds: Rounds,
     round_began: Time,
@@ -27,15 +27,15 @@ pub(crate) struct ClassicHyStart {
     samples: u32,
 }
 
-/// How slow start goes on.
+/// The growth in slow start.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Growth {
     Full,
-    /// A part of it.
+    /// A fraction of it.
     Share {
         divisor: f64,
     },
-    /// Slow start is over.
+    /// Slow start has ended.
     Ends,
 }
 
@@ -59,7 +59,7 @@ impl HyStartPlusPlus {
             && let (Some(now), Some(last)) = (self.this_round, self.last_round)
         {
             match self.conservative {
-                // It fell below where it began: the growth was no queue.
+                // The RTT fell below the baseline: the growth was not a queue.
                 Some((baseline, _)) if now < baseline => self.conservative = None,
                 Some(_) => {}
                 None if now >= last + threshold(last) => self.conservative = Some((now, 0)),
@@ -116,9 +116,9 @@ const SAMPLES: u32 = 8;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 const LEAST: Span = Span::from_millis(4);
 const MOST: Span = Span::from_millis(16);
-/// In segments: below it nothing is concluded.
+/// In segments: a smaller window proves nothing.
 const LEAST_WINDOW: u64 = 16;
-/// ACKs closer than this are of one train.
+/// ACKs closer than this belong to one train.
 const TRAIN_GAP: Span = Span::from_millis(2);
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn it_slows_down_after_eight_slow_samples_and_ends_after_five_rounds() {
+    fn slow_start_slows_down_after_eight_slow_samples_and_ends_after_five_rounds() {
         let mut hystart = HyStartPlusPlus::default();
         let mut of =
             |number, index, ms| hystart.on_ack(&round(number, index, Span::from_millis(ms)));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_that_recovers_proves_it_wrong() {
+    fn a_falling_rtt_resumes_slow_start() {
         let mut hystart = HyStartPlusPlus::default();
         let mut of =
             |number, index, ms| hystart.on_ack(&round(number, index, Span::from_millis(ms)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_train_of_acks_ends_the_classic_one() {
+    fn a_long_ack_train_ends_classic_slow_start() {
         let mut hystart = ClassicHyStart::default();
         let rtt = Span::from_millis(40);
         let mut ends = None;

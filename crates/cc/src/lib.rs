@@ -1,12 +1,12 @@
-//! Congestion control: what a host tells an algorithm, and what the algorithm answers.
+//! Congestion control: the interface between a host and an algorithm.
 //!
-//! The contract ([`Ack`], [`Loss`], [`CongestionControl`]) is one for every host: the simulator and the
-//! tunnel call it directly, the kernel through the same C core. An algorithm is one file here and one
-//! line in [`Algorithm`].
+//! The contract ([`Ack`], [`Loss`], [`CongestionControl`]) is the same for every host. The
+//! simulator and the tunnel call it directly, the kernel through the same C core. An algorithm is
+//! one file here and one line in [`Algorithm`].
 //!
-//! An algorithm decides how much may be in flight and how fast it may leave; it never sends. The host
-//! finds out what was lost, sends, and spaces what it sends; it never decides a rate. Time comes in as an
-//! argument, everything is counted in bytes.
+//! An algorithm decides how much may be in flight and how fast it leaves; it never sends. The host
+//! detects losses, sends, and paces; it never decides a rate. Time is an argument, and every size
+//! is in bytes.
 
 mod algorithm;
 mod bbr;

@@ -1,8 +1,8 @@
 use crate::{Ack, CongestionControl, Loss, Path, Reduction};
 use units::{Bytes, Rate, Span, Time};
 
-/// Reno: slow start, additive increase, half on loss (RFC 5681 with RFC 6582's recovery, which is the
-/// host's).
+/// Reno: slow start, additive increase, half on loss (RFC 5681). The host performs the recovery of
+/// RFC 6582.
 #[derive(Debug, Clone)]
 pub struct Reno {
     mss: u64,
@@ -28,7 +28,7 @@ impl Reno {
         }
     }
 
-    /// Takes half of `numerator / denominator` off the window, for a mark that is no loss.
+    /// Takes half of `numerator / denominator` off the window, for a mark without a loss.
     pub(crate) fn shrink_by(&mut self, numerator: u64, denominator: u64) {
         let cut =
             (u128::from(self.cwnd) * u128::from(numerator) / u128::from(2 * denominator)) as u64;
@@ -39,9 +39,10 @@ impl Reno {
 
     fn reduce(&mut self) {
         self.before = (self.cwnd, self.ssthresh);
-        // Half of the window and not of the flight, which RFC 5681 (4) names: a window that was not used
-        // did not grow, and a host whose segmentation offload waits for more keeps a third of it free
-        // (`tcp_reno_ssthresh`). In whole segments: at a few of them a half makes a difference.
+        // Half of the window and not of the flight, which RFC 5681 (4) names: an unused window did
+        // not grow, and a host whose segmentation offload waits for more data keeps a third of it
+        // free (`tcp_reno_ssthresh`). In whole segments: with a few of them a half makes a
+        // difference.
         let segments = self.cwnd / (2 * self.mss);
         self.ssthresh = segments.max(2) * self.mss;
         self.counted = 0;
@@ -54,7 +55,7 @@ impl CongestionControl for Reno {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        // A window that was not used has proved nothing (RFC 7661).
+        // An unused window has proved nothing (RFC 7661).
         if ack.in_recovery || !ack.window_limited {
             return;
         }
@@ -92,7 +93,8 @@ impl CongestionControl for Reno {
     }
 
     fn on_idle(&mut self, _now: Time, _idle: Span) {
-        // RFC 5681, 4.1: restart with no more than the initial window. The caller says after one timeout.
+        // RFC 5681, 4.1: restart with no more than the initial window. The caller reports idle
+        // periods of at least one timeout.
         self.cwnd = self.cwnd.min(self.initial);
     }
 

@@ -1,7 +1,7 @@
 use crate::Ack;
 use units::Bytes;
 
-/// Counts round trips by data: one is over when a packet is acknowledged that was sent after it began.
+/// Counts round trips by data: a round ends when a packet sent after its beginning is acknowledged.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rounds {
     ends_at: Bytes,
@@ -9,7 +9,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Takes an acknowledgement; true if a round began with it.
+    /// Takes an ACK; returns true if a round began with it.
     pub(crate) fn on_ack(&mut self, ack: &Ack) -> bool {
         let begins = ack.prior_delivered >= self.ends_at;
         if begins {
@@ -19,8 +19,7 @@ impl Rounds {
         begins
     }
 
-    /// The round under way begins again: it is over when something is acknowledged that is sent from
-    /// now on.
+    /// Restarts the current round: it ends when a packet sent from now on is acknowledged.
     pub(crate) fn restart(&mut self, delivered: Bytes) {
         self.ends_at = delivered;
     }

@@ -12,14 +12,14 @@ pub struct Tcpa {
 /// The tunables of the core, in segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpaSettings {
-    /// The first window where nothing is remembered of the path. It is paced over the first round trip.
+    /// The first window without a memory of the path. It is paced over the first round trip.
     pub init_cwnd: u32,
     /// The window after a retransmission timeout.
     pub loss_init_cwnd: u32,
 }
 
 impl Default for TcpaSettings {
-    /// On a path of 2 Mbit/s the first window waits 300 ms at most.
+    /// On a path of 2 Mbit/s the first window is queued for 300 ms at most.
     fn default() -> Self {
         Self { init_cwnd: 48, loss_init_cwnd: 10 }
     }

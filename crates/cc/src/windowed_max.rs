@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 pub(crate) struct WindowedMax {
     window: u64,
-    /// Falling values at growing counts: the front is the largest.
+    /// Falling values at growing counts: the first one is the largest.
     candidates: VecDeque<(u64, u64)>,
 }
 
@@ -18,7 +18,7 @@ impl WindowedMax {
             self.candidates.pop_back();
         }
         self.candidates.push_back((at, value));
-        // The newest always stays: a window without values keeps what it had last.
+        // Always keep the newest: a window without values retains its last one.
         while self.candidates.len() > 1
             && self.candidates.front().is_some_and(|(then, _)| then + self.window <= at)
         {
@@ -39,7 +39,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_largest_of_the_window(
+        fn max_is_the_largest_value_of_the_window(
             steps in prop::collection::vec((0_u64..4, 0_u64..100), 1..80),
             window in 1_u64..12,
         ) {

@@ -1,4 +1,4 @@
-//! Whatever a path does, an algorithm answers with a window and a rate that can be used.
+//! On any path, an algorithm answers with a usable window and rate.
 
 use cc::{Ack, Algorithm, CongestionControl, Loss, Memory, Path, Tcpa, TcpaSettings};
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use units::{Bytes, Rate, Span, Time};
 
 const MSS: u64 = 1448;
 
-/// One thing that happens to a connection.
+/// An event on a connection.
 #[derive(Debug, Clone)]
 enum Step {
     Ack { wait_us: u64, rtt_us: u64, segments: u64, lost: u64, marked: u64, app_limited: bool },
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A host that tells the algorithm what could have happened.
+/// A host that reports only possible events to the algorithm.
 struct Connection {
     algorithm: Box<dyn CongestionControl>,
     now: Time,
@@ -163,8 +163,8 @@ fn memory() -> impl Strategy<Value = Memory> {
 }
 
 proptest! {
-    /// Whatever is set and remembered: the first window is the one that is set unless another is
-    /// remembered, and the one after a timeout is always the one that is set.
+    /// With any settings and memory: the first window is the configured one unless the memory
+    /// replaces it, and the window after a timeout is always the configured one.
     #[test]
     fn settings_and_memories_are_kept_within_bounds(
         steps in prop::collection::vec(step(), 1..200),
@@ -205,5 +205,5 @@ proptest! {
     }
 }
 
-/// More than any window here is worth.
+/// No window in this test needs more.
 const MOST: u64 = 1 << 30;

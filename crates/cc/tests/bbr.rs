@@ -1,4 +1,4 @@
-//! BBR against its worked numbers: a pipe of 100 Mbit/s and 40 ms, which holds 500 KB.
+//! BBR against worked numbers: a pipe of 100 Mbit/s and 40 ms, which holds 500 KB.
 
 mod pipe;
 
@@ -16,8 +16,8 @@ fn bbr() -> Pipe {
 fn start_up_doubles_each_round_and_ends_after_three_without_growth() {
     let mut pipe = bbr();
     assert!(pipe.algorithm.in_slow_start());
-    // Ten segments, twenty, forty, …: 333 at the sixth; then three rounds, each with a queue of up to
-    // 1.9 round trips.
+    // Ten segments, twenty, forty, …: 333 at the sixth. Three rounds follow, each with a queue of
+    // up to 1.9 round trips.
     let mut ended = None;
     let begin = pipe.now;
     pipe.run(Span::from_secs(2), |pipe| {
@@ -47,7 +47,7 @@ fn the_cycle_is_five_quarters_three_quarters_and_six_times_one() {
         assert!((seen[probe].0 - 1.25).abs() < 0.02, "{:?}", seen[probe]);
         assert!((seen[probe + 1].0 - 0.75).abs() < 0.02, "{:?}", seen[probe + 1]);
         assert!((seen[probe + 2].0 - 1.0).abs() < 0.02, "{:?}", seen[probe + 2]);
-        // Six phases of a round trip each.
+        // Six phases of one round trip each.
         if let Some(next) = seen.get(probe + 3) {
             let cruise = (next.1 - seen[probe + 2].1) / 40.0;
             assert!((5.8..7.5).contains(&cruise), "{cruise} of {seen:?}");
@@ -65,7 +65,7 @@ fn no_more_than_two_pipes_are_in_flight() {
 }
 
 #[test]
-fn every_ten_seconds_four_segments_for_a_fifth_of_a_second() {
+fn probe_rtt_holds_four_segments_for_200_ms_every_ten_seconds() {
     let mut pipe = bbr();
     let mut low = Vec::new();
     pipe.run(Span::from_secs(35), |pipe| {
@@ -90,9 +90,9 @@ fn every_ten_seconds_four_segments_for_a_fifth_of_a_second() {
     }
 }
 
-/// On a short path ProbeRTT outlasts the ten rounds of the bandwidth's memory.
+/// On a short path ProbeRTT outlasts the ten rounds of the bandwidth filter.
 #[test]
-fn what_is_sent_to_find_the_round_trip_says_nothing_of_the_bandwidth() {
+fn probe_rtt_does_not_lower_the_bandwidth_estimate() {
     let mut pipe = Pipe::new(Algorithm::Bbr, Rate::from_mbit(100), Span::from_millis(10));
     pipe.run(Span::from_secs(9), |_| {});
     let mut least = f64::INFINITY;
@@ -100,7 +100,7 @@ fn what_is_sent_to_find_the_round_trip_says_nothing_of_the_bandwidth() {
     assert!(least > 70.0, "{least} Mbit/s");
 }
 
-/// One in fifty lost, so that a recovery follows the other.
+/// One packet in fifty is lost, so that one recovery follows another.
 #[test]
 fn steady_random_loss_costs_no_rate() {
     let mut pipe = bbr();

@@ -10,7 +10,7 @@ fn bbr3() -> Pipe {
     Pipe::new(Algorithm::Bbr3, Rate::from_mbit(100), Span::from_millis(40))
 }
 
-/// When the pacing rate goes above what the model says: an UP phase.
+/// The times at which the pacing rate exceeds the model: UP phases.
 fn probes(pipe: &mut Pipe, span: Span) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::new();
     let mut up = false;
@@ -43,13 +43,13 @@ fn probes_wait_two_to_three_seconds_and_63_rounds_at_most() {
     let found = probes(&mut pipe, Span::from_secs(30));
     assert!(found.len() >= 6, "{found:?}");
     let gaps: Vec<f64> = found.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // A visit to ProbeRTT, every five seconds, begins the wait again.
+    // ProbeRTT, every five seconds, restarts the wait.
     assert!(gaps.iter().all(|gap| (1.9..6.0).contains(gap)), "{gaps:?}");
     assert!(gaps.iter().any(|gap| *gap < 3.1), "{gaps:?}");
 }
 
 #[test]
-fn the_round_trip_is_looked_for_every_five_seconds_at_half_the_window() {
+fn probe_rtt_runs_every_five_seconds_at_half_the_window() {
     let mut pipe = bbr3();
     pipe.run(Span::from_secs(2), |_| {});
     let mut low: Vec<f64> = Vec::new();
@@ -74,7 +74,8 @@ fn the_round_trip_is_looked_for_every_five_seconds_at_half_the_window() {
     }
 }
 
-/// More than 2 % lost while probing: the flight is bounded, and 15 % of the bound are left to others.
+/// More than 2 % lost while probing: the flight is bounded, and 15 % of the bound are left to other
+/// flows.
 #[test]
 fn too_much_loss_bounds_the_flight() {
     let mut clean = bbr3();
@@ -85,7 +86,7 @@ fn too_much_loss_bounds_the_flight() {
     lossy.run(Span::from_secs(4), |_| {});
     let (free, bound) = (clean.algorithm.cwnd().count(), lossy.algorithm.cwnd().count());
     assert!(bound * 10 < free * 7, "{bound} of {free}");
-    // Loss below the threshold binds nothing.
+    // Loss below the threshold sets no bound.
     let mut little = bbr3();
     little.run(Span::from_secs(2), |_| {});
     let before = little.delivered();

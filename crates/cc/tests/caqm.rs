@@ -1,4 +1,4 @@
-//! CAQM's hosts keep their books: no byte of a hint is lost or made up.
+//! CAQM hosts account for every byte of a hint: none is lost or made up.
 
 use cc::caqm::{CaqmReceiver, CaqmSender, CaqmSettings};
 use proptest::prelude::*;
@@ -46,17 +46,18 @@ fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
     for _ in 0..9 {
         round(&mut sender, &mut receiver, &mut now);
     }
-    // One unit a round trip.
+    // One unit per round trip.
     assert!((8..=10).contains(&(sender.window() - begun)), "{}", sender.window() - begun);
     // Ten round trips without a refusal.
     round(&mut sender, &mut receiver, &mut now);
     assert!(sender.in_start());
 }
 
-/// By the root of the window and four segments, and by that of the round trip: equal rates ask for the same with each
-/// segment. Without those four the smallest windows would ask for more than a hint holds.
+/// Requests grow with the root of the window plus four segments, and with the root of the round
+/// trip: equal rates ask for the same with each segment. Without the four segments the smallest
+/// windows would ask for more than a hint holds.
 #[test]
-fn afterwards_it_asks_for_more_the_larger_the_window_but_for_less_of_it() {
+fn in_avoidance_requests_grow_with_the_root_of_the_window() {
     let asked = |window: u32, rtt: u64, alpha_root: u32| {
         let settings = CaqmSettings { alpha_root, ..CaqmSettings::default() };
         let mut sender = CaqmSender::new(&settings, window, Some(Span::from_micros(rtt)), at(0));
@@ -64,7 +65,7 @@ fn afterwards_it_asks_for_more_the_larger_the_window_but_for_less_of_it() {
         (0..1000).map(|_| hint(sender.request(1)) as f64).sum::<f64>() / 1000.0 * 8.0
     };
     for (window, rtt) in [(1, 200), (4, 200), (100, 200), (100, 400), (10_000, 100), (50, 5000)] {
-        // Beyond four times the standard, the standard counts.
+        // Beyond four times the standard round trip, the standard counts.
         let times = if rtt > 800 { 1.0 } else { rtt as f64 / 200.0 };
         let expected = 24.0 / 8.0 * 1024.0 * (times / (f64::from(window) + 4.0 * times)).sqrt();
         assert!(expected < 255.0 * 8.0);
@@ -78,7 +79,7 @@ fn afterwards_it_asks_for_more_the_larger_the_window_but_for_less_of_it() {
 }
 
 #[test]
-fn a_refusal_takes_what_was_gained_first() {
+fn a_refusal_first_consumes_unused_gain() {
     let mut sender = sender(10);
     assert_eq!(hint(sender.request(1)), 128);
     sender.answer(Info::answer(8), true, at(1)); // 512 of the 1024 bytes that move the window
@@ -96,7 +97,7 @@ fn a_refusal_takes_what_was_gained_first() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_believed() {
+fn an_answer_beyond_the_requests_is_ignored() {
     let mut sender = sender(10);
     let asked = hint(sender.request(4)) * 4 * 8;
     assert_eq!(asked, 4096);
@@ -104,7 +105,7 @@ fn what_was_not_asked_for_is_not_believed() {
         sender.answer(Info::answer(255), true, at(1));
     }
     assert_eq!(sender.window(), 14);
-    // An application that does not fill the window does not gain one.
+    // An application that does not fill the window does not enlarge it.
     sender.request(4);
     sender.answer(Info::answer(64), false, at(1));
     assert_eq!(sender.window(), 14);
@@ -112,7 +113,7 @@ fn what_was_not_asked_for_is_not_believed() {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// Segments that were merged, and what the ports left of their hint.
+    /// Merged segments, and what the ports left of their hint.
     Data(u32, Left),
     Ack,
 }
@@ -134,7 +135,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    /// What was told and what is owed is what came, to the byte.
+    /// Reported and owed bytes together equal the received bytes.
     #[test]
     fn the_receiver_loses_nothing(events in events()) {
         let settings = CaqmSettings::default();
@@ -168,8 +169,8 @@ proptest! {
         }
     }
 
-    /// Whatever comes, forged, lost, doubled or out of order: the window stays within its bounds and does not
-    /// grow beyond what was asked for.
+    /// With any answers, forged, lost, duplicated or out of order, the window stays within its
+    /// bounds and does not grow beyond the requests.
     #[test]
     fn the_window_is_bounded(
         answers in proptest::collection::vec((any::<u16>(), 0_u64..500, 0_u32..70, any::<bool>()), 1..400),
@@ -202,14 +203,15 @@ proptest! {
     }
 }
 
-/// What a network does to requests and answers on their way.
+/// The effect of a network on requests and answers.
 #[derive(Debug, Clone)]
 enum Way {
-    /// A super-packet of so many segments: what ports left, and into how many pieces it came apart.
+    /// A super-packet of this many segments: what the ports left, and the number of pieces it was
+    /// split into.
     Sent(u32, Left, u32),
-    /// One that was lost.
+    /// A lost super-packet.
     Lost(u32),
-    /// An acknowledgement leaves; it is lost, comes once or several times, and before how many others.
+    /// An ACK leaves: it is lost, or arrives once or several times, ahead of this many others.
     Told(u32, usize),
 }
 
@@ -226,14 +228,15 @@ fn ways() -> impl Strategy<Value = Vec<Way>> {
 }
 
 proptest! {
-    /// However requests are merged, split and lost, and answers lost, doubled and overtaken: what comes to the sender
-    /// moves its window to the byte, as far as it was asked for and not more than twice in a round trip.
+    /// However requests are merged, split and lost, and answers lost, duplicated and reordered:
+    /// arriving answers move the window to the byte, up to the requests and at most to twice its
+    /// size in a round trip.
     #[test]
     fn no_byte_is_lost_or_made_up_on_the_way(ways in ways(), window in 20_u32..200) {
         let settings = CaqmSettings { max_cwnd: 1 << 20, ..CaqmSettings::default() };
         let mut sender = sender(window);
         let mut receiver = CaqmReceiver::new(&settings);
-        // Twice the same, in as many pieces as it came apart.
+        // The same again, in as many pieces as the packet was split into.
         let mut whole = CaqmReceiver::new(&settings);
         let (mut came, mut told, mut asked, mut arrived) = (0_i64, 0_i64, 0_i64, 0_i64);
         let mut flying: Vec<Info> = Vec::new();
@@ -278,7 +281,7 @@ proptest! {
             prop_assert!(now <= i64::from(window) + asked / 1024 && now <= 2 * i64::from(window) + 2);
             (most, least) = (most.max(now), least.min(now));
         }
-        // Where no bound came into it, the window tells each byte that arrived.
+        // Without a bound in effect, the window reflects each byte that arrived.
         let free = most < 2 * i64::from(window) + 2 && least > 1 && !doubled;
         if free && arrived <= asked {
             let moved = (i64::from(sender.window()) - i64::from(window)) * 1024;
@@ -288,19 +291,19 @@ proptest! {
 }
 
 #[test]
-fn a_loss_that_nobody_announced_halves_the_window() {
-    // No port has ever refused anything: this path has none that speaks.
+fn an_unannounced_loss_halves_the_window() {
+    // No port has ever refused a request: this path has no CAQM port.
     let mut first = sender(100);
     assert!(first.on_loss(at(1000)));
     assert_eq!((first.window(), first.in_start()), (50, false));
     first.on_undo();
     assert_eq!(first.window(), 100);
-    // One has, just before: its answers do it.
+    // A port refused just before: its answers shrink the window.
     let mut told = sender(100);
     told.answer(Info::answer(-8), true, at(1000));
     assert!(!told.on_loss(at(1200)));
     assert_eq!(told.window(), 100);
-    // Long ago: the loss was elsewhere, but there is a port that speaks.
+    // A port refused long ago: the loss was elsewhere, but there is a CAQM port.
     assert!(!told.on_loss(at(1000 + 5 * 200)));
     assert_eq!(told.window(), 50);
     told.on_idle(10);

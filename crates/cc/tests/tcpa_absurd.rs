@@ -1,4 +1,4 @@
-//! What the host says need not make sense: no contradiction takes tcpa out of its bounds.
+//! Contradictory reports from a host do not move tcpa out of its bounds.
 
 use cc::{Ack, CongestionControl, Path, Tcpa};
 use proptest::prelude::*;
@@ -47,7 +47,7 @@ proptest! {
                 window_limited: !app_limited,
                 in_recovery: false,
             });
-            // A segment is at most 64 KiB, whatever the host says.
+            // A segment is at most 64 KiB, whatever the host reports.
             prop_assert!(tcpa.cwnd().count() >= mss.min(65_536));
             prop_assert!(tcpa.cwnd().count() <= 1 << 31);
             prop_assert!(tcpa.pacing_rate().is_some_and(|rate| rate.bits_per_second() >= 8_000));

@@ -21,7 +21,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// A window's worth of segments, one by one; the first `marked` of them with a mark.
+    /// A window's worth of segments, one by one; the first `marked` of them carry a mark.
     fn round(&mut self, algorithm: &mut dyn CongestionControl, marked: u64) {
         let begin = self.delivered;
         let segments = algorithm.cwnd().count() / MSS;
@@ -67,7 +67,7 @@ fn reno_doubles_then_adds_one_and_halves() {
         feed.round(&mut reno, 0);
         assert_eq!(reno.cwnd().count(), expected * MSS);
     }
-    // In whole segments: half of 44 is 22, of 23 then 11.
+    // In whole segments: half of 44 is 22, half of 23 is 11.
     reno.on_loss(&loss(44 * MSS, false));
     reno.on_recovered(Time::ZERO);
     feed.round(&mut reno, 0);
@@ -117,7 +117,7 @@ fn alpha_forgets_a_sixteenth_each_round_and_becomes_the_share() {
         let marked = dctcp.cwnd().count() / MSS / 4;
         feed.round(&mut dctcp, marked);
     }
-    // One segment in four, or fewer where the window is no multiple of four.
+    // One segment in four, or fewer if the window is not a multiple of four.
     assert!((0.0..0.26).contains(&dctcp.alpha()), "{}", dctcp.alpha());
 }
 
@@ -127,7 +127,7 @@ fn dctcp_takes_half_of_alpha_once_a_window() {
     feed.round(&mut dctcp, 0);
     let (window, alpha) = (dctcp.cwnd().count() as f64, dctcp.alpha());
     feed.round(&mut dctcp, 20);
-    // The round before had no marks; and what follows the reduction adds a segment.
+    // The previous round had no marks, and the round after the reduction adds a segment.
     let expected = window * (1.0 - alpha * 15.0 / 16.0 / 2.0) + MSS as f64;
     let measured = dctcp.cwnd().count() as f64;
     assert!((measured - expected).abs() <= 0.02 * expected, "{measured}, not {expected}");

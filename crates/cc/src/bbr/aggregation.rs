@@ -2,8 +2,9 @@ use crate::Ack;
 use crate::gain::{ONE, scaled};
 use units::{Span, Time};
 
-/// How much more than the model says arrives at once, where acknowledgements come in clusters (Wi-Fi,
-/// cable modems, receive offload): the largest excess of the last five to ten rounds.
+/// The bytes that arrive at once beyond the model's estimate, where acknowledgements come in
+/// clusters (Wi-Fi, cable modems, receive offload): the largest excess of the last five to ten
+/// rounds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aggregation {
     since: Time,

@@ -3,21 +3,21 @@ use crate::Ack;
 use crate::gain::{ONE, scaled};
 use units::Bytes;
 
-/// What losses have taught of the path: for long, from probing; for short, since the last probe.
+/// Bounds learned from loss: long-term from probing, short-term since the last probe.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bounds {
     pub(super) inflight_long: Option<u64>,
     pub(super) inflight_short: Option<u64>,
     pub(super) bandwidth_short: Option<u64>,
-    /// Losses now judge the long-term bound.
+    /// Losses now update the long-term bound.
     pub(super) probing: bool,
     up_rounds: u32,
     up_acked: u64,
-    /// Bytes to be acknowledged for each segment more.
+    /// Bytes to be acknowledged for each further segment.
     up_price: u64,
 }
 
-/// What the last round of data showed.
+/// Measurements of the last round.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LatestRound {
     pub(super) bandwidth: u64,
@@ -28,7 +28,7 @@ pub(super) struct LatestRound {
     recovery: bool,
 }
 
-/// More than 2 % of the flight that the acknowledged packet was sent in were lost.
+/// More than 2 % of the flight in which the acknowledged packet was sent was lost.
 pub(super) fn is_too_high(ack: &Ack) -> bool {
     ack.lost_since.count() * 100 > ack.sent_inflight.count() * LOSS_THRESHOLD_PERCENT
 }
@@ -46,14 +46,14 @@ impl Bounds {
         self.inflight_short = None;
     }
 
-    /// Room for others to come in.
+    /// The bound with headroom for flows that join.
     pub(super) fn with_headroom(&self, mss: u64, least: u64) -> u64 {
         let Some(long) = self.inflight_long else { return u64::MAX };
         let headroom = scaled(long, ONE * 15 / 100).max(mss);
         long.saturating_sub(headroom).max(least)
     }
 
-    /// So much was in flight without too much loss.
+    /// This much was in flight without too much loss.
     pub(super) fn raise(&mut self, inflight: u64) {
         if let Some(long) = &mut self.inflight_long {
             *long = (*long).max(inflight);
@@ -69,7 +69,7 @@ impl Bounds {
         self.up_price = u64::MAX;
     }
 
-    /// Twice as steep each round: one segment, two, four, …
+    /// Doubles the slope each round: one segment, two, four, …
     pub(super) fn steepen(&mut self, cwnd: u64, mss: u64) {
         let growth = mss << self.up_rounds.min(MOST_DOUBLINGS);
         self.up_rounds += 1;
@@ -93,7 +93,7 @@ impl Bounds {
 }
 
 impl LatestRound {
-    /// At the end of a round: whether it saw loss.
+    /// Returns at the end of a round whether it had loss.
     pub(super) fn on_ack(&mut self, ack: &Ack, rate: u64) -> Option<bool> {
         self.bandwidth = self.bandwidth.max(rate);
         let delivered = ack.delivered.saturating_sub(ack.prior_delivered).count();
@@ -105,7 +105,7 @@ impl LatestRound {
         (ack.prior_delivered >= self.ends_at).then_some(self.lossy)
     }
 
-    /// The next round begins with this acknowledgement.
+    /// Begins the next round with this ACK.
     pub(super) fn begin(&mut self, ack: &Ack, rate: u64) {
         let delivered = ack.delivered.saturating_sub(ack.prior_delivered).count();
         *self = Self {
@@ -126,7 +126,7 @@ impl LatestRound {
         self.loss_events = 0;
     }
 
-    /// A whole round of recovery is over: how many losses it told of.
+    /// Returns the number of losses that a complete round of recovery reported.
     pub(super) fn lossy_rounds_of_recovery(&self, ack: &Ack) -> Option<u32> {
         let over = ack.prior_delivered >= self.ends_at;
         (over && self.recovery && ack.in_recovery).then_some(self.loss_events)

@@ -1,7 +1,7 @@
 use crate::Ack;
 use units::{Span, Time};
 
-/// The path's own round-trip time: the smallest of ten seconds, looked for every five.
+/// The path's own round-trip time: the minimum of ten seconds, probed every five.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MinimumRtt {
     minimum: Option<(Span, Time)>,
@@ -18,7 +18,7 @@ impl MinimumRtt {
         self.minimum.map(|(rtt, _)| rtt)
     }
 
-    /// True when it is time to look for it.
+    /// Returns true when a probe is due.
     pub(super) fn on_ack(&mut self, ack: &Ack) -> bool {
         let older = |known: Option<(Span, Time)>, window: Span| {
             known.is_some_and(|(_, at)| ack.now.since(at) > window)

@@ -2,7 +2,7 @@ use super::bounds::is_too_high;
 use crate::Ack;
 use crate::gain::{ONE, scaled};
 
-/// Whether more in flight still brings more bandwidth.
+/// Whether more bytes in flight still bring more bandwidth.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FullPipe {
     bandwidth: u64,
@@ -33,8 +33,8 @@ impl FullPipe {
         }
     }
 
-    /// Start-up ends too where a whole round of recovery lost more than 2 % in six or more places;
-    /// true when that is now.
+    /// Start-up also ends if a complete round of recovery lost more than 2 % in six or more places.
+    /// Returns true at that moment.
     pub(super) fn lost_too_much(&mut self, ack: &Ack, events: Option<u32>) -> bool {
         let ends = !self.reached && events.is_some_and(|count| count >= LOSSES) && is_too_high(ack);
         self.reached |= ends;

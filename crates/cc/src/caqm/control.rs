@@ -3,8 +3,8 @@ use crate::{Ack, CongestionControl, Loss, Path, Reduction, Reno};
 use units::{Bytes, Rate, Span, Time};
 use wire::caqm::Info;
 
-/// CAQM for a host that speaks with the ports on the way: each increase of the window is asked for in the tags
-/// of data packets. Where nobody on the way answers, or the peer does not, it is Reno without tags.
+/// CAQM for a host that exchanges tags with the ports on the path: data packets carry a request for
+/// each increase of the window. If neither a port nor the peer answers, it is Reno without tags.
 #[derive(Debug, Clone)]
 pub struct Caqm {
     path: Path,
@@ -18,7 +18,7 @@ enum Mode {
 }
 
 impl Caqm {
-    /// For a connection whose ends agreed on tags, over a path where a port speaks.
+    /// For a connection whose ends agreed on tags, over a path with a CAQM port.
     pub fn asking(path: &Path, settings: &CaqmSettings) -> Self {
         let window = segments(path, path.initial_window);
         let sender = CaqmSender::new(settings, window, path.handshake_rtt, path.now);
@@ -37,7 +37,7 @@ impl Caqm {
         }
     }
 
-    /// Goes on as Reno after its loss event.
+    /// Continues as Reno after its loss event.
     fn become_plain(&mut self, before: Bytes, loss: &Loss) {
         let mut reno = Reno::new(&Path { initial_window: before, ..self.path });
         reno.on_loss(loss);
@@ -108,7 +108,7 @@ impl CongestionControl for Caqm {
         }
     }
 
-    /// It has none: until a port answers that there is no room, the window doubles.
+    /// CAQM has no threshold: the window doubles until a port answers that there is no room.
     fn ssthresh(&self) -> Bytes {
         match &self.mode {
             Mode::Asks(sender) if sender.in_start() => Bytes::new(u64::MAX),

@@ -1,13 +1,14 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// One for all hosts and ports of a network. What lies outside of the core's bounds is moved into them.
+/// The same for all hosts and ports of a network. The core moves values outside its bounds into
+/// them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaqmSettings {
-    /// What is asked for in a round trip, in eighths of [`Self::mtu_unit`].
+    /// Requested per round trip, in eighths of [`Self::mtu_unit`].
     pub alpha: u32,
-    /// Bytes that a refusal takes.
+    /// Bytes taken by a refusal.
     pub beta: u32,
     /// Segments.
     pub min_cwnd: u32,
@@ -19,10 +20,11 @@ pub struct CaqmSettings {
     pub data_unit: u32,
     /// Bytes of a hint on an acknowledgement.
     pub ack_unit: u32,
-    /// Microseconds: the round trip for which alpha is meant.
+    /// Microseconds: the round trip that alpha is defined for.
     pub rtt_standard_us: u32,
-    /// What is asked for in a round trip by the root of a window of segments, in eighths of [`Self::mtu_unit`], where
-    /// that is more than [`Self::alpha`]. 0 leaves it at that, as the reference has it.
+    /// Requested per round trip for the root of a window of segments, in eighths of
+    /// [`Self::mtu_unit`], if that is more than [`Self::alpha`]. 0 uses alpha alone, as the
+    /// reference does.
     pub alpha_root: u32,
 }
 
@@ -35,7 +37,7 @@ pub struct OutOfBounds {
 }
 
 impl CaqmSettings {
-    /// Whether the core takes everything as it is.
+    /// Returns an error if the core would change any value.
     pub fn validate(&self) -> Result<(), OutOfBounds> {
         let Self { alpha, beta, min_cwnd, max_cwnd, mtu_unit, .. } = *self;
         let Self { data_unit, ack_unit, rtt_standard_us, alpha_root, .. } = *self;
@@ -78,7 +80,7 @@ impl fmt::Display for OutOfBounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { setting, value, bounds } = self;
         let (least, most) = (bounds.start(), bounds.end());
-        write!(f, "CAQM's {setting} is from {least} to {most}, and not {value}")
+        write!(f, "CAQM's {setting} is {value}: choose a value from {least} to {most}")
     }
 }
 
@@ -93,11 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_told() {
+    fn an_out_of_bounds_setting_is_reported() {
         let usual = CaqmSettings::default();
         assert_eq!(usual.validate(), Ok(()));
         let wrong = CaqmSettings { alpha: 65, ..usual }.validate().unwrap_err();
-        assert_eq!(wrong.to_string(), "CAQM's alpha is from 1 to 64, and not 65");
+        assert_eq!(wrong.to_string(), "CAQM's alpha is 65: choose a value from 1 to 64");
         assert!(CaqmSettings { min_cwnd: 10, max_cwnd: 9, ..usual }.validate().is_err());
         assert!(CaqmSettings { rtt_standard_us: 0, ..usual }.validate().is_err());
     }

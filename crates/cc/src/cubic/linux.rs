@@ -1,13 +1,13 @@
 use super::{C, time_to_plateau};
 use units::{Span, Time};
 
-/// Congestion avoidance as Linux does it: the window grows by a whole segment for each `price`
-/// acknowledged, and all of it counts in jiffies.
+/// Congestion avoidance as in Linux: the window grows by a whole segment for each `price` segments
+/// acknowledged, and time counts in jiffies.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Linux {
     epoch: Option<Epoch>,
     price: f64,
-    /// In which jiffy the price was computed, and for which window.
+    /// The jiffy and the window for which the price was computed.
     priced: Option<(u64, f64)>,
     /// Acknowledged since the window last grew.
     counted: f64,
@@ -22,7 +22,7 @@ struct Epoch {
     /// In seconds.
     k: f64,
     plateau: f64,
-    /// What Reno would have reached, in whole segments.
+    /// The window that Reno would have reached, in whole segments.
     friendly: f64,
 }
 
@@ -49,7 +49,7 @@ impl Linux {
     ) -> f64 {
         self.reprice(now.nanos() / JIFFY.nanos(), window, w_max, segments, min_rtt);
         let mut grown = window;
-        // What was counted at a higher price buys one segment, no more (`tcp_cong_avoid_ai`).
+        // Segments counted at a higher price buy one segment at most (`tcp_cong_avoid_ai`).
         if self.counted >= self.price {
             self.counted = 0.0;
             grown += 1.0;
@@ -63,8 +63,8 @@ impl Linux {
         grown
     }
 
-    /// `bictcp_update`. Within a jiffy the price stays what it was, however often the window grows at
-    /// it: where a round trip is shorter, that is what makes Linux's CUBIC grow at all.
+    /// `bictcp_update`. Within a jiffy the price does not change, however often the window grows.
+    /// That alone lets Linux's CUBIC grow if a round trip is shorter than a jiffy.
     fn reprice(&mut self, now: u64, window: f64, w_max: f64, segments: f64, min_rtt: Span) {
         self.friendly_counted += segments;
         let at = self.priced.map(|(at, _)| at);
@@ -102,12 +102,13 @@ impl Linux {
         };
         let jiffies = now.saturating_sub(epoch.start) + rtt.nanos().div_ceil(JIFFY.nanos());
         let t = jiffies as f64 * JIFFY.secs_f64();
-        // The distance from the plateau is cut to whole segments: below it, that is a segment more.
+        // The distance from the plateau is truncated to whole segments: below the plateau that adds
+        // a segment.
         let distance = (C * (t - epoch.k).abs().powi(3)).floor();
         let target = if t < epoch.k { epoch.plateau - distance } else { epoch.plateau + distance };
         let price =
             if target > window { (window / (target - window)).floor() } else { 100.0 * window };
-        // Where nothing is known of the path it must not take for ever to find out.
+        // Cap the price on an unknown path, so that finding its capacity does not take for ever.
         if w_max == 0.0 { price.min(DEAREST_AT_FIRST) } else { price }
     }
 }
@@ -121,5 +122,5 @@ const ROOT: f64 = 0.999;
 /// In windows: 8 (1 + β) / 3 (1 − β) in eighths, as the kernel rounds it.
 const FRIENDLY_PRICE: f64 = 15.0 / 8.0;
 const DEAREST_AT_FIRST: f64 = 20.0;
-/// At most half as much again in a round trip.
+/// Grow by at most a half in a round trip.
 const CHEAPEST: f64 = 2.0;

@@ -5,16 +5,16 @@ use units::{Span, Time};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch {
     start: Time,
-    /// When the cubic is back at its plateau, in seconds from the start.
+    /// The time at which the cubic curve returns to its plateau, in seconds from the start.
     pub(super) k: f64,
     pub(super) plateau: f64,
-    /// What Reno would have reached.
+    /// The window that Reno would have reached.
     pub(super) w_est: f64,
 }
 
 impl Epoch {
     pub(super) fn new(now: Time, window: f64, w_max: f64) -> Self {
-        // Without a loss behind it (slow start left by HyStart++) the plateau is where it stands.
+        // Without a previous loss (HyStart++ ended slow start) the plateau is the current window.
         let plateau = w_max.max(window);
         Self { start: now, k: time_to_plateau(plateau, window), plateau, w_est: window }
     }

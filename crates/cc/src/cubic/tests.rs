@@ -40,7 +40,7 @@ fn ack(now: Time, rtt: Span) -> Ack {
     }
 }
 
-/// A window is acknowledged each round trip, evenly.
+/// Acknowledges a window each round trip, evenly.
 fn live(cubic: &mut Cubic, from: Time, span: Span, rtt: Span) -> Time {
     let (mut now, end) = (from, from + span);
     while now < end {
@@ -52,18 +52,18 @@ fn live(cubic: &mut Cubic, from: Time, span: Span, rtt: Span) -> Time {
 
 /// RFC 9438, 4.2: from 100 segments to 70, and back after cbrt(30 / 0.4) = 4.217 s.
 #[test]
-fn it_is_back_at_its_plateau_after_k() {
+fn cubic_returns_to_its_plateau_after_k() {
     let rtt = Span::from_millis(200);
     for make in [Cubic::new as fn(&Path) -> Cubic, Cubic::rfc9438] {
         let mut cubic = at_window(make(&path(rtt)), 100.0);
         assert_eq!((cubic.cwnd, cubic.w_max), (70.0, 100.0));
         assert!((time_to_plateau(100.0, 70.0) - 4.217).abs() < 0.001);
         let now = live(&mut cubic, Time::ZERO, Span::from_millis(2100), rtt);
-        // Half the way in time is 7/8 of it in height.
+        // Half of the time covers 7/8 of the height.
         assert!((cubic.cwnd - 96.2).abs() < 1.5, "{}", cubic.cwnd);
         let now = live(&mut cubic, now, Span::from_millis(2117), rtt);
         assert!((cubic.cwnd - 100.0).abs() < 1.0, "{}", cubic.cwnd);
-        // And as fast away from it: 0.4 · 3³.
+        // It leaves the plateau as fast: 0.4 · 3³.
         live(&mut cubic, now, Span::from_secs(3), rtt);
         assert!((cubic.cwnd - 110.8).abs() < 2.5, "{}", cubic.cwnd);
     }
@@ -71,17 +71,17 @@ fn it_is_back_at_its_plateau_after_k() {
 
 /// 4.3: on a short path the window is W_est, which grows by 0.529 segments a round trip.
 #[test]
-fn where_reno_is_faster_it_grows_like_it() {
+fn cubic_grows_like_reno_where_reno_is_faster() {
     let rtt = Span::from_millis(10);
     let mut cubic = at_window(Cubic::rfc9438(&path(rtt)), 40.0);
     let now = live(&mut cubic, Time::ZERO, Span::from_millis(150), rtt);
     assert!((cubic.cwnd - (28.0 + 15.0 * ALPHA)).abs() < 0.6, "{}", cubic.cwnd);
-    // Once past the window before the loss, by a whole one.
+    // Beyond the window before the loss it grows by a whole segment.
     let now = live(&mut cubic, now, Span::from_millis(100), rtt);
     let before = cubic.cwnd;
     live(&mut cubic, now, Span::from_millis(100), rtt);
     assert!((cubic.cwnd - before - 10.0).abs() < 1.0, "{before} {}", cubic.cwnd);
-    // Linux goes on by 8/15, one round trip late.
+    // Linux continues at 8/15, one round trip late.
     let mut linux = at_window(Cubic::new(&path(rtt)), 40.0);
     live(&mut linux, Time::ZERO, Span::from_millis(600), rtt);
     let grown = linux.cwnd - 28.0;
@@ -105,10 +105,11 @@ fn linux_counts_whole_segments() {
     assert_eq!(cubic.cwnd, 2.0);
 }
 
-/// The first price is that of one segment a round trip, for the distance from the plateau is cut to
-/// whole segments, and stands for a jiffy: four round trips. The next one stands for 32 ms.
+/// The first price is that of one segment a round trip, because the distance from the plateau is
+/// truncated to whole segments. It holds for a jiffy: four round trips. The next one holds for 32
+/// ms.
 #[test]
-fn linux_thinks_32_times_a_second() {
+fn linux_recomputes_the_price_32_times_a_second() {
     let rtt = Span::from_millis(1);
     let mut cubic = at_window(Cubic::new(&path(rtt)), 40.0);
     let now = live(&mut cubic, Time::ZERO, Span::from_millis(4), rtt);
@@ -121,12 +122,12 @@ fn linux_thinks_32_times_a_second() {
 }
 
 #[test]
-fn a_timeout_begins_anew() {
+fn a_timeout_resets_cubic() {
     let mut cubic = at_window(Cubic::new(&path(Span::from_millis(50))), 100.0);
     cubic.on_timeout(&LOSS);
     assert_eq!((cubic.cwnd, cubic.ssthresh, cubic.w_max), (1.0, 49.0, 0.0));
     cubic.on_undo(Time::ZERO);
-    // What it knew of the path is not restored.
+    // The learned state of the path is not restored.
     assert_eq!((cubic.cwnd, cubic.ssthresh, cubic.w_max), (70.0, 70.0, 0.0));
 }
 

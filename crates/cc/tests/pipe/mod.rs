@@ -1,5 +1,5 @@
-//! One flow over one bottleneck without a bound on its queue, segment by segment: enough of a host for
-//! an algorithm to live on.
+//! One flow over one bottleneck with an unbounded queue, segment by segment: a minimal host for an
+//! algorithm.
 
 use cc::{Ack, Algorithm, CongestionControl, Loss, Path};
 use std::collections::VecDeque;
@@ -20,10 +20,10 @@ pub(crate) struct Pipe {
     first_sent: Time,
     lost: u64,
     sent: u64,
-    /// Every so many segments one is lost.
+    /// One segment in this many is lost.
     pub(crate) lose_every: Option<u64>,
     recovering_until: Option<u64>,
-    /// What is lost is sent again, and comes a round trip later.
+    /// A lost segment is retransmitted and arrives a round trip later.
     repaired_at: u64,
     min_rtt: Span,
 }
@@ -82,7 +82,7 @@ impl Pipe {
         self.delivered
     }
 
-    /// Until `span` is over; `look` sees the pipe after each acknowledgement.
+    /// Runs for `span`; `look` inspects the pipe after each ACK.
     pub(crate) fn run(&mut self, span: Span, mut look: impl FnMut(&Self)) {
         let end = self.now + span;
         while self.now < end {
@@ -146,7 +146,7 @@ impl Pipe {
             self.recovering_until = None;
             self.algorithm.on_recovered(self.now);
         }
-        // A loss whose repair is still on its way is the next event at once, as in Linux.
+        // A loss whose repair is still on its way begins the next event at once, as in Linux.
         if self.delivered < self.repaired_at && self.recovering_until.is_none() {
             self.recovering_until = Some(self.delivered + before);
             let (lost, inflight) = (Bytes::new(lost), Bytes::new(before));

@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_out_of_bounds_is_told() {
         for (wrong, says) in [
-            ("alpha=65", "alpha is from 1 to 64, and not 65"),
+            ("alpha=65", "alpha is 65: choose a value from 1 to 64"),
             ("alhpa=8", "did you mean `alpha`?"),
             ("beta=1MB", "beta is from 1 to 65536"),
             ("rtt_standard=2s", "rtt_standard is from 1 to 1000000"),
