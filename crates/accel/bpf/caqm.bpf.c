@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * CAQM's sender as a congestion control of the kernel. What the ports answered, caqm_tags.bpf.c has put into
- * the connection's record; here it becomes a window. A connection whose other end did not offer CAQM, or over whose
- * way no port speaks, has no record, and is Reno's.
+ * CAQM's sender as a congestion control of the kernel. caqm_tags.bpf.c stores the ports' answers in
+ * the connection's record; this program turns them into a window. A connection has no record if its
+ * peer did not offer CAQM or no port on its path speaks it. Such a connection uses Reno.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -10,7 +10,7 @@
 #define SOL_TCP 6
 #define TCP_CONGESTION 13
 
-/* So many acknowledgements in a row without a tag, and the other end, or a box on the way, does not tag. */
+/* After this many ACKs in a row without a tag, assume that the peer or a middlebox does not tag. */
 #define SILENCE_BEFORE_FIRST 16U
 #define SILENCE 256U
 #define IDLE_US 200000U
@@ -22,7 +22,7 @@ static __always_inline struct caqm_record *record_of(struct sock *sk)
 	return bpf_sk_storage_get(&records, sk, NULL, 0);
 }
 
-/* Reno's from now on, without a tag. */
+/* Switch to Reno, without tags. */
 static __always_inline void give_up(struct sock *sk)
 {
 	struct caqm_totals *count = totals_here();
@@ -72,12 +72,12 @@ void BPF_PROG(caqm_release, struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);
 
-	/* The record stays: the other end's requests are answered whatever algorithm this end has. */
+	/* Keep the record: the peer's requests are answered whatever algorithm this end uses. */
 	if (record)
 		record->sending = 0;
 }
 
-/* As the kernel reckons it (tcp_is_cwnd_limited() of include/net/tcp.h). */
+/* As the kernel computes it (tcp_is_cwnd_limited() of include/net/tcp.h). */
 static __always_inline bool is_limited(struct tcp_sock *tp, bool start)
 {
 	struct tcp_sock___limited *more = (void *)tp;
@@ -87,8 +87,8 @@ static __always_inline bool is_limited(struct tcp_sock *tp, bool start)
 	return start && tp->snd_cwnd < 2 * BPF_CORE_READ(more, max_packets_out);
 }
 
-/* A window in a round trip and a fifth more, or twice as much where it doubles, as the kernel does it for others
- * (tcp_update_pacing_rate() of net/ipv4/tcp_input.c). */
+/* Pace at 1.2 windows a round trip, or at two where the window doubles, as the kernel does for
+ * other algorithms (tcp_update_pacing_rate() of net/ipv4/tcp_input.c). */
 static __always_inline void pace(struct sock *sk, u32 cwnd, bool start)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -114,7 +114,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	limited = is_limited(tp, record->sender.start);
 	bpf_spin_lock(&record->lock);
 	caqm_measured(&record->sender, rtt, now);
-	/* One answer holds up to 255 units; several may have come since. */
+	/* One answer holds up to 255 units; several may have arrived since the last call. */
 	for (u32 answers = 0; answers < 4; answers++) {
 		more = cc_min(record->more, CAQM_HINT);
 		fewer = cc_min(record->fewer, CAQM_HINT);
@@ -149,7 +149,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	tp->snd_cwnd = cc_min(cwnd, tp->snd_cwnd_clamp);
 	pace(sk, cwnd, start);
 	if (plain) {
-		/* As Reno would have it here: it goes on from this window, or doubles it still. */
+		/* Do as Reno would here: it continues from this window, or still doubles it. */
 		if (record->state >= TCP_CA_Recovery)
 			tp->snd_ssthresh = cc_max(cwnd / 2, 2);
 		else if (!start)
@@ -182,7 +182,7 @@ void BPF_PROG(caqm_set_state, struct sock *sk, u8 state)
 		return;
 	bpf_spin_lock(&record->lock);
 	if (state == TCP_CA_Loss) {
-		/* Perhaps whatever has a tag is dropped on the way, or is from now on. */
+		/* The path may drop tagged packets, from the start or from now on. */
 		plain = !record->heard ||
 			(record->state == TCP_CA_Loss && record->heard == record->heard_in_time);
 		record->heard_in_time = record->heard;
@@ -206,7 +206,8 @@ void BPF_PROG(caqm_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 
 	if (event != CA_EVENT_TX_START || !record || !record->running)
 		return;
-	/* The kernel tells of every packet that is alone on its way; silence is longer than a timeout. */
+	/* The kernel reports every packet that is sent with nothing in flight; an idle period is
+	 * longer than a timeout. */
 	if (now - record->acked_us < cc_max(IDLE_US, tp->srtt_us >> 2))
 		return;
 	bpf_spin_lock(&record->lock);
@@ -216,7 +217,7 @@ void BPF_PROG(caqm_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	tp->snd_cwnd = cc_min(tp->snd_cwnd, FIRST_WINDOW);
 }
 
-/* Where a recovery would end up if Reno took over; the window itself the answers decide. */
+/* Reno's target of a recovery, in case Reno takes over. The answers decide the window itself. */
 SEC("struct_ops")
 u32 BPF_PROG(caqm_ssthresh, struct sock *sk)
 {
@@ -247,7 +248,7 @@ u32 BPF_PROG(caqm_undo_cwnd, struct sock *sk)
 		.flags = TCP_CONG_NON_RESTRICTED, .name = CAQM,                                    \
 	}
 
-/* One of them is loaded, by what the kernel's cong_control takes. */
+/* One of them is loaded, depending on the arguments of the kernel's cong_control. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(caqm_cong_control);
 SEC("?.struct_ops.link")

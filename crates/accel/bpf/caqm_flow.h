@@ -5,58 +5,58 @@
 
 #include "caqm.h"
 
-/* One for all hosts and ports of a network. */
+/* The same for all hosts and ports of a network. */
 struct caqm_settings {
 	struct caqm_params params;
 	u32 tpid;
-	u32 kind; /* cc_type: of another one a tag is left alone */
-	u32 trusts_path; /* ports are known to speak: as if they had said so */
-	char algorithm[16]; /* by which name it is registered; TCP_CA_NAME_MAX of include/net/tcp.h */
+	u32 kind; /* cc_type: tags of other types are left alone */
+	u32 trusts_path; /* ports are known to speak CAQM: treat them as if they had answered */
+	char algorithm[16]; /* its registered name; TCP_CA_NAME_MAX of include/net/tcp.h */
 };
 
-/* What passed on one CPU. */
+/* Counters of one CPU. */
 struct caqm_totals {
-	u64 sent_packets; /* data with a tag: super-packets, ... */
-	u64 sent_segments; /* ... and what they are on a wire */
+	u64 sent_packets; /* tagged data: super-packets, ... */
+	u64 sent_segments; /* ... and segments on the wire */
 	u64 sent_super; /* of more than one segment */
 	u64 sent_answers;
 	u64 heard_packets;
 	u64 heard_segments;
-	u64 heard_super; /* merged by GRO, or never cut */
+	u64 heard_super; /* merged by GRO, or never split */
 	u64 heard_answers;
 	u64 negotiated;
-	u64 declined; /* connections that fit a rule and whose other end did not offer it, or does not tag */
-	u64 gave_up; /* ends on the way of whose data no port does CAQM: those are Reno's */
+	u64 declined; /* connections that match a rule, but not offered by the peer, or not tagged */
+	u64 gave_up; /* ends without a CAQM port on the path of their data: they use Reno */
 	u64 alone; /* tags of another kind */
-	u64 implausible; /* of segments that cannot be their connection's: without effect */
+	u64 implausible; /* of segments that cannot belong to their connection: ignored */
 };
 
-/* What is kept of one negotiated connection. */
+/* The state of one negotiated connection. */
 struct caqm_record {
 	struct bpf_spin_lock lock;
 	u32 tpid;
 	struct caqm_sender sender;
 	struct caqm_receiver receiver;
-	/* Units of answers that came and the sender was not told yet, and answers that said nothing. */
+	/* Units of answers that the sender has not processed yet, and answers without units. */
 	u32 more;
 	u32 fewer;
 	u32 nothing;
-	u32 heard; /* tagged packets of the other end's */
-	u32 heard_before; /* at the last acknowledgement ... */
-	u32 silent; /* ... and acknowledgements in a row without one */
-	u32 heard_in_time; /* at the last timeout */
-	u64 acked_us; /* when the last acknowledgement came */
-	u8 sending; /* the algorithm is ours, and asks */
-	u8 to_answer; /* tagged data has come that no answer was sent for */
-	u8 running; /* the sender's state is that of a connection under way */
+	u32 heard; /* tagged packets from the peer */
+	u32 heard_before; /* `heard` at the last ACK ... */
+	u32 silent; /* ... and ACKs in a row without a tag */
+	u32 heard_in_time; /* `heard` at the last timeout */
+	u64 acked_us; /* time of the last ACK */
+	u8 sending; /* this end uses CAQM, and sends requests */
+	u8 to_answer; /* tagged data has arrived that is not yet answered */
+	u8 running; /* the sender's state belongs to an established connection */
 	u8 state; /* enum tcp_ca_state */
-	u8 goes_ahead; /* the other end is to know that a port on the way of its data speaks */
+	u8 goes_ahead; /* tell the peer that a port on the path of its data speaks CAQM */
 	u8 unused[3];
-	/* Since the connection began; in bytes where nothing else is said. */
+	/* Since the connection began; in bytes unless noted. */
 	u64 asked;
 	u64 granted;
 	u64 refused;
-	u64 approved; /* of the other end's requests, what the ports left of them */
+	u64 approved; /* the part of the peer's requests that the ports left */
 	u64 denied;
 	u32 sent_packets;
 	u32 sent_segments;
@@ -66,14 +66,14 @@ struct caqm_record {
 	u32 heard_answers;
 };
 
-/* Where CAQM is spoken. */
+/* An interface with CAQM. */
 struct caqm_place {
 	u64 netns; /* cookie */
 	u32 ifindex;
 	u32 unused;
 };
 
-/* What came before there was a connection. */
+/* A tag that arrived before there was a connection. */
 struct caqm_first {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u32 info;
@@ -82,7 +82,7 @@ struct caqm_first {
 	u32 unused;
 };
 
-/* A connection that is not yet one here; addresses are IPv6, IPv4 is ::ffff:a.b.c.d. */
+/* The key of a pending connection; addresses are IPv6, IPv4 is ::ffff:a.b.c.d. */
 struct caqm_pending {
 	u64 netns;
 	u32 remote[4]; /* all in network byte order */

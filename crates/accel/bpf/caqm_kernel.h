@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* More of the kernel's structs, for CAQM alone: what follows `___` is no part of a name (CO-RE). */
+/* More of the kernel's structs, for CAQM alone. CO-RE ignores the part of a name after `___`. */
 #ifndef WEIR_ACCEL_CAQM_KERNEL_H
 #define WEIR_ACCEL_CAQM_KERNEL_H
 
@@ -24,7 +24,7 @@ struct dst_entry {
 	struct net_device *dev;
 };
 
-/* Of a socket that no program keeps anything of, NULL. */
+/* NULL if no program has storage on the socket. */
 struct sock___kept {
 	void *sk_bpf_storage;
 };
@@ -43,7 +43,7 @@ struct sock___listening {
 	struct sock_cgroup_data sk_cgrp_data;
 };
 
-/* Of a request: whose it is, unless it is only a cookie. */
+/* The listener of a request socket, unless there is only a SYN cookie. */
 struct sock_common___request {
 	struct sock___listening *skc_listener;
 };
@@ -72,7 +72,7 @@ struct tcp_sock___numbers {
 	u32 max_window;
 };
 
-/* In a handshake that waits for its last packet: rsk_rcv_wnd of include/net/request_sock.h. */
+/* Of a handshake that waits for its last packet: rsk_rcv_wnd of include/net/request_sock.h. */
 struct sock_common___offering {
 	u32 skc_rcv_wnd;
 };
@@ -84,7 +84,7 @@ struct tcp_request_sock {
 
 #pragma clang attribute pop
 
-/* Linux 6.2: a program's context as the kernel knows it. */
+/* Linux 6.2: converts a program's context to the kernel's own. */
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 
 #endif

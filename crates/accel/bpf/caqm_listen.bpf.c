@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Sockets that listened before CAQM was enabled: their SYN-ACKs are looked at too from now on, or not any more.
- * For one network namespace at a time.
+ * Turns the inspection of SYN-ACKs on or off for sockets that already listened before CAQM was
+ * enabled. Handles one network namespace at a time.
  */
 #include "kernel.h"
 
 #define SOL_TCP 6
 #define TCP_LISTEN 10
-/* Linux 6.12; what older kernels refuse stays as it was. */
+/* Linux 6.12; sockets stay as they are if an older kernel refuses it. */
 #define TCP_BPF_SOCK_OPS_CB_FLAGS 1008
 
 static __always_inline void turn(struct bpf_iter__tcp *ctx, bool on)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Goes through the records of all negotiated connections, in whatever network namespace. */
+/* Iterates over the records of all negotiated connections, in every network namespace. */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
 #include "caqm_view.h"
@@ -31,7 +31,7 @@ int look(struct bpf_iter__bpf_sk_storage_map *ctx)
 	view.start = record->sender.start;
 	view.sending = record->sending;
 	view.heard = record->heard != 0;
-	/* What does not fit now is shown again. */
+	/* An entry that does not fit is shown again in the next call. */
 	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What CAQM's programs share with each other and with `weir accel`. */
+/* Maps that CAQM's programs share with each other and with `weir accel`. */
 #ifndef WEIR_ACCEL_CAQM_MAPS_H
 #define WEIR_ACCEL_CAQM_MAPS_H
 
@@ -27,7 +27,7 @@ struct {
 	__type(value, u32);
 } places SEC(".maps");
 
-/* Whose first tagged packet came before they were connections. */
+/* Connections whose first tagged packet arrived before they were established. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);

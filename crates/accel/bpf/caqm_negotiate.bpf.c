@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Which connections are CAQM's: a rule fits, SYN and SYN-ACK both offer it, go through interfaces that put tags on and
- * take them off, and pass a port that speaks. The offer is an experimental option of TCP (RFC 6994) with a tag's words:
- * kind 254, "CAQM", the TPID, and a question that ports answer (crates/wire/src/caqm/offer.rs). So nothing bears a tag
- * before both ends may know that a port looks at it: the SYN-ACK tells what became of the SYN's question, and the tag of
- * the handshake's last packet what became of the SYN-ACK's.
- * The end that was called takes the connection for CAQM's when that tag has come, so that a way on which tags get lost,
- * or that leads through another interface, is not one. An end on the way of whose data no port speaks sends them as
- * Reno's, without tags, and answers the other end's.
+ * Negotiates CAQM for a connection. Conditions: a rule matches, SYN and SYN-ACK both offer CAQM,
+ * they pass interfaces that add and remove tags, and they pass a port that speaks CAQM.
+ *
+ * The offer is an experimental option of TCP (RFC 6994) with the words of a tag: kind 254, "CAQM",
+ * the TPID, and a question that ports answer (crates/wire/src/caqm/offer.rs). No packet carries a
+ * tag before both ends can know that a port handles it. The SYN-ACK reports the answer to the SYN's
+ * question, and the tag of the handshake's last packet reports the answer to the SYN-ACK's.
+ *
+ * The passive end accepts CAQM when that tag has arrived. A path that loses tags, or that leads
+ * through another interface, is therefore not accepted. If no port on the path of an end's data
+ * speaks CAQM, that end sends as Reno, without tags, and still answers the peer's tags.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -24,9 +27,10 @@
 #define OPTION_BYTES 10
 /* "CAQM" */
 #define OPTION_MAGIC 0x4341514dU
-/* A network that swallows SYNs with it gets them without in the end. */
+/* Retransmitted SYNs omit the offer after this many attempts, in case a network drops SYNs with
+ * it. */
 #define OFFERS 2U
-/* A handshake takes no longer. */
+/* No handshake takes longer. */
 #define EXPECTED_NS (60ULL * 1000000000U)
 
 struct option {
@@ -61,7 +65,7 @@ static __always_inline bool is_place(struct bpf_sock_ops *ops, u32 ifindex)
 	return bpf_map_lookup_elem(&places, &place) != NULL;
 }
 
-/* The one that a connection's packets leave by. */
+/* The interface by which a connection's packets leave. */
 static __always_inline u32 interface_of(struct sock *sk)
 {
 	struct sock___routed *routed = (void *)sk;
@@ -70,7 +74,7 @@ static __always_inline u32 interface_of(struct sock *sk)
 	return route ? route->dev->ifindex : 0;
 }
 
-/* The other end's, in what it says of its way and this one's. */
+/* The peer's offer, with its answers about both directions of the path. */
 static __always_inline bool read_offer(struct bpf_sock_ops *ops, u64 where, u32 *info)
 {
 	const struct caqm_settings *settings = network_settings();
@@ -90,7 +94,8 @@ static __always_inline bool is_answered(u32 offer)
 	return (offer & OFFER_QUESTION) != OFFER_QUESTION;
 }
 
-/* Whether what leaves now is a SYN or a SYN-ACK that offers; what the latter tells of the former. */
+/* Whether the packet that leaves is a SYN or a SYN-ACK with an offer; `echo` is what the SYN-ACK
+ * reports about the SYN. */
 static __always_inline bool offers(struct bpf_sock_ops *ops, u32 *echo)
 {
 	struct bpf_sock_ops_kern *kernel = bpf_cast_to_kern_ctx(ops);
@@ -126,8 +131,8 @@ static __always_inline void offer(struct bpf_sock_ops *ops, u32 echo)
 	bpf_store_hdr_opt(ops, &option, OPTION_BYTES, 0);
 }
 
-/* Whether the tag came with the packet that completed the handshake. Another that knows addresses and ports may have
- * sent it before. */
+/* Whether the tag arrived with the packet that completed the handshake. Another host that knows
+ * addresses and ports may have sent a tag earlier. */
 static __always_inline bool began(const struct caqm_first *first, struct sock *sk)
 {
 	struct tcp_sock___numbers *tp = (void *)sk;
@@ -190,7 +195,8 @@ static __always_inline bool has_algorithm(struct bpf_sock_ops *ops, const char *
 	return true;
 }
 
-/* As if nothing had been asked; but another accelerator's connection stays that. */
+/* Continue as if CAQM had not been requested, but keep the algorithm of a connection of the other
+ * accelerator. */
 static __always_inline void be_plain(struct bpf_sock_ops *ops)
 {
 	char reno[] = "reno";
@@ -199,7 +205,8 @@ static __always_inline void be_plain(struct bpf_sock_ops *ops)
 		bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
 }
 
-/* `ahead`: a port on the way of this end's data speaks; `goes_ahead`: on that of the other's. */
+/* `ahead`: a port on the path of this end's data speaks CAQM; `goes_ahead`: one on the path of the
+ * peer's data does. */
 static __always_inline void agree(struct bpf_sock_ops *ops, struct bpf_sock *sk, bool called, bool ahead,
 				  bool goes_ahead)
 {
@@ -252,13 +259,14 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	struct sock *full = kernel->sk;
 	u32 info = 0;
 
-	/* Who called and did not offer was looked at then: most connections cost no more than that. */
+	/* An active end that did not offer was checked at its SYN: most connections cost no more
+	 * than this test. */
 	if (!called && !(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
 		return;
-	/* Nothing more is written into headers. */
+	/* No further header options are written. */
 	if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
-	/* What goes through other interfaces stays as it is. */
+	/* Connections through other interfaces are left alone. */
 	if (!sk || !is_place(ops, kernel->skb->skb_iif) || !is_wanted(ops, cgroup_of(full)))
 		return;
 	if (called) {
@@ -285,7 +293,7 @@ int negotiate(struct bpf_sock_ops *ops)
 
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		/* Which of its connections are wanted is known when they begin. */
+		/* The rules are applied to each connection when it begins. */
 		bpf_sock_ops_cb_flags_set(ops, flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

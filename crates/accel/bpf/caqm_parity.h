@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One call of CAQM's core, with the state it begins from: compiled into BPF and natively, it must come to the same
- * end in both. */
+/* One call of CAQM's core, with its initial state. Compiled into BPF and natively, it must give the
+ * same result in both. */
 #ifndef WEIR_ACCEL_CAQM_PARITY_H
 #define WEIR_ACCEL_CAQM_PARITY_H
 
@@ -23,7 +23,7 @@ enum caqm_call {
 struct caqm_step {
 	u32 call;
 	u32 unused;
-	/* What the core is told: first, so that a test can change it without knowing what it means. */
+	/* Input of the core. First, so that a test can change it without knowing its meaning. */
 	struct {
 		u64 now_us;
 		u32 numbers[4];

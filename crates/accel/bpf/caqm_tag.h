@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* CAQM's tag and its offer: crates/wire/src/caqm.rs and caqm/offer.rs have their formats. */
+/* CAQM's tag and its offer: crates/wire/src/caqm.rs and caqm/offer.rs define their formats. */
 #ifndef WEIR_ACCEL_CAQM_TAG_H
 #define WEIR_ACCEL_CAQM_TAG_H
 
@@ -12,9 +12,10 @@
 #define TAG_VALID (1U << 8)
 #define TAG_HINT 0xffU
 #define TAG_GO_AHEAD (TAG_CONGESTION | TAG_VALID)
-/* The same bits in an offer: does a port on the way speak? One that does takes the last two away. */
+/* The same bits in an offer ask whether a port on the path speaks CAQM. Such a port clears the last
+ * two. */
 #define OFFER_QUESTION (TAG_REQUEST | TAG_CONGESTION | TAG_VALID)
-/* In the offer that answers one: that one's question was answered on its way. */
+/* In an answering offer: the question of the original offer was answered on its path. */
 #define OFFER_ECHO 1U
 #define TAG_KIND_SHIFT 13
 
@@ -31,32 +32,33 @@
 #define TCP_SYN 2U
 #define TCP_RST 4U
 
-/* On the handshake's last packet: a port on the way of the other end's data speaks, and tags may come. */
+/* On the handshake's last packet: a port on the path of the peer's data speaks CAQM, and tags may
+ * follow. */
 static __always_inline bool tag_goes_ahead(u32 info)
 {
 	return (info & TAG_GO_AHEAD) == TAG_GO_AHEAD;
 }
 
-/* Units more. */
+/* The units of an increase. */
 static __always_inline u32 tag_more(u32 info)
 {
 	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_VALID ? info & TAG_HINT : 0;
 }
 
-/* C without I: refused, or so many units fewer. */
+/* C without I: a refusal, or a decrease in units. */
 static __always_inline bool tag_fewer(u32 info)
 {
 	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_CONGESTION;
 }
 
-/* A frame of TCP over IP, as far as it is looked at. */
+/* The parsed fields of a TCP/IP frame. */
 struct tagged {
-	struct bpf_sock_tuple tuple; /* as it came: the source is the other end */
+	struct bpf_sock_tuple tuple; /* as received: the source is the peer */
 	u32 ipv6;
 	u32 vlans; /* before the tag */
 	u32 info;
-	u32 found; /* there is a tag */
-	u32 flags; /* TCP's, as the next three */
+	u32 found; /* the frame has a tag */
+	u32 flags; /* TCP's, like the next three */
 	u32 sequence;
 	u32 acknowledgement;
 	u32 payload;
@@ -81,8 +83,9 @@ static __always_inline u32 word_at(const u8 *bytes)
 	return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
 }
 
-/* The first tag with this TPID, behind at most two VLAN tags, of which Linux keeps the outermost beside the
- * packet; then TCP's header. False where it is no whole TCP over IP without more in between. */
+/* Parses the first tag with this TPID, behind at most two VLAN tags, and TCP's header. Linux keeps
+ * the outermost tag in the packet's metadata. False unless the frame is complete TCP directly over
+ * IP. */
 static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct tagged *frame)
 {
 	u32 offset = MAC_HEADER, ether_type, transport, tags = 0;
@@ -111,7 +114,7 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 	if (ether_type == ETHERTYPE_IPV4) {
 		if (bpf_skb_load_bytes(skb, offset, head, 20))
 			return false;
-		/* Of a fragment only the first piece has ports. */
+		/* Only the first fragment has ports. */
 		if (head[0] >> 4 != 4 || head[9] != PROTOCOL_TCP || (head[6] & 0x3f) || head[7])
 			return false;
 		transport = offset + (head[0] & 15) * 4;
@@ -138,7 +141,7 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 	frame->flags = tcp[13];
 	transport += (tcp[12] >> 4) * 4;
 	frame->payload = cc_less(skb->len, transport);
-	/* Short frames are filled up: what counts is what IP says, where it says it. */
+	/* Short frames are padded: use the length in the IP header, where it has one. */
 	if (!skb->gso_segs || skb->gso_segs == 1) {
 		u32 length = frame->ipv6 ? 40U + (head[4] << 8 | head[5]) : (u32)(head[2] << 8 | head[3]);
 

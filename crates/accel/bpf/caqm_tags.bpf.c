@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The tags on an interface: put on what negotiated connections send, taken off what comes. A super-packet
- * bears one, beside the packet where the kernel keeps a VLAN tag, so that it is cut and merged as ever; it counts
- * once for each of its segments.
+ * Adds tags to the packets that negotiated connections send on an interface, and removes them from
+ * packets that arrive. A super-packet carries one tag in its metadata, where the kernel keeps a
+ * VLAN tag. Segmentation and merging therefore work as usual. The tag counts once for each of its
+ * segments.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -14,7 +15,7 @@
 #define TCP_NEW_SYN_RECV 12
 #define AF_INET 2
 
-/* Of a connection whose other end has not answered with a tag yet, so many packets are tagged. */
+/* Number of packets to tag before the peer has answered with a tag. */
 #define UNHEARD 64U
 
 struct vlans {
@@ -23,7 +24,7 @@ struct vlans {
 	u16 tci[MOST_VLANS];
 };
 
-/* The outermost ones, down to what is wanted. */
+/* Remove the outermost VLAN tags, up to `count`. */
 static __always_inline bool take_off(struct __sk_buff *skb, struct vlans *vlans, u32 count)
 {
 	vlans->count = 0;
@@ -49,13 +50,13 @@ static __always_inline void put_back(struct __sk_buff *skb, const struct vlans *
 		bpf_skb_vlan_push(skb, vlans->proto[0], vlans->tci[0]);
 }
 
-/* The tag's 16 bits for a packet of data, or 0 if it is to have none. */
+/* The tag's 16 bits for a data packet. */
 static __always_inline u32 ask(struct caqm_record *record, u32 segments, u32 kind)
 {
 	u32 info = TAG_REQUEST | TAG_GO_AHEAD, hint;
 
 	bpf_spin_lock(&record->lock);
-	/* The handshake's last packet may be one of data. */
+	/* The handshake's last packet may carry data. */
 	if (!record->goes_ahead || record->heard || record->sent_packets || record->sent_answers) {
 		hint = caqm_request(&record->sender, segments);
 		record->asked += (u64)hint * segments * record->sender.params.data_unit;
@@ -75,7 +76,7 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 	record->to_answer = 0;
 	record->sent_answers++;
 	if (record->goes_ahead && !record->heard) {
-		/* The handshake's last packet, perhaps once more. */
+		/* The handshake's last packet, or its retransmission. */
 		units = TAG_GO_AHEAD;
 	} else {
 		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
@@ -99,7 +100,7 @@ int tag(struct __sk_buff *skb)
 	struct vlans vlans = {};
 	u32 segments, info, tags;
 
-	/* Most packets are of connections without a record, and pay for no more than this. */
+	/* Most packets belong to connections without a record: they leave here. */
 	kernel = bpf_cast_to_kern_ctx(skb);
 	kept = kernel->sk;
 	if (!kept || !kept->sk_bpf_storage)
@@ -117,7 +118,7 @@ int tag(struct __sk_buff *skb)
 	count = totals_here();
 	if (!settings || !count)
 		return TCX_NEXT;
-	/* One that has a tag already was tagged by an interface above this one. */
+	/* An interface above this one has already tagged the packet. */
 	if (!read_tagged(skb, record->tpid, &frame) || frame.found)
 		return TCX_NEXT;
 	if (frame.flags & (TCP_SYN | TCP_RST))
@@ -134,7 +135,8 @@ int tag(struct __sk_buff *skb)
 		count->sent_segments += segments;
 		count->sent_super += segments > 1;
 	} else {
-		/* What answers nothing needs no tag, but the first tells the other end that tags arrive. */
+		/* An ACK without an answer needs no tag. The first one has a tag to show the peer
+		 * that tags arrive. */
 		if ((frame.flags & TCP_FIN) ||
 		    (!record->to_answer && record->heard && !record->receiver.fewer &&
 		     record->receiver.more < record->sender.params.ack_unit))
@@ -148,8 +150,8 @@ int tag(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-/* Another CPU may move these numbers meanwhile. The ends of both windows are read last, so that none is taken for smaller
- * than it was when the segment was sent. */
+/* Another CPU may change these numbers meanwhile. Read the ends of both windows last, so that
+ * neither seems smaller than it was when the segment was sent. */
 static __always_inline bool is_of(struct bpf_sock *sk, const struct tagged *frame)
 {
 	struct tcp_sock___numbers *tp = (void *)bpf_skc_to_tcp_sock(sk);
@@ -167,8 +169,8 @@ static __always_inline bool is_of(struct bpf_sock *sk, const struct tagged *fram
 	return caqm_is_plausible(&window, frame->sequence, frame->acknowledgement);
 }
 
-/* A listening socket gets the handshake's last packet where SYN cookies are in use. Its numbers are compared with those
- * of the connection that comes of it (caqm_negotiate.bpf.c). */
+/* With SYN cookies, a listening socket receives the handshake's last packet. caqm_negotiate.bpf.c
+ * compares its numbers with those of the new connection. */
 static __always_inline bool may_begin(struct bpf_sock *sk, const struct tagged *frame)
 {
 	struct tcp_request_sock *request;
@@ -208,7 +210,7 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 		record->heard_segments += segments;
 	} else {
 		if (more) {
-			/* Whoever makes up more than was asked for adds nothing. */
+			/* A peer cannot gain by reporting more than was requested. */
 			most = cc_div((u64)record->sender.asked + record->sender.asked_before,
 				      record->sender.params.ack_unit);
 			record->more = cc_min((u64)record->more + more, most);
@@ -222,8 +224,8 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 	bpf_spin_unlock(&record->lock);
 }
 
-/* What was heard before there was a connection is remembered: the tag of the handshake's last
- * acknowledgement says that both ends offered, and that tags come through. */
+/* Remember a tag that arrives before there is a connection: the tag of the handshake's last ACK
+ * shows that both ends offered CAQM, and that tags pass. */
 static __always_inline void expect(struct __sk_buff *skb, const struct tagged *frame)
 {
 	struct sk_buff *kernel = bpf_cast_to_kern_ctx(skb);
@@ -294,7 +296,7 @@ int untag(struct __sk_buff *skb)
 	struct vlans vlans = {};
 	struct caqm_totals *count;
 
-	/* Linux has the outermost tag of a packet beside it by now. */
+	/* Linux has moved the outermost tag into the packet's metadata by now. */
 	if (!skb->vlan_present)
 		return TCX_NEXT;
 	settings = network_settings();

@@ -6,8 +6,8 @@
 #include "caqm_flow.h"
 
 struct caqm_view {
-	u64 cookie; /* by which the kernel knows the socket */
-	u64 asked; /* bytes, as all up to `denied` */
+	u64 cookie; /* the kernel's id of the socket */
+	u64 asked; /* bytes, like all up to `denied` */
 	u64 granted;
 	u64 refused;
 	u64 approved;

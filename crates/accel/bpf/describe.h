@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A connection as rules see it, told by the kernel's calls about sockets. */
+/* Describes a connection for the rules, from the context of the kernel's socket calls. */
 #ifndef WEIR_ACCEL_DESCRIBE_H
 #define WEIR_ACCEL_DESCRIBE_H
 
@@ -18,7 +18,7 @@ static __always_inline void describe(struct connection *connection, struct bpf_s
 		address[2] = bpf_htonl(0xffff);
 		address[3] = ops->remote_ip4;
 	} else {
-		/* One by one: the kernel translates each of these words by itself. */
+		/* One by one: the kernel translates each word separately. */
 		const volatile u32 *remote = ops->remote_ip6;
 
 		address[0] = remote[0];

@@ -8,35 +8,35 @@
 #define ACCEL_RULES 64
 #define CA_NAME 16 /* TCP_CA_NAME_MAX of include/net/tcp.h */
 
-/* What is kept of one connection. */
+/* The state of one connection. */
 struct flow {
 	struct tcpa tcpa;
 	/* Bytes; the kernel counts packets in 32 bits. */
 	u64 delivered;
-	u64 heard_us; /* when the last acknowledgement came */
-	u32 delivered_packets; /* tp->delivered at that count */
-	u32 lost_packets; /* tp->lost, so far as the core was told */
-	u32 rule; /* whose tunables; see `settings` */
-	u8 running; /* the state is that of a connection under way */
+	u64 heard_us; /* time of the last ACK */
+	u32 delivered_packets; /* tp->delivered at that byte count */
+	u32 lost_packets; /* the part of tp->lost already reported to the core */
+	u32 rule; /* the rule with its tunables; see `settings` */
+	u8 running; /* the state belongs to an established connection */
 	u8 in_recovery;
 	u8 unused[2];
-	char before[CA_NAME]; /* the algorithm that a rule's took the place of; empty: none did */
+	char before[CA_NAME]; /* the algorithm that the rule replaced; empty: none */
 };
 
-/* Those of the algorithm itself; the others are options of the socket. */
+/* Tunables of the algorithm itself; the others are socket options. */
 struct tunables {
 	u32 init_cwnd;
 	u32 loss_init_cwnd;
-	u32 memory_age_s; /* how old a memory may be; 0: none is used */
+	u32 memory_age_s; /* maximum age of a memory; 0: use none */
 	u32 unused;
 };
 
-/* Where a connection leads: an IPv6 /48 or an IPv4 /24, which is ::ffff:a.b.c.0 here. */
+/* The destination of a connection: an IPv6 /48 or an IPv4 /24, which is ::ffff:a.b.c.0 here. */
 struct place {
 	u64 address[2]; /* in network byte order */
 };
 
-/* What the last connection there knew of the path when it ended. */
+/* The last connection's estimate of the path when it ended. */
 struct memory {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u64 rate; /* bytes a second */

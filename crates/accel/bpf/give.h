@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Giving the algorithm to a connection, as its rule says. */
+/* Gives the algorithm to a connection, as its rule says. */
 #ifndef WEIR_ACCEL_GIVE_H
 #define WEIR_ACCEL_GIVE_H
 
@@ -20,8 +20,8 @@ static __always_inline bool is_caqm(const char *name)
 	return name[0] == 'c' && name[1] == 'a' && name[2] == 'q' && name[3] == 'm' && !name[4];
 }
 
-/* `options` is what this kind of program may ask options of, and `sk` what has storage. What the kernel
- * refuses stays as it was: none of it keeps a connection from working. */
+/* `options` is the context on which this program type may set options, and `sk` the socket that has
+ * storage. Options that the kernel refuses stay as they were: the connection works without them. */
 static __always_inline bool give(void *options, void *sk, const struct rule *rule, u32 settings)
 {
 	char name[] = TCPA;
@@ -33,7 +33,7 @@ static __always_inline bool give(void *options, void *sk, const struct rule *rul
 		return false;
 	flow->rule = settings;
 	bpf_getsockopt(options, SOL_TCP, TCP_CONGESTION, flow->before, sizeof(flow->before));
-	/* Both its ends agreed on that. */
+	/* Keep CAQM: both ends agreed on it. */
 	if (is_caqm(flow->before) || bpf_setsockopt(options, SOL_TCP, TCP_CONGESTION, name, sizeof(name) - 1)) {
 		bpf_sk_storage_delete(&flows, sk);
 		return false;

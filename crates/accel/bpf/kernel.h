@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Of the kernel's structs, the fields that are used here. Where they lie, and whether a kernel has them, is
- * found when the program is loaded (CO-RE), so that order and size mean nothing.
+ * The fields of the kernel's structs that are used here. The loader finds their offsets, and
+ * whether a kernel has them (CO-RE), so that order and size mean nothing.
  */
 #ifndef WEIR_ACCEL_KERNEL_H
 #define WEIR_ACCEL_KERNEL_H
@@ -88,7 +88,7 @@ struct rate_sample {
 	bool is_app_limited;
 };
 
-/* What iterators are called with. */
+/* Contexts of iterators. */
 struct seq_file;
 
 struct bpf_iter_meta {
@@ -146,7 +146,7 @@ static __always_inline u32 packets_in_flight(const struct tcp_sock *tp)
 	return tp->packets_out - tp->sacked_out - tp->lost_out + tp->retrans_out;
 }
 
-/* Bytes that the application has given and that were never sent. */
+/* Bytes that the application has written and the kernel has never sent. */
 static __always_inline u32 unsent(const struct tcp_sock *tp)
 {
 	return tp->write_seq - tp->snd_nxt;

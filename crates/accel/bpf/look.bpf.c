@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Goes through the storage of all connections that have the algorithm, in whatever network namespace. */
+/* Iterates over the storage of all connections with the algorithm, in every network namespace. */
 #include "kernel.h"
 #include "maps.h"
 #include "view.h"
@@ -24,7 +24,7 @@ int look(struct bpf_iter__bpf_sk_storage_map *ctx)
 	view.running = flow->running;
 	view.resuming = flow->tcpa.mode == TCPA_STARTUP && flow->tcpa.resuming != TCPA_AFRESH;
 	__builtin_memcpy(view.before, flow->before, sizeof(view.before));
-	/* What does not fit now is shown again. */
+	/* An entry that does not fit is shown again in the next call. */
 	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));
 	return 0;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs share with each other and with `weir accel`. */
+/* Maps that the programs share with each other and with `weir accel`. */
 #ifndef WEIR_ACCEL_MAPS_H
 #define WEIR_ACCEL_MAPS_H
 
 #include "kernel.h"
 #include "flow.h"
 
-/* By socket: ca_priv's 104 bytes are too few for the core's state. */
+/* Per socket: the core's state does not fit the 104 bytes of ca_priv. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -22,7 +22,7 @@ struct {
 	__type(value, struct tunables);
 } settings SEC(".maps");
 
-/* The longest unused gives way. */
+/* The least recently used entry is evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which rule is a connection's: the first of the policy in force that fits. */
+/* Finds the rule of a connection: the first of the policy in force that matches. */
 #ifndef WEIR_ACCEL_MATCH_H
 #define WEIR_ACCEL_MATCH_H
 
@@ -23,12 +23,12 @@ struct {
 #define LEVELS 16
 
 struct connection {
-	u64 cgroups[LEVELS]; /* ids of its control group and of those above it, once listed */
+	u64 cgroups[LEVELS]; /* ids of its control group and of its ancestors, once listed */
 	u64 cgroup; /* the kernel's */
-	u64 address[2]; /* the other end's */
-	u32 port; /* its own */
+	u64 address[2]; /* the peer's */
+	u32 port; /* the local one */
 	u32 first; /* rule of the policy in force */
-	u32 found; /* its rule; NONE if none fits */
+	u32 found; /* its rule; NONE if no rule matches */
 	u32 listed;
 };
 
@@ -73,7 +73,7 @@ static __always_inline void list_cgroups(struct connection *connection, struct t
 	list_ancestors(connection, tp->inet_conn.icsk_inet.sk.sk_cgrp_data.cgroup);
 }
 
-/* What costs most is asked last: most connections are told by their port or address. */
+/* Test the most expensive condition last: the port or the address decides most connections. */
 static __always_inline bool fits(struct connection *connection, const struct rule *rule)
 {
 	if (rule->port && rule->port != connection->port)
@@ -100,7 +100,7 @@ static long try_rule(u64 index, struct connection *connection)
 	return 1;
 }
 
-/* NULL: no rule fits, and `found` is NONE. */
+/* NULL: no rule matches, and `found` is NONE. */
 static __always_inline const struct rule *rule_of(struct connection *connection)
 {
 	const struct active *now;
@@ -111,7 +111,7 @@ static __always_inline const struct rule *rule_of(struct connection *connection)
 	now = bpf_map_lookup_elem(&active, &zero);
 	if (!now)
 		return NULL;
-	/* Both at once: they become another policy's in one store. */
+	/* Read both at once: one store switches both to another policy. */
 	both = *(volatile const u64 *)now;
 	connection->first = (both & 1) * ACCEL_RULES;
 	bpf_loop(cc_min(both >> 32, ACCEL_RULES), try_rule, connection, 0);

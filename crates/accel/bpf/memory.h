@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * What earlier connections knew of the path to a place. How far it is believed, the core decides
- * (tcpa_resume.h).
+ * Earlier connections' estimates of the path to a destination. The core decides how far to believe
+ * them (tcpa_resume.h).
  */
 #ifndef WEIR_ACCEL_MEMORY_H
 #define WEIR_ACCEL_MEMORY_H
@@ -50,7 +50,7 @@ static __always_inline void remember(const struct sock *sk, const struct flow *f
 	bpf_map_update_elem(&paths, &place, &memory, BPF_ANY);
 }
 
-/* Nothing that is older than `age_s`. */
+/* Ignores memories of `age_s` and older. */
 static __always_inline void recall(const struct sock *sk, u32 age_s, struct cc_memory *recalled)
 {
 	const struct memory *memory;

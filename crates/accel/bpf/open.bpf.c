@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Connections that are open already, those of one network namespace at a time. The kernel holds each one's lock
- * meanwhile, and may show one of them twice.
+ * Handles connections that are already open, one network namespace at a time. The kernel holds the
+ * lock of each connection meanwhile, and may show a connection twice.
  */
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
@@ -22,7 +22,8 @@ struct {
 	__type(value, struct turned);
 } turned SEC(".maps");
 
-/* include/net/tcp_states.h: those that may still send, and on the way out those that hand it on. */
+/* include/net/tcp_states.h: states that may still send, and listeners, which pass the algorithm
+ * on. */
 #define TCP_ESTABLISHED 1
 #define TCP_FIN_WAIT1 4
 #define TCP_CLOSE_WAIT 8
@@ -61,7 +62,7 @@ static __always_inline bool has_tcpa(struct tcp_sock *tp)
 	return !bpf_getsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name)) && is_tcpa(name);
 }
 
-/* One of ours, in one of these states. */
+/* The socket, if it is in scope and in one of these states. */
 static __always_inline struct tcp_sock *ours(struct bpf_iter__tcp *ctx, const struct order *order,
 					     struct connection *connection, u32 states)
 {
@@ -86,7 +87,7 @@ static __always_inline bool choose(struct tcp_sock *tp, const char *name)
 	return copy[0] && !is_tcpa(copy) && !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
 }
 
-/* Its storage goes with its algorithm. */
+/* The kernel frees the storage when the algorithm changes. */
 static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flow, const struct order *order,
 				     struct turned *turned)
 {
@@ -96,7 +97,7 @@ static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flo
 		turned->refused++;
 }
 
-/* As if they began now; who chose the algorithm itself keeps it. */
+/* Treat open connections as new ones. A socket that chose its algorithm itself keeps it. */
 SEC("iter/tcp")
 int adopt(struct bpf_iter__tcp *ctx)
 {
@@ -120,7 +121,7 @@ int adopt(struct bpf_iter__tcp *ctx)
 	flow = bpf_sk_storage_get(&flows, tp, NULL, 0);
 	has = has_tcpa(tp);
 	if (rule && rule->accelerate) {
-		/* Without storage of ours it has the algorithm of an earlier installation. */
+		/* Without storage of this installation, the algorithm belongs to an earlier one. */
 		if (has && flow)
 			return 0;
 		if (give(tp, tp, rule, 1 + connection.found))
@@ -133,7 +134,7 @@ int adopt(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* All that have it, and whoever would hand it on to those that begin. */
+/* All connections with the algorithm, and listeners that would pass it on to new ones. */
 SEC("iter/tcp")
 int abandon(struct bpf_iter__tcp *ctx)
 {

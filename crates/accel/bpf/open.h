@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What `weir accel` and the program for open connections tell each other: src/open.rs has the same layout. */
+/* Messages between `weir accel` and the program for open connections: src/open.rs has the same
+ * layout. */
 #ifndef WEIR_ACCEL_OPEN_H
 #define WEIR_ACCEL_OPEN_H
 
 #include "flow.h"
 
 struct order {
-	u64 scope; /* the control group below which connections are ours to treat */
-	char otherwise[CA_NAME]; /* for connections of which it is not known what they had before */
+	u64 scope; /* only connections below this control group are changed */
+	char otherwise[CA_NAME]; /* for connections whose earlier algorithm is unknown */
 };
 
 struct turned {

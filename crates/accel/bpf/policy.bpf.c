@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Which connections are accelerated: decided once, when a connection is established, by the first rule
- * that fits. */
+/* Decides which connections are accelerated: once, when a connection is established, by the first
+ * rule that matches. */
 #include "kernel.h"
 #include "describe.h"
 #include "give.h"
@@ -29,7 +29,7 @@ static __noinline int decide(struct bpf_sock_ops *ops)
 SEC("sockops")
 int policy(struct bpf_sock_ops *ops)
 {
-	/* The kernel asks nine times a connection, so what is none of ours ends here. */
+	/* The kernel calls this nine times a connection, so all other events leave here. */
 	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		decide(ops);
 	return 1;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A policy as `weir accel` writes it down for the kernel: src/rules.rs has the same layout. */
+/* A policy in the format that `weir accel` writes for the kernel: src/rules.rs has the same
+ * layout. */
 #ifndef WEIR_ACCEL_RULES_H
 #define WEIR_ACCEL_RULES_H
 
 #include "flow.h"
 
-/* Zero is "any" in every condition, and "as it is" in every setting. Addresses are IPv6; IPv4 is
- * ::ffff:a.b.c.d. */
+/* Zero means "any" in every condition, and "unchanged" in every setting. Addresses are IPv6; IPv4
+ * is ::ffff:a.b.c.d. */
 struct rule {
 	u64 address[2]; /* in network byte order */
-	u64 mask[2]; /* of it, the bits that count */
-	u64 cgroup; /* its id, which is its folder's inode */
+	u64 mask[2]; /* the bits of the address that count */
+	u64 cgroup; /* its id, which is the inode of its directory */
 	u16 port; /* the local one */
 	u8 accelerate; /* 0: leave the connection as it is */
 	u8 unused;
@@ -19,7 +20,7 @@ struct rule {
 	u32 unused2;
 };
 
-/* Two sets, so that a new policy is written beside the old and becomes valid in one store. */
+/* Two sets: a new policy is written beside the old one and takes effect in one store. */
 struct active {
 	u32 set; /* 0 or 1 */
 	u32 count;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The core as a congestion control of the kernel: what the kernel counts in packets is told in bytes, and
- * what the core decides is written into the socket.
+ * The core as a congestion control of the kernel. Converts the kernel's packet counts into bytes,
+ * and writes the core's decisions into the socket.
  */
 #include "kernel.h"
 #include "maps.h"
 #include "memory.h"
 
 #define IDLE_US 200000U
-/* What tcp_update_skb_after_send() of net/ipv4/tcp_output.c lets go at once, whatever the pace. */
+/* tcp_update_skb_after_send() of net/ipv4/tcp_output.c sends this many at once, at any pace. */
 #define UNPACED_SEGMENTS 10U
 
-/* What the core has decided goes to where the kernel's sender looks. */
+/* Copy the core's decision to the fields that the kernel's sender reads. */
 static __always_inline void apply(struct sock *sk, const struct flow *flow)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -25,8 +25,8 @@ static __always_inline void apply(struct sock *sk, const struct flow *flow)
 	sk->sk_pacing_rate = rate;
 }
 
-/* Only what follows the unpaced packets takes time: at the core's pace the first window would be over long before the
- * first acknowledgement, and what is sent then would come in a lump. */
+/* Only the packets after the unpaced ones take time. At the core's pace the first window would end
+ * long before the first ACK, and the packets sent then would arrive in a lump. */
 static __always_inline void spread_first_window(struct sock *sk, u32 segments)
 {
 	u32 unpaced = cc_min(UNPACED_SEGMENTS, segments / 2);
@@ -49,7 +49,7 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 	params.init_cwnd = tp->snd_cwnd;
 	params.loss_init_cwnd = 1;
 	if (tunables) {
-		/* A connection under way goes on from the window it has. */
+		/* An established connection continues from its current window. */
 		if (!tp->data_segs_out) {
 			params.init_cwnd = tunables->init_cwnd;
 			recall(sk, tunables->memory_age_s, &path.memory);
@@ -72,7 +72,7 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 		spread_first_window(sk, params.init_cwnd);
 }
 
-/* None only where there is no memory: then the connection goes on with the window it has. */
+/* NULL only if memory is short: then the connection continues with its current window. */
 static __always_inline struct flow *flow_of(struct sock *sk)
 {
 	return bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
@@ -91,7 +91,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 		start(sk, flow);
 		return;
 	}
-	/* Not rs->losses: what timers mark as lost is counted nowhere but here. */
+	/* Not rs->losses: it omits packets that timers mark as lost. */
 	ack.lost = (u32)(tp->lost - flow->lost_packets) * mss;
 	flow->lost_packets = tp->lost;
 	if (!rs->acked_sacked && !ack.lost)
@@ -109,8 +109,9 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 		ack.interval_us = rs->interval_us;
 	ack.acked = rs->acked_sacked * mss;
 	ack.inflight = packets_in_flight(tp) * mss;
-	/* tcp_rate_check_app_limited() says so of the whole first flight, and of the first one after every silence: nothing
-	 * was in flight when the application began to write. */
+	/* tcp_rate_check_app_limited() reports the whole first flight, and the first flight after
+	 * every idle period, as application-limited: nothing was in flight when the application
+	 * began to write. */
 	ack.app_limited = rs->is_app_limited && unsent(tp) < mss;
 	ack.in_recovery = flow->in_recovery;
 	tcpa_on_ack(&flow->tcpa, &ack);
@@ -174,14 +175,15 @@ void BPF_PROG(tcpa_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	flow = flow_of(sk);
 	if (!flow || !flow->running)
 		return;
-	/* The kernel tells of every packet that is alone on its way; silence is longer than a timeout. */
+	/* The kernel reports every packet that is sent with nothing in flight; an idle period is
+	 * longer than a timeout. */
 	if (tp->tcp_mstamp - flow->heard_us < cc_max(IDLE_US, tp->srtt_us >> 2))
 		return;
 	tcpa_on_idle(&flow->tcpa, tp->tcp_mstamp);
 	apply(sk, flow);
 }
 
-/* The kernel needs one for its account of a recovery; the window is decided in cong_control. */
+/* The kernel requires one for its recovery accounting; cong_control decides the window. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_ssthresh, struct sock *sk)
 {
@@ -194,7 +196,8 @@ u32 BPF_PROG(tcpa_undo_cwnd, struct sock *sk)
 	return tcp_sk(sk)->snd_cwnd;
 }
 
-/* So many windows the send buffer should hold: retransmissions of retransmissions wait there. */
+/* The number of windows that the send buffer should hold: retransmissions of retransmissions wait
+ * there. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 {
@@ -210,8 +213,8 @@ u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 		.flags = TCP_CONG_NON_RESTRICTED, .name = "tcpa",                                  \
 	}
 
-/* One of them is loaded: by what the kernel's cong_control takes, and whether an implementation is a link
- * (6.4) or stays until it is taken out of its map. */
+/* One of them is loaded. The choice depends on the arguments of the kernel's cong_control, and on
+ * whether an implementation is a link (6.4) or stays until it is removed from its map. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(tcpa_cong_control);
 SEC("?.struct_ops")

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the core believes of a connection's path, for `weir accel status`: src/core_view.rs has the same layout. */
+/* The core's estimate of a connection's path, for `weir accel status`: src/core_view.rs has the
+ * same layout. */
 #ifndef WEIR_ACCEL_VIEW_H
 #define WEIR_ACCEL_VIEW_H
 
 #include "flow.h"
 
 struct view {
-	u64 cookie; /* by which the kernel knows the socket */
-	u64 rate; /* bytes a second that the path delivers at its best */
+	u64 cookie; /* the kernel's id of the socket */
+	u64 rate; /* bytes a second: the best rate that the path delivers */
 	u32 min_rtt_us;
-	u32 window; /* bytes to be held in the network; 0: not yet known */
-	u32 floor; /* of 1024 segments, those the path loses by itself */
-	u32 rule; /* whose tunables; see `settings` */
+	u32 window; /* bytes to hold in the network; 0: not yet known */
+	u32 floor; /* of 1024 segments, those that the path itself loses */
+	u32 rule; /* the rule with its tunables; see `settings` */
 	u8 mode; /* enum tcpa_mode */
-	u8 rival; /* it has to share with others than its own kind */
+	u8 rival; /* the flow competes with other algorithms */
 	u8 running;
-	u8 resuming; /* what is remembered of the path decides */
+	u8 resuming; /* a remembered rate decides */
 	u8 unused[4];
 	char before[CA_NAME];
 };
