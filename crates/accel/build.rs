@@ -20,8 +20,8 @@ fn main() {
     parity(&out);
 }
 
-/// What a kernel of 5.1 or later understands (`-mcpu=v3`), with its types (`-g`): BTF is how structs are
-/// found in another kernel than this one.
+/// Compiles for kernels of 5.1 or later (`-mcpu=v3`), with types (`-g`): BTF lets the loader find
+/// structs in other kernels than this one.
 fn compile(source: &Path, object: &Path) {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys names its headers");
@@ -51,7 +51,8 @@ fn compile(source: &Path, object: &Path) {
     }
 }
 
-/// Linked into the integration tests alone, where it watches the cores: each entry that it wraps (see tests/parity/native.c).
+/// Linked into the integration tests alone. It records every call of the cores: each wrapped
+/// function (see tests/parity/native.c).
 fn parity(out: &Path) {
     let debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mut build = c_compiler::Build::new();

@@ -72,7 +72,7 @@ struct tcp_sock___numbers {
 	u32 max_window;
 };
 
-/* Of a handshake that waits for its last packet: rsk_rcv_wnd of include/net/request_sock.h. */
+/* A handshake that waits for its last packet: rsk_rcv_wnd of include/net/request_sock.h. */
 struct sock_common___offering {
 	u32 skc_rcv_wnd;
 };

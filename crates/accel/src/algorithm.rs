@@ -8,7 +8,7 @@ use crate::{AccelError, Tunables};
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The algorithm in the kernel; no socket knows of it before [`Algorithm::register`].
+/// The loaded algorithm; sockets cannot choose it before [`Algorithm::register`].
 #[derive(Debug)]
 pub struct Algorithm {
     loaded: Loaded,
@@ -16,7 +16,7 @@ pub struct Algorithm {
     linked: bool,
 }
 
-/// Ends when it is dropped, unless it is kept.
+/// Unregisters the algorithm when dropped, unless it is kept.
 #[derive(Debug)]
 pub struct Registration {
     link: Link,
@@ -28,20 +28,21 @@ impl Algorithm {
         Self::load_for(interface()?)
     }
 
-    /// For another interface than the kernel's newest.
+    /// Loads the form for another interface than the kernel's newest.
     pub fn load_for(interface: Interface) -> Result<Self, AccelError> {
         Self::load_form(interface, ops_for(interface), NAME)
     }
 
-    /// Under another name, beside one that is registered as `tcpa` and without a part of it: it begins
-    /// with these tunables and no memory of paths, and ends with this process at the latest.
+    /// Loads it under another name, beside one that is registered as `tcpa` and shares nothing with
+    /// it. It begins with these tunables and no memory of paths, and ends with this process at the
+    /// latest.
     pub fn load_beside(name: &str, tunables: &Tunables) -> Result<Self, AccelError> {
         tunables.check()?;
         let interface = interface()?;
         if !interface.links {
             return Err(AccelError::NotSupported {
-                feature: "algorithms that leave with whoever registered them (links for struct_ops)",
-                doing: "one under a name of its own",
+                feature: "algorithms that leave with their link (links for struct_ops)",
+                doing: "an algorithm under another name",
                 advice: "it came with Linux 6.4",
             });
         }
@@ -60,14 +61,15 @@ impl Algorithm {
         Ok(Self { loaded: spec.load()?, ops, linked: interface.links })
     }
 
-    /// From now on sockets can choose it, for as long as the registration lasts. Those that have it by then
+    /// Lets sockets choose it for as long as the registration lasts. Sockets that have it by then
     /// keep it.
     pub fn register(&mut self) -> Result<Registration, AccelError> {
         let registration = register(&mut self.loaded, self.ops, WHAT, NAME)?;
         Ok(Registration { linked: self.linked, ..registration })
     }
 
-    /// What is no link outlasts a command that is killed: it has to be found again from before it is registered.
+    /// Pins the map if there is no link. Such an algorithm outlasts a killed command, so that its
+    /// pin has to exist before it is registered.
     pub(crate) fn pin_ahead(&mut self, pins: &Pins) -> Result<(), AccelError> {
         if self.linked {
             return Ok(());
@@ -76,7 +78,8 @@ impl Algorithm {
         told(WHAT, || ops.pin(pins.at(pins::ALGORITHM_MAP)))
     }
 
-    /// Takes the place of what is registered by that link: who chooses `tcpa` from now on gets this one.
+    /// Replaces the algorithm that the link registers: sockets that choose `tcpa` from now on get
+    /// this one.
     pub fn replace(&mut self, registered: &Link) -> Result<(), AccelError> {
         replace(&mut self.loaded, self.ops, WHAT, NAME, registered)
     }
@@ -91,12 +94,13 @@ impl Algorithm {
 }
 
 impl Registration {
-    /// It lasts until [`Pins`] are removed.
+    /// Keeps it until [`Pins`] are removed.
     pub(crate) fn keep(mut self, pins: &Pins) -> Result<(), AccelError> {
         if self.linked {
             return told(WHAT, || self.link.pin(pins.at(pins::ALGORITHM)));
         }
-        // What libbpf calls a link here is the map, out of which it would take the algorithm again.
+        // Without links, libbpf's `Link` is the map, and would unregister the algorithm when
+        // dropped.
         self.link.disconnect();
         Ok(())
     }
@@ -106,7 +110,7 @@ impl Registration {
     }
 }
 
-/// Of whichever algorithm, as a link; `what` is for messages.
+/// Registers any algorithm as a link; `what` is for messages.
 pub(crate) fn register(
     loaded: &mut Loaded,
     ops: &str,
@@ -130,7 +134,7 @@ pub(crate) fn replace(
     name: &'static str,
     registered: &Link,
 ) -> Result<(), AccelError> {
-    // The map is made ready on the way to a second registration, which the name then forbids.
+    // A second registration prepares the map; the taken name then stops it.
     match register(loaded, ops, what, name) {
         Err(AccelError::NameTaken { .. }) => {}
         Err(error) => return Err(error),
@@ -162,7 +166,7 @@ fn ops_for(interface: Interface) -> &'static str {
     }
 }
 
-/// As sockets choose it.
+/// The name by which sockets choose it.
 pub const NAME: &str = "tcpa";
 const WHAT: &str = "the congestion control tcpa";
 /// The forms of bpf/tcpa.bpf.c.

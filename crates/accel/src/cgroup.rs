@@ -1,4 +1,4 @@
-//! Control groups of version 2: where they are mounted, and by what number the kernel knows one.
+//! Control groups of version 2: where they are mounted, and the kernel's number of each.
 
 use crate::AccelError;
 use std::fs;
@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cgroup {
     pub path: PathBuf,
-    /// The number of its folder.
+    /// The inode number of its directory.
     pub id: u64,
 }
 
 impl Cgroup {
-    /// By its path, from the mount (`/system.slice/nginx.service`) or of the folder itself.
+    /// Finds it by its path below the mount (`/system.slice/nginx.service`), or by the path of its
+    /// directory.
     pub fn named(name: &Path) -> Result<Self, AccelError> {
         let mount = mount()?;
         let below = mount.join(name.strip_prefix("/").unwrap_or(name));
         let path = if name.starts_with(&mount) { name.to_owned() } else { below };
         let missing = || AccelError::NoSuchCgroup { name: name.to_owned(), mount: mount.clone() };
-        // Each has this file; a folder elsewhere has not.
+        // Each control group has this file; other directories do not.
         if !path.join("cgroup.events").exists() && path != mount {
             return Err(missing());
         }
@@ -28,7 +29,7 @@ impl Cgroup {
         Ok(Self { path, id })
     }
 
-    /// The one of this number, if there still is one.
+    /// Finds it by its number, if it still exists.
     pub fn numbered(id: u64) -> Option<Self> {
         let mut folders = vec![mount().ok()?];
         while let Some(path) = folders.pop() {
@@ -45,7 +46,7 @@ impl Cgroup {
     }
 }
 
-/// Where version 2 is mounted.
+/// The mount point of version 2.
 pub fn mount() -> Result<PathBuf, AccelError> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mount_in(&mounts).ok_or(AccelError::NotSupported {
@@ -55,7 +56,7 @@ pub fn mount() -> Result<PathBuf, AccelError> {
     })
 }
 
-/// From `/proc/self/mountinfo` (proc(5)); the last mounted hides those before it.
+/// Parses `/proc/self/mountinfo` (proc(5)); the last mount hides earlier ones.
 fn mount_in(mounts: &str) -> Option<PathBuf> {
     let of = |line: &str| {
         let (left, right) = line.split_once(" - ")?;

@@ -1,4 +1,4 @@
-//! What the core believes of each connection's path, read from where it keeps it (bpf/look.bpf.c).
+//! The core's estimate of each connection's path, read from its storage (bpf/look.bpf.c).
 
 use crate::AccelError;
 use crate::iterator::go_through;
@@ -8,41 +8,42 @@ use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 use units::{Bytes, Rate, Share, Span};
 
-/// The core's own account of one connection.
+/// The core's state of one connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreView {
     pub mode: Mode,
-    /// What the path delivers at its best.
+    /// The best rate that the path delivers.
     pub rate: Option<Rate>,
     pub min_rtt: Option<Span>,
-    /// To be held in the network, once that is known.
+    /// The target in the network, once known.
     pub window: Option<Bytes>,
-    /// What the path loses by itself, however little is sent.
+    /// The path's own loss, however little is sent.
     pub floor: Share,
-    /// It shares the path with others than its own kind, and fills the queue as they do.
+    /// The flow competes with other algorithms, and fills the queue as they do.
     pub contending: bool,
-    /// The algorithm that a rule's took the place of; none: the socket chose it itself.
+    /// The algorithm that the rule replaced; none if the socket chose tcpa itself.
     pub before: Option<String>,
 }
 
-/// What it is at.
+/// The phase of the core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// As fast as may be, to find the rate.
+    /// Grows as fast as possible to find the rate.
     StartUp,
-    /// It begins with what is remembered of the path, and finds out whether that still holds.
+    /// Begins with the remembered rate, and checks whether it still holds.
     Resuming,
-    /// What start-up left in the queue leaves.
+    /// Drains the queue that start-up left.
     Drain,
     Steady,
-    /// All send less for a round trip, to see the path without a queue.
+    /// All flows send less for a round trip, to see the path without a queue.
     Pause,
-    /// One that this version does not know.
+    /// A mode that this version does not know.
     Unknown,
 }
 
-/// By socket cookie, of the connections of this installation in whatever network namespace. Those that kept
-/// the algorithm of an earlier one, or of before an update, are not among them.
+/// Reads the views by socket cookie, for the connections of this installation in every network
+/// namespace. Connections that kept the algorithm of an earlier installation, or from before an
+/// update, are not included.
 pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, CoreView>, AccelError> {
     let elf = include_bytes!(concat!(env!("OUT_DIR"), "/look.bpf.o"));
     let mut spec = Spec::open(WHAT, elf)?;
@@ -110,7 +111,7 @@ fn known(number: u64) -> Option<u64> {
     (number > 0).then_some(number)
 }
 
-const WHAT: &str = "the program that reads what the core believes";
+const WHAT: &str = "the program that reads the core's state";
 const VIEW_BYTES: usize = 56;
 const RUNNING: usize = 34;
 
@@ -119,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_wrote_reads() {
+    fn a_view_from_the_kernel_is_parsed() {
         let mut bytes = [0; VIEW_BYTES];
         bytes[..8].copy_from_slice(&77_u64.to_ne_bytes());
         bytes[8..16].copy_from_slice(&1_250_000_u64.to_ne_bytes());

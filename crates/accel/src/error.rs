@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why connections could not be accelerated. Each message says what to do.
+/// The reason why connections could not be accelerated. Each message says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccelError {
@@ -9,10 +9,10 @@ pub enum AccelError {
     NotPermitted { doing: &'static str },
     #[error("this kernel has no {feature}, which {doing} needs: {advice}")]
     NotSupported { feature: &'static str, doing: &'static str, advice: &'static str },
-    #[error("the kernel did not take {what}: {source}{}", details(log))]
+    #[error("the kernel refused {what}: {source}{}", details(log))]
     Refused {
         what: &'static str,
-        /// What libbpf and the verifier said, if anything.
+        /// Output of libbpf and the verifier, if any.
         log: String,
         source: libbpf_rs::Error,
     },
@@ -22,7 +22,7 @@ pub enum AccelError {
     )]
     NameTaken { name: &'static str },
     #[error(
-        "no congestion control called {name} is registered: `weir accel enable {name}` does that"
+        "no congestion control called {name} is registered: run `weir accel enable {name}` first"
     )]
     NotRegistered { name: &'static str },
     #[error("{0}")]
@@ -31,21 +31,21 @@ pub enum AccelError {
     NoSuchCgroup { name: PathBuf, mount: PathBuf },
     #[error("there is no Ethernet interface `{name}` ({known}): name one with --interface")]
     NoSuchInterface { name: String, known: String },
-    #[error("the kernel did not tell of its interfaces: {source}")]
+    #[error("the kernel did not list its interfaces: {source}")]
     Interfaces { source: io::Error },
-    #[error("the kernel did not take the programs for tags at {name}: {source}")]
+    #[error("the kernel refused the programs for tags at {name}: {source}")]
     Attach { name: String, source: io::Error },
     #[error("{name} cannot have that value: {advice}")]
     Tunable { name: &'static str, advice: &'static str },
-    #[error("a policy has at most {most} rules, and this one {count}: join some")]
+    #[error("the policy has {count} rules, and {most} are allowed: join some")]
     TooManyRules { count: usize, most: usize },
     #[error(
-        "rule {later} never decides: every connection it fits has been decided by rule {earlier} before it; \
-         move it before that one or remove it"
+        "rule {later} never decides: rule {earlier} before it decides every connection that it matches; \
+         move it before that rule or remove it"
     )]
     HiddenRule { earlier: usize, later: usize },
     #[error(
-        "there is no BPF file system at {}, where the algorithm stays when this command has ended: \
+        "there is no BPF file system at {}, which keeps the algorithm after this command ends: \
          mount -t bpf -o mode=0700 bpf {}",
         path.display(), path.display()
     )]
@@ -63,8 +63,8 @@ pub enum AccelError {
     #[error("{} has held {} for 10 s: wait for its end, or end it", holder_text(holder), path.display())]
     Busy { path: PathBuf, holder: Option<u32> },
     #[error(
-        "what is installed is of another version of weir: `weir accel disable` removes it, and enable or \
-         policy install this one's; open connections go on undisturbed"
+        "another version of weir is installed: `weir accel disable` removes it, and enable or \
+         policy install this version; open connections are not disturbed"
     )]
     OtherVersion,
     #[error("{}:{line}: {problem}", path.display())]
@@ -75,8 +75,8 @@ pub enum AccelError {
     )]
     OtherNamespace,
     #[error(
-        "{} should tell what settings were before, and does not ({problem}): remove it; settings that were changed \
-         stay as they are now",
+        "{} does not hold the earlier settings as it should ({problem}): remove it; changed settings \
+         keep their current values",
         path.display()
     )]
     NoJournal { path: PathBuf, problem: String },
@@ -86,10 +86,10 @@ pub enum AccelError {
     NoSetting { name: String },
     #[error("{name} was set to `{wanted}` but the kernel keeps `{found}`: choose a value it takes")]
     NotKept { name: String, wanted: String, found: String },
-    #[error("the kernel stopped in the middle of its connections ({source}): do it again")]
+    #[error("the kernel stopped within the list of connections ({source}): run it again")]
     OpenConnections { source: io::Error },
     #[error(
-        "{failure}\nand not all could be put back as it was before: {back}; `weir accel status` shows what is in \
+        "{failure}\nnot everything could be put back as it was: {back}; `weir accel status` shows what is in \
          force, `weir accel disable` ends all of it"
     )]
     NotPutBack { failure: Box<Self>, back: Box<Self> },
@@ -109,7 +109,7 @@ impl AccelError {
         }
     }
 
-    /// After an attempt to leave things as they were.
+    /// Adds the failure of an attempt to restore the earlier state.
     pub(crate) fn after(self, put_back: Result<(), Self>) -> Self {
         match put_back {
             Ok(()) => self,
@@ -117,7 +117,7 @@ impl AccelError {
         }
     }
 
-    /// What was asked for makes no sense, whatever the machine.
+    /// The request itself is invalid, on any machine.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,
@@ -136,7 +136,7 @@ fn holder_text(holder: &Option<u32>) -> String {
     holder.map_or_else(|| "another command".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// The verifier tells its whole way; why it stopped stands at the end.
+/// The verifier logs its whole path; the reason for the refusal is at the end.
 fn details(log: &str) -> String {
     let lines: Vec<_> = log.lines().filter(|line| !line.starts_with("--")).collect();
     let last = &lines[lines.len().saturating_sub(6)..];

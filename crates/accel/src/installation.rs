@@ -14,37 +14,37 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// What there was to do.
+/// The effect of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Nothing of it was there.
+    /// Nothing was installed before.
     Installed,
-    /// A command that was killed had left a part, which is gone.
+    /// Replaced a partial installation that a killed command had left.
     Repaired,
-    /// It was there; the rules are others now.
+    /// Was installed before; the rules have changed.
     Changed,
 }
 
-/// What was done.
+/// The result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     pub change: Change,
-    /// Nothing, where open connections were to be left alone.
+    /// Zero if open connections were to be left alone.
     pub turned: Turned,
 }
 
-/// What was removed.
+/// The result of a removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removed {
-    /// Whether there was anything.
+    /// Whether anything was installed.
     pub there: bool,
     pub turned: Turned,
-    /// Another user's entries under our names stay.
+    /// Another user's entries with Weir's names; they stay.
     pub foreign: Vec<PathBuf>,
 }
 
-/// From now on connections are given the algorithm as the policy says. On failure everything is as it was, or the
-/// error tells what is not.
+/// Gives connections the algorithm as the policy says from now on. On failure everything is as
+/// before, or the error says what is not.
 pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
     let kernel = kernel::interface()?;
     policy.check()?;
@@ -52,7 +52,7 @@ pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
     apply_in(&Pins::open()?, policy, reach)
 }
 
-/// Something else than what is in force.
+/// Changes the policy in force.
 pub fn change(
     reach: Reach,
     change: impl FnOnce(&mut Policy) -> Result<(), AccelError>,
@@ -66,14 +66,14 @@ pub fn change(
     apply_in(&pins, &policy, reach)
 }
 
-/// This build's programs in the place of those installed, by the policy in force. Connections under way
-/// go on with the program they have, unless they are reached too; new ones get the new.
+/// Replaces the installed programs with this build's, with the policy in force. Open connections
+/// keep their program, unless `reach` includes them; new ones get the new program.
 pub fn update(reach: Reach) -> Result<Turned, AccelError> {
     let kernel = kernel::interface()?;
     kernel.check_reach(reach)?;
     if !kernel.links {
         return Err(AccelError::NotSupported {
-            feature: "replacing of an algorithm (links for struct_ops)",
+            feature: "replacement of an algorithm (links for struct_ops)",
             doing: "an update",
             advice: "it came with Linux 6.4; use `weir accel disable`, then enable or policy",
         });
@@ -90,7 +90,7 @@ pub fn update(reach: Reach) -> Result<Turned, AccelError> {
         algorithm.replace(&registered)?;
         Ok(hook)
     });
-    // As long as nothing was replaced, everything is as before.
+    // Until the first replacement, everything is as before.
     let hook = built.inspect_err(|_| drop(beside.remove()))?;
     let program = hook.program(PROGRAM)?;
     told(WHAT, || given.update_prog(&program))?;
@@ -101,8 +101,8 @@ pub fn update(reach: Reach) -> Result<Turned, AccelError> {
     }
 }
 
-/// Tunables from `NAME=VALUE`: of the system, of a rule by its number, or of whoever chooses the algorithm
-/// itself.
+/// Sets tunables from `NAME=VALUE`: of the system, of a rule by its number, or for sockets that
+/// choose the algorithm themselves.
 pub fn set(values: &[String], rule: Option<usize>) -> Result<Applied, AccelError> {
     if Pins::open()?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
@@ -118,9 +118,9 @@ fn set_one(policy: &mut Policy, text: &str, rule: Option<usize>) -> Result<(), A
     }
     let count = policy.rules.len();
     let tunables = match rule {
-        // They are given by a rule when a connection begins.
+        // A rule sets them when a connection begins.
         None if text.starts_with("rto_") => {
-            let problem = "a timeout's bounds are set for a rule: name one with --rule";
+            let problem = "only a rule sets the bounds of a timeout: name one with --rule";
             return Err(AccelError::Usage(problem.to_owned()));
         }
         None => &mut policy.defaults,
@@ -137,19 +137,19 @@ fn set_one(policy: &mut Policy, text: &str, rule: Option<usize>) -> Result<(), A
     tunables.set(text)
 }
 
-/// New connections are the kernel's again. Open ones that have the algorithm keep it until they end, unless
-/// they are reached too.
+/// Returns new connections to the kernel. Open ones keep the algorithm until they end, unless
+/// `reach` includes them.
 pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     let pins = Pins::open()?;
     let open = match reach {
         Reach::New => None,
         Reach::OpenToo => {
             kernel::interface()?.check_reach(reach)?;
-            // What connections had before lies in a map that is about to go.
+            // The earlier algorithms are stored in a map that is about to be removed.
             Some(Open::load_to_put_back(&pins)?)
         }
     };
-    // Each of these is done whatever becomes of the others.
+    // Do each of these even if another fails.
     let installed = pins.presence() != Presence::Nothing;
     let removed = pins.remove();
     let turned = open.map_or(Ok(Turned::default()), |open| open.put_back());
@@ -158,7 +158,7 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     Ok(Removed { there: changed? || installed, turned: turned?, foreign: pins.foreign()? })
 }
 
-/// What the kernel holds, not what a command meant.
+/// The state in the kernel, not the last command's intention.
 pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     let system = Journal::read()?.system();
     if pins.presence() != Presence::Whole {
@@ -172,7 +172,7 @@ pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     })
 }
 
-/// `tunables` are those of a rule by its number in the map.
+/// `tunables` returns the tunables of a rule by its number in the map.
 pub(crate) fn rules_in_force(
     pins: &Pins,
     tunables: impl Fn(u32) -> Result<Tunables, AccelError>,
@@ -209,7 +209,7 @@ fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, Accel
     let turned = turned.map_err(|failure| {
         let rules = match change {
             Change::Changed => write(pins, &before),
-            // What remains is a part, which the next command removes.
+            // A part remains, which the next command removes.
             _ => pins.remove(),
         };
         failure.after(rules).after(journal.become_like(&before.system))
@@ -228,7 +228,7 @@ fn install(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     told(WHAT, || link.pin(pins.at(pins::POLICY)))
 }
 
-/// Both programs, with the maps they share, ready to be used.
+/// Builds both programs, with the maps they share, ready for use.
 fn build(pins: &Pins, policy: &Policy) -> Result<(Algorithm, Loaded), AccelError> {
     let mut algorithm = Algorithm::load()?;
     pins.make()?;
@@ -260,7 +260,8 @@ fn write(pins: &Pins, policy: &Policy) -> Result<(), AccelError> {
     })
 }
 
-/// Beside those in force, then with one store in their place; what belongs to each `more` writes.
+/// Writes rules beside those in force, then switches with one store. `more` writes the data of each
+/// rule.
 pub(crate) fn write_rules(
     pins: &Pins,
     rules: &[Rule],

@@ -3,8 +3,8 @@ use crate::object::told;
 use libbpf_rs::{Iter, Link};
 use std::io::{ErrorKind, Read as _};
 
-/// Lets the kernel show everything it has for this iterator, in the calling thread's namespaces; what the
-/// program wrote about it.
+/// Runs the iterator over all its entries in the calling thread's namespaces; returns the program's
+/// output.
 pub(crate) fn go_through(what: &'static str, link: &Link) -> Result<Vec<u8>, AccelError> {
     let mut shown = told(what, || Iter::new(link))?;
     let mut written = Vec::new();
@@ -13,7 +13,7 @@ pub(crate) fn go_through(what: &'static str, link: &Link) -> Result<Vec<u8>, Acc
         match shown.read(&mut piece) {
             Ok(0) => return Ok(written),
             Ok(count) => written.extend_from_slice(&piece[..count]),
-            // The kernel pauses after a million of which nothing was written (kernel/bpf/bpf_iter.c).
+            // The kernel pauses after a million entries without output (kernel/bpf/bpf_iter.c).
             Err(error)
                 if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(source) => return Err(AccelError::OpenConnections { source }),

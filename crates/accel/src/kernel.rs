@@ -1,4 +1,4 @@
-//! What the running kernel can, found out before anything is changed.
+//! The abilities of the running kernel, checked before anything is changed.
 
 use crate::open::Reach;
 use crate::{AccelError, Policy};
@@ -6,18 +6,18 @@ use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
 use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use std::path::Path;
 
-/// How this kernel takes and calls a congestion control.
+/// The kernel's interface for congestion controls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
-    /// `cong_control` learns the acknowledgement and its flags too (Linux 6.10).
+    /// `cong_control` also receives the acknowledgement number and the flags (Linux 6.10).
     pub four_arguments: bool,
-    /// It is a link, which can be pinned and given another implementation (Linux 6.4).
+    /// The algorithm is a link, which can be pinned and updated (Linux 6.4).
     pub links: bool,
-    /// Programs can go through the open connections and change them (Linux 5.15).
+    /// Programs can iterate over the open connections and change them (Linux 5.15).
     pub open_connections: bool,
     /// A socket's longest retransmission timeout can be set (Linux 6.15).
     pub rto_max: bool,
-    /// Programs at interfaces are links too (Linux 6.6).
+    /// Programs at interfaces are links as well (Linux 6.6).
     pub interface_links: bool,
 }
 
@@ -26,7 +26,7 @@ pub fn interface() -> Result<Interface, AccelError> {
     interface_of(Path::new(VMLINUX))
 }
 
-/// Where the kernel's types are described elsewhere than usual.
+/// As [`interface`], with the description of the kernel's types at another path.
 pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     if !types.exists() {
         return Err(AccelError::NotSupported {
@@ -39,10 +39,10 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let too_old = || AccelError::NotSupported {
         feature: "congestion control in BPF (struct_ops for TCP)",
         doing: DOING,
-        advice: "it came whole with Linux 6.1; check CONFIG_BPF_JIT and CONFIG_CGROUP_BPF too",
+        advice: "it is complete since Linux 6.1; check CONFIG_BPF_JIT and CONFIG_CGROUP_BPF too",
     };
     let btf = Btf::from_path(types).map_err(|source| AccelError::Refused {
-        what: "the question for its types",
+        what: "the request for its types",
         log: String::new(),
         source,
     })?;
@@ -51,9 +51,9 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         .and_then(|ops| ops.iter().find(|member| is(member.name, "cong_control")).map(|m| m.ty))
         .and_then(|control| arguments_of(&btf, control))
         .ok_or_else(too_old)?;
-    // The wrapper that makes an implementation of it is there only where BPF may implement it.
+    // The wrapper of an implementation exists only if BPF may implement the algorithm.
     btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
-    // By these a connection's control groups are known (Linux 6.1).
+    // These identify a connection's control groups (Linux 6.1).
     let ancestors = btf
         .type_by_name::<Struct<'_>>("cgroup")
         .is_some_and(|cgroup| cgroup.iter().any(|member| is(member.name, "ancestors")));
@@ -78,7 +78,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
 }
 
 impl Interface {
-    /// Whether it can do what is asked.
+    /// Checks that the kernel supports the request.
     pub(crate) fn check(self, policy: &Policy, reach: Reach) -> Result<(), AccelError> {
         let bounds =
             policy.rules.iter().filter_map(|rule| rule.tunables).any(|t| t.rto_max.is_some());
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_types_is_told_so() {
+    fn a_kernel_without_types_is_reported() {
         let error = interface_of(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(error.contains("CONFIG_DEBUG_INFO_BTF"), "{error}");
     }

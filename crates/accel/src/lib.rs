@@ -1,17 +1,20 @@
-//! Congestion control of ours in an unchanged Linux kernel: the C cores of `cc`, compiled to BPF.
+//! Weir's congestion control in an unchanged Linux kernel: the C cores of `cc`, compiled to BPF.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`kernel`] | what this kernel can, before anything is tried |
-//! | [`object`] | compiled programs into the kernel |
+//! | [`kernel`] | the abilities of this kernel, before anything is tried |
+//! | [`object`] | loads compiled programs into the kernel |
 //! | [`algorithm`] | `tcpa` among the kernel's congestion controls |
-//! | [`rules`], [`cgroup`] | which connections get it, and how it works on them |
-//! | [`policy`], [`policy_file`], [`system`] | all of that, and in a file; settings of the whole system |
-//! | [`pins`], [`installation`] | what stays when the command has ended; on, off, and in force |
-//! | [`open`], [`namespaces`] | connections that are open already, wherever they are |
-//! | [`status`], [`core_view`] | what is installed, how its connections fare, and what the core believes of their paths |
-//! | [`memory`] | what ended connections knew of their paths |
-//! | [`caqm`] | another algorithm, whose ends agree and ask the ports on the way |
+//! | [`rules`], [`cgroup`] | which connections get the algorithm, and with which tunables |
+//! | [`policy`], [`policy_file`], [`system`] | all rules and system settings, and their file |
+//! | [`pins`], [`installation`] | objects that outlive the command; on, off, and the state in force
+//! |
+//! | [`open`], [`namespaces`] | connections that are already open, in all network namespaces |
+//! | [`status`], [`core_view`] | the installation, the state of its connections, and the core's
+//! estimates of their paths |
+//! | [`memory`] | the estimates that ended connections left |
+//! | [`caqm`] | another algorithm: both ends agree on it and send requests to the ports on the path
+//! |
 
 pub mod algorithm;
 pub mod caqm;

@@ -1,4 +1,4 @@
-//! What is remembered of paths, by where they lead: the kernel writes it down when a connection ends.
+//! The memory of paths, by destination: the kernel writes an entry when a connection ends.
 
 use crate::pins::{self, Pins, Presence};
 use crate::{AccelError, Prefix, object::told};
@@ -17,7 +17,7 @@ pub struct Memory {
     pub age: Span,
 }
 
-/// Everything that is remembered, the newest first.
+/// Reads all memories, the newest first.
 pub fn read() -> Result<Vec<Memory>, AccelError> {
     let pins = Pins::open()?;
     if pins.presence() == Presence::Nothing { Ok(Vec::new()) } else { read_in(&pins) }
@@ -29,7 +29,7 @@ pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let mut memories = Vec::new();
     for key in map.keys() {
-        // What gave way meanwhile is not there any more.
+        // An entry evicted meanwhile is missing.
         if let Some(value) = told(WHAT, || map.lookup(&key, MapFlags::ANY))? {
             memories.extend(Memory::from_bytes(&key, &value, now));
         }
@@ -38,7 +38,7 @@ pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
     Ok(memories)
 }
 
-/// Forgets it; how many paths that were.
+/// Clears the memory; returns the number of paths.
 pub fn clear() -> Result<usize, AccelError> {
     let pins = Pins::open()?;
     if pins.presence() == Presence::Nothing {
@@ -49,14 +49,14 @@ pub fn clear() -> Result<usize, AccelError> {
     Ok(keys.iter().filter(|key| map.delete(key).is_ok()).count())
 }
 
-/// As the kernel holds it, for another map.
+/// Reads all entries in the kernel's format, for another map.
 pub(crate) fn keep(pins: &Pins) -> Vec<(Vec<u8>, Vec<u8>)> {
     let Ok(map) = pins.map(pins::PATHS) else { return Vec::new() };
     let value = |key: &Vec<u8>| map.lookup(key, MapFlags::ANY).ok().flatten();
     map.keys().filter_map(|key| value(&key).map(|value| (key, value))).collect()
 }
 
-/// What another version wrote down otherwise is forgotten.
+/// Entries in another version's format are dropped.
 pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), AccelError> {
     let map = pins.map(pins::PATHS)?;
     for (key, value) in kept {
@@ -70,7 +70,7 @@ pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Accel
 /// For people.
 pub fn to_text(memories: &[Memory]) -> String {
     if memories.is_empty() {
-        return "nothing is remembered\n".to_owned();
+        return "no path is remembered\n".to_owned();
     }
     let mut text = format!("{:<40} {:>12} {:>10} {:>8}\n", "to", "rate", "min rtt", "age");
     for memory in memories {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_wrote_reads() {
+    fn a_memory_from_the_kernel_is_parsed() {
         let mut place = [0; 16];
         place[10..15].copy_from_slice(&[0xff, 0xff, 192, 0, 2]);
         let mut memory = [0; 24];

@@ -1,4 +1,4 @@
-//! Network namespaces: connections are listed in each by itself.
+//! Network namespaces: each has its own list of connections.
 
 use crate::AccelError;
 use host::Namespace;
@@ -6,17 +6,17 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// By what one that is not this one is known.
+/// The identity of another namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inside {
-    /// A process that is in it, with a thread at least.
+    /// A process that has at least one thread in it.
     Process(u32),
-    /// One of `ip netns`.
+    /// A name of `ip netns`.
     Named(String),
 }
 
-/// In this one, and then in every other that a process, a thread or a name of `ip netns` holds. One that ends
-/// meanwhile has no connections any more.
+/// Runs `work` in this namespace, and then in every other that a process, a thread or a name of `ip
+/// netns` holds. A namespace that ends meanwhile has no connections left.
 pub(crate) fn in_each<T: Send>(
     work: impl Fn(Option<&Inside>) -> Result<T, AccelError> + Sync,
 ) -> Result<Vec<T>, AccelError> {
@@ -31,7 +31,7 @@ pub(crate) fn in_each<T: Send>(
     Ok(done)
 }
 
-/// The one of this number, if something still holds it.
+/// Finds the namespace with this number, if something still holds it.
 pub(crate) fn numbered(wanted: u64) -> Option<Namespace> {
     let path = others()
         .into_iter()
@@ -61,7 +61,7 @@ fn others() -> Vec<(Inside, PathBuf)> {
     found
 }
 
-/// Of the file that stands for it; one namespace is one file, by however many paths.
+/// The identity of its file: a namespace is one file, under any number of paths.
 fn number(path: &PathBuf) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
@@ -72,5 +72,5 @@ fn names(folder: &str) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// Where `ip netns` keeps them.
+/// The directory of `ip netns`.
 const NAMED: &str = "/run/netns";

@@ -1,4 +1,4 @@
-//! Compiled programs into the kernel.
+//! Loads compiled programs into the kernel.
 
 use crate::AccelError;
 use libbpf_rs::{
@@ -9,14 +9,14 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// A compiled object before it is loaded: what it may still be told.
+/// A compiled object before it is loaded, while it can still be configured.
 #[derive(Debug)]
 pub struct Spec {
     what: &'static str,
     open: OpenObject,
 }
 
-/// An object in the kernel. What is not pinned or attached leaves the kernel with it.
+/// A loaded object. Parts that are neither pinned nor attached are unloaded when it is dropped.
 #[derive(Debug)]
 pub struct Loaded {
     what: &'static str,
@@ -30,8 +30,8 @@ impl Spec {
         Ok(Self { what, open })
     }
 
-    /// Of several forms of a map, the one to make. Each is said: libbpf takes the `?` of a section as that
-    /// of its first map alone.
+    /// Creates only `wanted` of several forms of a map. Each form is set explicitly: libbpf applies
+    /// the `?` of a section to its first map alone.
     pub(crate) fn create_only(&mut self, wanted: &str, forms: &[&str]) -> Result<(), AccelError> {
         let what = self.what;
         let of_these = |name: &OsStr| forms.iter().any(|form| name == *form);
@@ -42,11 +42,12 @@ impl Spec {
         Ok(())
     }
 
-    /// What a struct_ops is called once it is registered.
+    /// Sets the name under which a struct_ops is registered.
     pub(crate) fn rename(&mut self, ops: &str, from: &str, to: &str) -> Result<(), AccelError> {
         let what = self.what;
         let refuse = |problem: &str| AccelError::Usage(format!("`{to}`: {problem}"));
-        // TCP_CA_NAME_MAX of include/net/tcp.h, with its end; bpf_obj_name_cpy() of kernel/bpf/syscall.c.
+        // TCP_CA_NAME_MAX of include/net/tcp.h, with the final zero; bpf_obj_name_cpy() of
+        // kernel/bpf/syscall.c.
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         if !(1..NAME_ROOM).contains(&to.len()) || !to.chars().all(allowed) {
             return Err(refuse("an algorithm's name has 1 to 15 letters, digits, `_` and `.`"));
@@ -63,7 +64,7 @@ impl Spec {
         Ok(())
     }
 
-    /// Another's map in the place of one of its own.
+    /// Uses a pinned map of another object instead of its own.
     pub(crate) fn reuse(&mut self, map: &str, pin: &Path) -> Result<(), AccelError> {
         let what = self.what;
         let found = self.open.maps_mut().find(|found| found.name() == map);
@@ -71,7 +72,7 @@ impl Spec {
         told(what, || found.reuse_pinned_map(pin))
     }
 
-    /// Likewise, of an object that is not pinned.
+    /// Likewise, with an object that is not pinned.
     pub(crate) fn share(&mut self, map: &str, other: &Loaded) -> Result<(), AccelError> {
         let what = self.what;
         let theirs = other.map(map)?;
@@ -112,7 +113,8 @@ fn lacks(what: &'static str) -> AccelError {
     }
 }
 
-/// Keeps what libbpf and the verifier say, for the error. One at a time: it is told to one place.
+/// Collects the output of libbpf and the verifier for the error. Runs one `work` at a time: the
+/// output has a single global callback.
 pub(crate) fn told<T>(
     what: &'static str,
     work: impl FnOnce() -> libbpf_rs::Result<T>,
@@ -131,7 +133,7 @@ pub(crate) fn told<T>(
     set_print(before);
     let log = SAID.lock().map(|mut said| std::mem::take(&mut *said)).unwrap_or_default();
     outcome.map_err(|source| match source.kind() {
-        // The verifier's refusals look the same but for what they say.
+        // The verifier's refusals differ only in their log.
         ErrorKind::PermissionDenied if !log.contains("PROG LOAD LOG") => {
             AccelError::NotPermitted { doing: what }
         }

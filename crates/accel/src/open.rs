@@ -1,5 +1,5 @@
-//! Connections that are open already: given the algorithm, or what they had before, by an iterator over the
-//! kernel's sockets (bpf/open.bpf.c).
+//! Connections that are already open: an iterator over the kernel's sockets gives them the
+//! algorithm, or their earlier one (bpf/open.bpf.c).
 
 use crate::AccelError;
 use crate::algorithm::NAME;
@@ -14,26 +14,26 @@ use std::fs;
 use std::ops::Add;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Which connections a change is for.
+/// The connections that a change applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Those that begin from now on; open ones go on with what they have.
+    /// Connections that begin from now on; open ones stay as they are.
     New,
-    /// Open ones too, as if they began now.
+    /// Open connections too, as if they began now.
     OpenToo,
 }
 
-/// What became of open connections.
+/// The effect on open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turned {
     pub given: u64,
-    /// To the algorithm they had before, or their namespace's usual one where that is not known.
+    /// Got back their earlier algorithm, or their namespace's default if that is unknown.
     pub put_back: u64,
-    /// The kernel did not change their algorithm.
+    /// The kernel refused to change their algorithm.
     pub refused: u64,
 }
 
-/// The programs, ready to run.
+/// The loaded programs, ready to run.
 #[derive(Debug)]
 pub(crate) struct Open {
     loaded: Loaded,
@@ -41,12 +41,12 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// With the policy in force.
+    /// Loads them with the policy in force.
     pub(crate) fn load(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_with(Some(pins))
     }
 
-    /// For putting back alone: whatever is installed, and of whichever version.
+    /// Loads them for putting back alone, whatever version is installed.
     pub(crate) fn load_to_put_back(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_with(Some(pins)).or_else(|_| Self::load_with(None))
     }
@@ -65,12 +65,12 @@ impl Open {
         Ok(Self { loaded: spec.load()?, scope: about.ino() })
     }
 
-    /// Treats them as the policy would if they began now.
+    /// Treats open connections as the policy treats new ones.
     pub(crate) fn adopt(&self) -> Result<Turned, AccelError> {
         self.run("adopt")
     }
 
-    /// Nobody has the algorithm any more.
+    /// Takes the algorithm from all connections.
     pub(crate) fn put_back(&self) -> Result<Turned, AccelError> {
         self.run("abandon")
     }
@@ -80,7 +80,7 @@ impl Open {
         Ok(each.into_iter().fold(Turned::default(), Add::add))
     }
 
-    /// In the calling thread's namespace.
+    /// Runs in the calling thread's namespace.
     fn run_here(&self, program: &str) -> Result<Turned, AccelError> {
         let first = 0_u32.to_ne_bytes();
         let (order, turned) = (self.loaded.map("order")?, self.loaded.map("turned")?);
@@ -126,7 +126,7 @@ impl Add for Turned {
 }
 
 const WHAT: &str = "the program for open connections";
-/// The one no kernel lacks.
+/// Every kernel has this algorithm.
 const EVERYWHERE: &str = "reno";
 const ORDER_BYTES: usize = 24;
 const TURNED_BYTES: usize = 24;

@@ -1,4 +1,5 @@
-//! What stays in the kernel after the command has ended: links and maps by name in the BPF file system.
+//! Objects that stay in the kernel after the command has ended: links and maps by name in the BPF
+//! file system.
 
 mod folder;
 mod turn;
@@ -17,38 +18,38 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use turn::Turn;
 
-/// What is pinned of one algorithm, and where.
+/// The pins of one algorithm, and their directory.
 #[derive(Debug)]
 pub(crate) struct Kit {
-    /// As sockets choose it.
+    /// The name by which sockets choose it.
     pub(crate) algorithm: &'static str,
     folder: &'static str,
-    /// Names with a dot are refused there (kernel/bpf/inode.c).
+    /// The kernel refuses names with a dot there (kernel/bpf/inode.c).
     beside: &'static str,
     maps: &'static [&'static str],
 }
 
-/// The folder of ours, and nobody else in it until this is dropped.
+/// Weir's directory, locked against other commands until this is dropped.
 #[derive(Debug)]
 pub struct Pins {
     kit: &'static Kit,
     root: Arc<Folder>,
     folder: &'static str,
-    /// None: it is another's turn that this is part of.
+    /// None: another value holds the lock.
     _turn: Option<Turn>,
 }
 
-/// How much of us is there. A program that is killed between two steps leaves part of it.
+/// How much of the installation exists. A command that is killed between two steps leaves a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Nothing,
-    /// Connections may run with the algorithm; whether new ones are given it, [`Pins::gives`] tells.
+    /// Connections may run with the algorithm; [`Pins::gives`] says whether new ones get it.
     Part,
     Whole,
 }
 
 impl Pins {
-    /// Those of `tcpa`. Waits for another command of ours.
+    /// Opens the pins of `tcpa`. Waits for any other `weir accel` command.
     pub fn open() -> Result<Self, AccelError> {
         Self::open_of(&TCPA)
     }
@@ -64,7 +65,7 @@ impl Pins {
 
     pub fn presence(&self) -> Presence {
         if self.beside().is_made() {
-            // An update did not come to its end: the maps may not be those of the programs.
+            // An update did not complete: the maps may not belong to the programs.
             Presence::Part
         } else if self.holds(POLICY) && (self.holds(ALGORITHM) || self.holds(ALGORITHM_MAP)) {
             Presence::Whole
@@ -75,12 +76,12 @@ impl Pins {
         }
     }
 
-    /// Whether connections are looked at when they begin.
+    /// Whether new connections are inspected.
     pub fn gives(&self) -> bool {
         self.holds(POLICY)
     }
 
-    /// Another user's entries under our names: Weir neither uses nor removes them.
+    /// Another user's entries with Weir's names: Weir neither uses nor removes them.
     pub fn foreign(&self) -> Result<Vec<PathBuf>, AccelError> {
         let mut found = Vec::new();
         for name in [self.kit.folder, self.kit.beside] {
@@ -96,13 +97,13 @@ impl Pins {
         Ok(found)
     }
 
-    /// Where what is to take our place is put together.
+    /// The directory where a replacement is built.
     pub(crate) fn beside(&self) -> Self {
         let root = Arc::clone(&self.root);
         Self { kit: self.kit, root, folder: self.kit.beside, _turn: None }
     }
 
-    /// The maps of `newer` are ours from now on.
+    /// Takes over the maps of `newer`.
     pub(crate) fn take(&self, newer: &Self) -> Result<(), AccelError> {
         if let (Some(here), Some(there)) = (self.folder()?, newer.folder()?) {
             self.kit.maps.iter().try_for_each(|name| here.take(&there, name))?;
@@ -110,12 +111,12 @@ impl Pins {
         newer.remove_folder()
     }
 
-    /// For what is to be pinned.
+    /// The path for a new pin.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.root.path().join(self.folder).join(name)
     }
 
-    /// The path of a pin of ours. Only root can change the folder, so the path stays that of the pin.
+    /// The path of an existing pin. Only root can change the directory, so the path stays valid.
     pub(crate) fn pinned(&self, name: &str) -> Result<PathBuf, AccelError> {
         let path = self.at(name);
         match self.holds(name) {
@@ -138,7 +139,7 @@ impl Pins {
         told(LINK, || Link::open(path))
     }
 
-    /// Whether that link still is at its interface.
+    /// Whether the link is still attached to its interface.
     pub(crate) fn link_lives(&self, name: &str) -> bool {
         let about = self.link_named(name).and_then(|link| told(LINK, || link.info()));
         about.is_ok_and(|about| match about.info {
@@ -152,16 +153,17 @@ impl Pins {
         told(name, || MapHandle::from_pinned_path(path))
     }
 
-    /// All that is ours; [`Pins::foreign`] tells what stays.
+    /// Removes everything of Weir's; [`Pins::foreign`] lists the rest.
     pub(crate) fn remove(&self) -> Result<(), AccelError> {
-        // New connections come first, so that none is given what is about to go.
+        // New connections first, so that none gets what is about to be removed.
         let ended = [self.end(POLICY)?, self.end(ALGORITHM)?];
         for name in self.others() {
             self.end(&name)?;
         }
         self.beside().remove_folder()?;
         if let Ok(ops) = self.map(ALGORITHM_MAP) {
-            // The only way out of the kernel for what is no link; gone already is as good.
+            // Without a link this is the only way to unregister it. If it has gone already, that is
+            // as good.
             let _ = ops.delete(&0_u32.to_ne_bytes());
         }
         self.remove_folder()?;
@@ -171,19 +173,20 @@ impl Pins {
         Ok(())
     }
 
-    /// Whether that link does nothing any more. A pin that is gone lets go of its link some time later
-    /// (kernel/bpf/inode.c); until then connections would still be given the algorithm, and its name be taken.
+    /// Ends a link; returns whether it has no effect any more. The kernel releases the link some
+    /// time after its pin is removed (kernel/bpf/inode.c); until then new connections would still
+    /// get the algorithm, and its name would be taken.
     pub(crate) fn end(&self, name: &str) -> Result<bool, AccelError> {
         let Some(folder) = self.folder()?.filter(|folder| folder.holds(name)) else {
             return Ok(true);
         };
         let link = self.link_named(name);
-        // The pin first: what it stands for is never less than what it says.
+        // Remove the pin first: a pin must never claim more than is in effect.
         folder.unlink(name)?;
         Ok(link.and_then(|link| told(LINK, || link.detach())).is_ok())
     }
 
-    /// Links by names that are not known beforehand.
+    /// Links with names that are not known beforehand.
     pub(crate) fn others(&self) -> Vec<String> {
         let entries = self.folder().ok().flatten().and_then(|folder| folder.entries().ok());
         let known = |name: &str| {
@@ -192,7 +195,7 @@ impl Pins {
         entries.unwrap_or_default().ours.into_iter().filter(|name| !known(name)).collect()
     }
 
-    /// None where there is none, or one that is not ours.
+    /// None if there is no directory, or if it is not Weir's.
     fn folder(&self) -> Result<Option<Folder>, AccelError> {
         Ok(match self.root.inner(self.folder)? {
             Inner::Ours(folder) => Some(folder),
@@ -204,7 +207,7 @@ impl Pins {
         self.folder().is_ok_and(|folder| folder.is_some_and(|folder| folder.holds(name)))
     }
 
-    /// Whether a command made the folder, of which only what is not ours may be left.
+    /// Whether the directory is Weir's and in use; false if only foreign entries are left in it.
     fn is_made(&self) -> bool {
         let Ok(Some(folder)) = self.folder() else { return false };
         let entries = folder.entries().unwrap_or_default();
@@ -219,7 +222,7 @@ impl Pins {
     }
 }
 
-/// Where nothing can be written, what is not there cannot be removed either, and that is no failure.
+/// On a read-only file system a missing entry cannot be removed either, which is not a failure.
 pub(crate) fn is_there(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
         Err(error) => error.kind() != ErrorKind::NotFound,
@@ -227,7 +230,8 @@ pub(crate) fn is_there(path: &Path) -> bool {
     }
 }
 
-/// The kernel unregisters in its own time where links of algorithms cannot be detached (before Linux 6.11).
+/// Before Linux 6.11 links of algorithms cannot be detached, and the kernel unregisters the
+/// algorithm later.
 fn wait_until_free(algorithm: &str) {
     let deadline = Instant::now() + PATIENCE;
     let taken = || {
@@ -243,13 +247,13 @@ fn wait_until_free(algorithm: &str) {
 pub(crate) const ALGORITHM: &str = "algorithm";
 /// The map that registers it, before Linux 6.4.
 pub(crate) const ALGORITHM_MAP: &str = "algorithm-map";
-/// The link that gives it to connections; the last that is made, the first that goes.
+/// The link that gives it to connections; created last, removed first.
 pub(crate) const POLICY: &str = "policy";
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const SETTINGS: &str = "settings";
 pub(crate) const RULES: &str = "rules";
 pub(crate) const ACTIVE: &str = "active";
-/// What is remembered of paths.
+/// The memory of paths.
 pub(crate) const PATHS: &str = "paths";
 pub(crate) static TCPA: Kit = Kit {
     algorithm: NAME,
@@ -257,8 +261,9 @@ pub(crate) static TCPA: Kit = Kit {
     beside: "weir-accel-new",
     maps: &[FLOWS, SETTINGS, PATHS, RULES, ACTIVE],
 };
-/// Of CAQM: its connections, what holds for its network, the interfaces where it is spoken, connections to be,
-/// and what passed.
+/// Maps of CAQM: its connections, the parameters of the network, its interfaces, pending
+/// connections, and the
+/// traffic counters.
 pub(crate) const RECORDS: &str = "records";
 pub(crate) const NETWORK: &str = "network";
 pub(crate) const PLACES: &str = "places";
@@ -272,5 +277,5 @@ pub(crate) static CAQM: Kit = Kit {
 };
 const LINK: &str = "a link of what is installed";
 const BPF_FILES: &str = "/sys/fs/bpf";
-/// Another's algorithm may have the name too.
+/// A foreign algorithm may have the name too.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Everything that `weir accel` can be told of tcpa.
+//! The complete configuration of tcpa by `weir accel`.
 
 use crate::AccelError;
 use crate::rules::{self, Rule, Tunables};
@@ -6,9 +6,9 @@ use crate::system::System;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
-    /// The first that fits decides.
+    /// The first matching rule decides.
     pub rules: Vec<Rule>,
-    /// For sockets that choose the algorithm by themselves.
+    /// For sockets that choose the algorithm themselves.
     pub defaults: Tunables,
     pub system: System,
 }

@@ -1,4 +1,4 @@
-//! The file that policies are written in.
+//! The file format of policies.
 
 use crate::caqm::{Network, Place};
 use crate::cgroup::Cgroup;
@@ -17,16 +17,17 @@ use units::Span;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyFile {
     pub tcpa: Policy,
-    /// None: no rule chooses it.
+    /// None if no rule chooses it.
     pub caqm: Option<CaqmPart>,
 }
 
-/// What a file says of CAQM.
+/// CAQM's part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CaqmPart {
-    /// Those that choose something else before stand here too: for their connections nothing is offered.
+    /// Includes earlier rules that choose another algorithm: their connections do not offer CAQM.
     pub rules: Vec<Rule>,
-    /// Beside those it is spoken at already; none, where it is spoken nowhere yet: all of this network namespace.
+    /// In addition to the current interfaces. If there is none at all, CAQM uses all interfaces of
+    /// this network namespace.
     pub places: Vec<Place>,
     pub network: Network,
 }
@@ -38,8 +39,8 @@ impl PolicyFile {
         Self::parse(path, &text)
     }
 
-    /// Everything in it is checked, the control groups it names included; its interfaces are looked for when it is
-    /// put in force.
+    /// Checks everything in the file, including the control groups it names. Interfaces are looked
+    /// up when the policy is applied.
     pub fn parse(path: &Path, text: &str) -> Result<Self, AccelError> {
         let wrong = |at: usize, problem: String| AccelError::Policy {
             path: path.to_owned(),
@@ -78,8 +79,9 @@ impl PolicyFile {
         Ok(Self { tcpa, caqm: caqm.map_err(|error| wrong(at, error.to_string()))? })
     }
 
-    /// From now on connections are treated as it says; what it says nothing of is treated as the kernel would. On
-    /// failure everything is as it was, or the error tells what is not. None where there was nothing to do for tcpa.
+    /// Applies the file to connections from now on; the kernel's defaults hold for everything it
+    /// does not name. On failure everything is as before, or the error says what is not. None if
+    /// there was nothing to do for tcpa.
     pub fn apply(&self, reach: Reach) -> Result<Option<Applied>, AccelError> {
         let before = self.apply_caqm()?;
         if self.is_caqm_alone() && Pins::open()?.presence() == Presence::Nothing {
@@ -100,7 +102,7 @@ impl PolicyFile {
 
     fn apply_caqm(&self) -> Result<Before, AccelError> {
         let before = {
-            // Whoever holds them keeps others out.
+            // The open pins keep other commands out.
             let pins = Pins::open_of(&pins::CAQM)?;
             let there = pins.presence() == Presence::Whole;
             there.then(|| caqm::installation::in_force(&pins)).transpose()?
@@ -128,7 +130,7 @@ impl PolicyFile {
     }
 }
 
-/// What CAQM's installation was.
+/// The earlier state of CAQM's installation.
 #[derive(Debug)]
 enum Before {
     Untouched,
@@ -136,19 +138,19 @@ enum Before {
     Plan(caqm::installation::Plan),
 }
 
-/// The rules as CAQM sees them.
+/// The rules that CAQM uses.
 #[derive(Debug, Default)]
 struct Chosen {
     rules: Vec<Rule>,
-    /// The number in the file of each.
+    /// The number of each rule in the file.
     numbers: Vec<usize>,
     count: usize,
     any: bool,
 }
 
 impl Chosen {
-    /// To tcpa's rules or to these. Where one end does not offer CAQM the next rule that fits decides, so for tcpa
-    /// its rules are not there.
+    /// Adds a rule to tcpa's rules or to these. If one end does not offer CAQM, the next matching
+    /// rule decides, so tcpa ignores CAQM's rules.
     fn add(
         &mut self,
         rule: Rule,
@@ -216,7 +218,7 @@ struct Values {
     init_cwnd: Option<u32>,
     loss_init_cwnd: Option<u32>,
     memory_age: Option<Span>,
-    /// The reference's name for whether there is a memory at all.
+    /// The reference's name for whether there is a memory.
     metrics_minrtt: Option<bool>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
@@ -233,7 +235,7 @@ struct RuleTable {
     init_cwnd: Option<u32>,
     loss_init_cwnd: Option<u32>,
     memory_age: Option<Span>,
-    /// The reference's name for whether there is a memory at all.
+    /// The reference's name for whether there is a memory.
     metrics_minrtt: Option<bool>,
     rto_min: Option<Span>,
     rto_max: Option<Span>,
@@ -244,9 +246,9 @@ struct RuleTable {
 enum Treatment {
     #[default]
     Tcpa,
-    /// Where the other end and the way do it, too.
+    /// If the peer and the path support it too.
     Caqm,
-    /// As the kernel would have it.
+    /// The kernel's default.
     None,
 }
 
@@ -257,12 +259,13 @@ struct SystemTable {
     mem: Option<[u64; 3]>,
     wmem_max: Option<u64>,
     timestamps: Option<bool>,
-    /// Forward acknowledgement left the kernel with 4.15; RACK does its work.
+    /// Forward acknowledgement left the kernel with 4.15; RACK replaces it.
     #[serde(rename = "fack")]
     _fack: Option<u8>,
 }
 
-/// Where it is spoken, and what all hosts and ports of the network agree on, as [`Network::set`] takes it.
+/// The interfaces, and the parameters that all hosts and ports of the network share, as
+/// [`Network::set`] takes them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaqmTable {
@@ -283,7 +286,7 @@ struct CaqmTable {
 }
 
 impl CaqmTable {
-    /// What is not named is as usual.
+    /// Parameters that are not named have their defaults.
     fn network(&self) -> Result<Network, AccelError> {
         let mut network = Network::default();
         let numbers = [
@@ -338,10 +341,10 @@ impl RuleTable {
             rto_max: self.rto_max,
         };
         if self.port == Some(0) {
-            return Err(AccelError::Usage("port 0 is no port: leave it out for all".to_owned()));
+            return Err(AccelError::Usage("port 0 is not a port: leave it out for all".to_owned()));
         }
         if self.algorithm == Treatment::Caqm && !values.is_empty() {
-            let problem = "the tunables of tcpa mean nothing to caqm: what its connections share stands in [caqm]";
+            let problem = "caqm does not use the tunables of tcpa: set the parameters of its connections in [caqm]";
             return Err(AccelError::Usage(problem.to_owned()));
         }
         let to = self.to.as_deref().map(str::parse::<Prefix>).transpose();
@@ -357,7 +360,7 @@ impl RuleTable {
     }
 }
 
-/// serde names the unknown word and those it knows: which of them was meant?
+/// serde names the unknown word and the known ones; this finds the nearest.
 fn nearest(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(word) = quoted.next().filter(|_| message.starts_with("unknown ")) else {
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_policy() {
+    fn a_complete_policy_is_parsed() {
         let policy = parse(
             "[defaults]\ninit_cwnd = 30\n\n\
              [[rule]]\nport = 22\nalgorithm = \"none\"\n\n\
@@ -400,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_for_caqm_stand_among_the_others() {
+    fn rules_for_caqm_may_stand_among_the_others() {
         let file = parse(
             "[[rule]]\nport = 22\nalgorithm = \"none\"\n\n\
              [[rule]]\nto = \"10.0.0.0/8\"\nalgorithm = \"caqm\"\n\n\
@@ -408,7 +411,7 @@ mod tests {
              [caqm]\ninterface = [\"eth0\", \"left:eth0\"]\nrtt_standard = \"1ms\"\ntpid = 0x8100\n",
         )
         .unwrap();
-        // For whoever does not agree on it the later ones hold.
+        // The later rules apply to connections whose ends do not agree on CAQM.
         assert_eq!(file.tcpa.rules.len(), 3);
         let caqm = file.caqm.unwrap();
         assert_eq!(caqm.rules.len(), 2);
@@ -420,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line() {
+    fn an_error_is_reported_with_its_line() {
         for (text, line, told) in [
             ("[[rule]]\nprot = 80\n", 2, "did you mean `port`?"),
             ("[[rule]]\nport = 80\n\n[[rule]]\nto = \"10.0.0.1/8\"\n", 4, "behind the prefix"),
@@ -439,7 +442,7 @@ mod tests {
             (
                 "[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\":\"]\n",
                 3,
-                "names no interface",
+                "is not an interface",
             ),
             ("[rule\n", 1, ""),
         ] {

@@ -10,7 +10,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// As IPv6, where IPv4 is `::ffff:a.b.c.d`, with the number of bits that count.
+    /// In IPv6 form, with IPv4 as `::ffff:a.b.c.d`, and the number of significant bits.
     pub(crate) fn mapped(self) -> ([u8; 16], u32) {
         match self.address {
             IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), u32::from(self.bits) + 96),
@@ -27,7 +27,7 @@ impl Prefix {
         })
     }
 
-    /// Every address of `other` is one of these.
+    /// Whether every address of `other` is in this prefix.
     pub fn covers(self, other: Self) -> bool {
         let ((mine, bits), (theirs, length)) = (self.mapped(), other.mapped());
         bits <= length && cut(mine.into(), bits) == cut(theirs.into(), bits)
@@ -61,10 +61,10 @@ impl FromStr for Prefix {
         if cut(octets.into(), mapped_bits) != Ipv6Addr::from(octets) {
             return Err(wrong("bits behind the prefix are set"));
         }
-        // To the kernel's sockets IPv4 is a part of IPv6; to whoever writes ::/0 it hardly is.
+        // To the kernel's sockets IPv4 is a part of IPv6. A user who writes ::/0 hardly means it.
         if mapped_bits < 96 && cut(IPV4.into(), mapped_bits) == cut(octets.into(), mapped_bits) {
             return Err(wrong(
-                "it takes in all of IPv4, as ::ffff:0:0/96; name none for all, 2000::/3 for IPv6's",
+                "it contains all of IPv4, as ::ffff:0:0/96; leave it out for all addresses, or use 2000::/3 for IPv6",
             ));
         }
         Ok(prefix)
@@ -81,7 +81,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// That address alone.
+/// A prefix of that single address.
 impl From<IpAddr> for Prefix {
     fn from(address: IpAddr) -> Self {
         Self { address, bits: if address.is_ipv4() { 32 } else { 128 } }
@@ -93,7 +93,7 @@ fn cut(address: Ipv6Addr, bits: u32) -> Ipv6Addr {
     Ipv6Addr::from(u128::from(address) & mask)
 }
 
-/// Where IPv4 lies in it, with 96 bits (RFC 4291, 2.5.5.2).
+/// The range of IPv4 in IPv6, with 96 bits (RFC 4291, 2.5.5.2).
 const IPV4: [u8; 16] = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped().octets();
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nonsense_is_named() {
+    fn an_invalid_prefix_is_reported() {
         for (text, told) in [
             ("10.0.0.0/33", "0 to 32"),
             ("10.0.0.1/24", "behind the prefix"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn some_cover_others() {
+    fn a_shorter_prefix_covers_a_longer_one() {
         let prefix = |text: &str| text.parse::<Prefix>().unwrap();
         assert!(prefix("10.0.0.0/8").covers(prefix("10.1.0.0/16")));
         assert!(!prefix("10.1.0.0/16").covers(prefix("10.0.0.0/8")));
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn prints_as_it_reads(address: u128, bits in 0_u32..=128, four: bool) {
+        fn a_prefix_prints_as_it_is_parsed(address: u128, bits in 0_u32..=128, four: bool) {
             let prefix = if four {
                 let bits = bits / 4;
                 let address = Ipv4Addr::from((address as u32) & u32::MAX.checked_shl(32 - bits).unwrap_or(0));

@@ -1,37 +1,37 @@
-//! Which connections are accelerated, and how: rules in order, of which the first that fits decides.
+//! The rules that select and configure connections, in order: the first matching one decides.
 
 use crate::cgroup::Cgroup;
 use crate::{AccelError, Prefix};
 use units::Span;
 
-/// One rule; without conditions it fits every connection.
+/// One rule; without conditions it matches every connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
     pub cgroup: Option<Cgroup>,
-    /// Where the other end is.
+    /// The peer's address.
     pub to: Option<Prefix>,
-    /// Of this end.
+    /// The local port.
     pub port: Option<u16>,
-    /// What such a connection gets; none: it stays as it is.
+    /// Tunables of a matching connection; none: it stays as it is.
     pub tunables: Option<Tunables>,
 }
 
-/// How the algorithm works on a connection.
+/// The algorithm's settings for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tunables {
     /// Segments, paced over the first round trip.
     pub init_cwnd: u32,
     /// Segments after a retransmission timeout.
     pub loss_init_cwnd: u32,
-    /// How old the memory of a path may be to begin with; nothing: it is not used.
+    /// The maximum age of a memory of the path; zero: none is used.
     pub memory_age: Span,
-    /// The kernel's bounds of that timeout where none is given.
+    /// The bounds of that timeout; the kernel's if none.
     pub rto_min: Option<Span>,
     pub rto_max: Option<Span>,
 }
 
 impl Default for Tunables {
-    /// As `cc` has them.
+    /// The defaults of `cc`.
     fn default() -> Self {
         Self {
             init_cwnd: 48,
@@ -44,7 +44,7 @@ impl Default for Tunables {
 }
 
 impl Rule {
-    /// Whether a connection that fits `later` always fits this one.
+    /// Whether every connection that matches `later` matches this rule too.
     pub(crate) fn covers(&self, later: &Self) -> bool {
         let cgroup = match (&self.cgroup, &later.cgroup) {
             (None, _) => true,
@@ -75,7 +75,7 @@ impl Rule {
         bytes
     }
 
-    /// As the kernel holds it. A control group that is gone is known by its number alone.
+    /// Parses the kernel's format. A control group that has gone is shown by its number.
     pub(crate) fn from_bytes(bytes: &[u8; RULE_BYTES], settings: [u8; TUNABLES_BYTES]) -> Self {
         let word = |at: usize| number(bytes, at);
         let (mut cgroup, mut address, mut mask) = ([0; 8], [0; 16], [0; 16]);
@@ -105,7 +105,7 @@ impl Rule {
 }
 
 impl Tunables {
-    /// What no connection can work with is refused here, before anything is touched.
+    /// Refuses values that no connection can work with, before anything is changed.
     pub fn check(&self) -> Result<(), AccelError> {
         let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
         if !(1..=MOST_SEGMENTS).contains(&self.init_cwnd) {
@@ -133,7 +133,7 @@ impl Tunables {
         Ok(())
     }
 
-    /// From `NAME=VALUE`.
+    /// Sets a tunable from `NAME=VALUE`.
     pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
         let (name, value) =
@@ -163,7 +163,7 @@ impl Tunables {
         Ok(())
     }
 
-    /// Without the bounds of the timeout, which are a rule's.
+    /// Parses the tunables without the bounds of the timeout, which belong to a rule.
     pub(crate) fn from_bytes(bytes: [u8; TUNABLES_BYTES]) -> Self {
         Self {
             init_cwnd: number(&bytes, 0),
@@ -184,7 +184,7 @@ impl Tunables {
     }
 }
 
-/// A policy that means what it says: in bounds, and no rule hidden behind an earlier one.
+/// Checks that all values are in bounds and no rule is hidden behind an earlier one.
 pub fn check(rules: &[Rule]) -> Result<(), AccelError> {
     if rules.len() > MOST_RULES {
         return Err(AccelError::TooManyRules { count: rules.len(), most: MOST_RULES });
@@ -198,7 +198,8 @@ pub fn check(rules: &[Rule]) -> Result<(), AccelError> {
     Ok(())
 }
 
-/// Takes the place of the rule with the same conditions, or else stands before the first that covers it.
+/// Replaces the rule with the same conditions, or inserts the rule before the first one that covers
+/// it.
 pub fn insert(rules: &mut Vec<Rule>, rule: Rule) {
     let same = |other: &Rule| other.covers(&rule) && rule.covers(other);
     if let Some(at) = rules.iter().position(same) {
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_added_is_heard() {
+    fn an_added_rule_takes_effect() {
         let mut rules = vec![rule(None, Some(80)), rule(None, None)];
         insert(&mut rules, rule(Some("10.0.0.0/8"), None));
         insert(&mut rules, Rule { tunables: None, ..rule(None, Some(80)) });
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_holds_reads_back() {
+    fn a_rule_from_the_kernel_is_parsed() {
         let tunables = Tunables {
             init_cwnd: 90,
             rto_min: Some(Span::from_millis(50)),
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_values_are_named() {
+    fn an_impossible_value_is_reported() {
         let usual = Tunables::default();
         for (tunables, name) in [
             (Tunables { init_cwnd: 0, ..usual }, "init_cwnd"),

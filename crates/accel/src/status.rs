@@ -1,4 +1,4 @@
-//! What is installed, and how the connections fare that have the algorithm.
+//! The installation, and the state of the connections with the algorithm.
 
 use crate::algorithm::NAME;
 use crate::core_view::{self, CoreView};
@@ -13,56 +13,57 @@ use std::cmp::Reverse;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
-/// As the kernel has it, not as a command meant it.
+/// The state in the kernel, not the last command's intention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub presence: Presence,
-    /// New connections are given the algorithm, which a part may do too.
+    /// New connections get the algorithm; this may hold for a partial installation too.
     pub gives: bool,
     pub policy: Policy,
-    /// In this network namespace and in every other that is in use.
+    /// Connections in this network namespace and in every other that is in use.
     pub flows: Vec<Flow>,
-    /// Why none are shown.
+    /// The reason why no connections are shown.
     pub hidden: Option<String>,
 }
 
-/// One connection that has the algorithm.
+/// One connection with the algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
     /// Its network namespace, if that is not this one.
     pub inside: Option<Inside>,
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// Delivered of late.
+    /// The recent delivery rate.
     pub rate: Option<Rate>,
     pub pacing: Option<Rate>,
     pub rtt: Option<Span>,
     pub min_rtt: Option<Span>,
     pub window: Option<Bytes>,
-    /// Of the segments sent, those sent again.
+    /// The share of sent segments that were retransmitted.
     pub retransmitted: Option<Share>,
     pub acked: Option<Bytes>,
     pub limit: Limit,
-    /// By which the kernel knows the socket.
+    /// The kernel's id of the socket.
     pub cookie: u64,
-    /// None of those that have the algorithm of an earlier installation, or of before an update.
+    /// None if the connection has the algorithm of an earlier installation, or from before an
+    /// update.
     pub core: Option<CoreView>,
-    /// What ended connections to the same place knew of the path.
+    /// The memory that ended connections to the same destination left.
     pub remembered: Option<Memory>,
 }
 
-/// Why a connection is not faster.
+/// The limit on a connection's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// It has nothing to send.
     Idle,
     /// The application does not write enough.
     Application,
-    /// The other end's receive window.
+    /// The peer's receive window.
     Receiver,
     /// This end's send buffer: `wmem`.
     SendBuffer,
-    /// What the path delivers, which is what the algorithm goes by.
+    /// The path's rate, as the algorithm estimates it.
     Path,
 }
 
@@ -74,14 +75,14 @@ impl Status {
         let policy = in_force(&pins)?;
         let (mut flows, hidden) = match in_each(flows_here) {
             Ok(flows) => (flows.into_iter().flatten().collect(), None),
-            // What is installed is told all the same.
+            // Show the installation all the same.
             Err(AccelError::Probe(error)) if error.is_not_supported() => {
                 (Vec::new(), Some(error.to_string()))
             }
             Err(error) => return Err(error),
         };
         if presence != Presence::Nothing && !flows.is_empty() {
-            // A part may lack either; what there is of the kernel's own is told all the same.
+            // A partial installation may lack either; show the kernel's own data all the same.
             let mut views = core_view::read(&pins).unwrap_or_default();
             let memories = memory::read_in(&pins).unwrap_or_default();
             for flow in &mut flows {
@@ -90,14 +91,14 @@ impl Status {
                 flow.remembered = memories.iter().find(|m| m.to.covers(remote)).cloned();
             }
         }
-        // The fastest first, namespace by namespace; the sort is stable.
+        // The fastest first, grouped by namespace; the sort is stable.
         flows.sort_by_key(|flow| Reverse(flow.rate));
         flows.sort_by_key(|flow| flow.inside.as_ref().map(Inside::to_string));
         Ok(Self { presence, gives: pins.gives(), policy, flows, hidden })
     }
 }
 
-/// Of the calling thread's namespace.
+/// Connections in the calling thread's namespace.
 fn flows_here(inside: Option<&Inside>) -> Result<Vec<Flow>, AccelError> {
     let sockets = probe::tcp::sockets(&Filter::established())?;
     let ours = |socket: &&TcpSocket| socket.congestion_control.as_deref() == Some(NAME);
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_narrowest_place_is_named() {
+    fn the_strictest_limit_is_reported() {
         let mut info = TcpInfo::default();
         assert_eq!(Limit::of(&info), Limit::Path);
         info.delivery_rate_app_limited = Some(true);

@@ -1,7 +1,8 @@
-//! Settings of the whole network namespace: raised while the algorithm is on, and put back afterwards.
+//! Settings of the whole network namespace: raised while the algorithm is on, and restored
+//! afterwards.
 //!
-//! What a setting was is on disk before it is changed, so that whoever comes after a killed command can put
-//! it back. /run goes with the machine's uptime, as the settings do.
+//! The earlier value of a setting is on disk before it is changed, so that the next command can
+//! restore it if this one is killed. /run lasts until the machine reboots, as the settings do.
 
 use crate::pins::is_there;
 use crate::{AccelError, namespaces};
@@ -12,22 +13,22 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What is asked of the namespace; what is not asked stays as it is.
+/// Requested settings of the namespace; those not given stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct System {
-    /// A socket's send buffer in bytes: least, to begin with, most.
+    /// A socket's send buffer in bytes: minimum, default, maximum.
     pub wmem: Option<[u64; 3]>,
-    /// All of TCP's memory in pages: at ease, under pressure, most.
+    /// All of TCP's memory in pages: low, pressure, maximum.
     pub mem: Option<[u64; 3]>,
-    /// The most that an application may ask for, in bytes.
+    /// The largest send buffer that an application may request, in bytes.
     pub wmem_max: Option<u64>,
     pub timestamps: Option<bool>,
 }
 
-/// By the kernel's name: what was, and what was set.
+/// Settings by the kernel's name: the earlier value, and the value set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Journal {
-    /// The network namespace it is about.
+    /// The network namespace of the settings.
     namespace: u64,
     settings: BTreeMap<String, Entry>,
 }
@@ -65,7 +66,7 @@ impl System {
         Ok(())
     }
 
-    /// From a name and a value as the kernel prints it; whether there is such a setting.
+    /// Parses a name and a value in the kernel's format; returns whether the setting exists.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, AccelError> {
         let wrong = |form: &str| AccelError::Usage(format!("{name}={value}: write {form}"));
         let numbers =
@@ -91,7 +92,7 @@ impl System {
         Ok(true)
     }
 
-    /// By the kernel's names.
+    /// Values by the kernel's names.
     fn sysctls(&self) -> Vec<(&'static str, String)> {
         let three = |values: [u64; 3]| values.map(|value| value.to_string()).join(" ");
         let mut sysctls = Vec::new();
@@ -116,7 +117,7 @@ impl Journal {
         }
     }
 
-    /// What is set of ours.
+    /// The settings that Weir has set.
     pub(crate) fn system(&self) -> System {
         let set = |name: &str| self.settings.get(name).map(|entry| words(&entry.set));
         let three = |name| set(name).and_then(|words| words.try_into().ok());
@@ -129,14 +130,15 @@ impl Journal {
         }
     }
 
-    /// Sets what is wanted and puts back what is not wanted any more. On failure everything is as before, or the
-    /// error tells what is not.
+    /// Sets the wanted values and restores those no longer wanted. On failure everything is as
+    /// before, or the error says what is not.
     pub(crate) fn become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
         let before = self.clone();
         self.try_become_like(wanted).map_err(|failure| failure.after(self.go_back(before)))
     }
 
-    /// One that cannot be put back keeps no other from it, and stays in the journal for whoever tries again.
+    /// Restores all settings even if one fails. A setting that fails stays in the journal for the
+    /// next attempt.
     fn go_back(&self, mut before: Self) -> Result<(), AccelError> {
         let mut all = Ok(());
         for (name, entry) in &before.settings {
@@ -157,7 +159,7 @@ impl Journal {
         }
     }
 
-    /// Everything as it was, in whichever namespace that is; whether anything was changed.
+    /// Restores everything, in the namespace concerned; returns whether anything was changed.
     pub(crate) fn put_back() -> Result<bool, AccelError> {
         let mut journal = Self::read()?;
         if journal.settings.is_empty() {
@@ -166,7 +168,7 @@ impl Journal {
         }
         if journal.namespace != namespace()? {
             let Some(elsewhere) = namespaces::numbered(journal.namespace) else {
-                // It ended, and its settings with it.
+                // The namespace has ended, and its settings with it.
                 journal.settings.clear();
                 return journal.store().map(|()| true);
             };
@@ -207,7 +209,7 @@ impl Journal {
             write_sysctl(name, value)?;
         }
         for (name, entry) in unwanted {
-            // Whoever changed it since then knows better.
+            // Keep a value that somebody else has set since then.
             if read_sysctl(&name).as_deref() == Some(&entry.set) {
                 write_sysctl(&name, &entry.was)?;
             }
@@ -216,7 +218,7 @@ impl Journal {
         self.store()
     }
 
-    /// Whole or not at all.
+    /// Writes the file completely or not at all.
     fn store(&self) -> Result<(), AccelError> {
         let path = Path::new(JOURNAL);
         let failed = |source| AccelError::file("writing", path, source);
@@ -244,7 +246,7 @@ pub(crate) fn read_sysctl(name: &str) -> Option<String> {
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Some values are clamped: what cannot be had is refused rather than believed.
+/// The kernel clamps some values: refuse a value that it did not keep.
 fn write_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     let path = path_of(name);
     fs::write(&path, value).map_err(|source| AccelError::file("setting", &path, source))?;
@@ -258,7 +260,7 @@ fn write_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     }
 }
 
-/// What was never changed may be as unwilling as it was.
+/// Skip a value that never changed: the kernel may still refuse it.
 fn restore_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     match read_sysctl(name) {
         Some(found) if found == value => Ok(()),
@@ -286,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn impossible_sizes_are_named() {
+    fn an_impossible_size_is_reported() {
         let check = |system: System| system.check().map_err(|error| error.to_string());
         let falling = System { wmem: Some([4096, 2048, 8192]), ..System::default() };
         assert!(check(falling).unwrap_err().contains("wmem"));
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_tells_what_is_set() {
+    fn the_journal_lists_the_set_values() {
         let entry = |was: &str, set: &str| Entry { was: was.to_owned(), set: set.to_owned() };
         let settings =
             [(WMEM.to_owned(), entry("1 2 3", "4 5 6")), (TIMESTAMPS.to_owned(), entry("1", "0"))];

@@ -1,4 +1,5 @@
-/// Columns as wide as what stands in them: the first and the last to the left, numbers between them to the right.
+/// Formats columns as wide as their contents: the first and the last to the left, numbers between
+/// them to the right.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..N).map(|column| width(column).unwrap_or(0)).collect();
@@ -21,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_what_stands_in_them() {
+    fn columns_are_as_wide_as_their_contents() {
         let rows = [["name", "rate", "why"], ["a long one", "5", "path"]];
         let rows = rows.map(|row| row.map(str::to_owned));
         assert_eq!(table(&rows), "name        rate  why\na long one     5  path\n");

@@ -1,4 +1,4 @@
-//! What is told of a status: to people, and to machines.
+//! Output of the status: as text and as JSON.
 
 use crate::core_view::CoreView;
 use crate::memory::Memory;
@@ -21,7 +21,7 @@ impl Status {
                 let given = if self.gives { "given it" } else { "not given it" };
                 format!(
                     "tcpa is half installed: a command that was killed left part of it, and new connections \
-                     are {given}; `weir accel disable` removes that\n"
+                     are {given}; `weir accel disable` removes it\n"
                 )
             }
             Presence::Whole => "tcpa is on\n".to_owned(),
@@ -89,7 +89,7 @@ impl Status {
 }
 
 impl Rule {
-    /// Its conditions.
+    /// Its conditions as text.
     pub fn whose(&self) -> String {
         let mut words = Vec::new();
         words
@@ -218,7 +218,7 @@ impl Flow {
     }
 }
 
-/// Whose connection it is: where it lives, if that is not this network namespace, and its ends.
+/// Adds the namespace of a connection, if it is not this one, and both ends.
 pub(crate) fn tell_ends(
     connection: &mut Value,
     inside: Option<&Inside>,
@@ -263,8 +263,8 @@ fn known(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-const ITSELF: &str = "whoever chooses tcpa itself";
-/// Of the flows' table.
+const ITSELF: &str = "sockets that choose tcpa themselves";
+/// Header of the table of connections.
 const HEADER: [&str; 10] = [
     "connection",
     "rate",

@@ -1,4 +1,5 @@
-//! Tags that the programs take for a connection's own (bpf/caqm_window.h), by the numbers of their segments.
+//! The tags that the programs accept for a connection (bpf/caqm_window.h), by the numbers of their
+//! segments.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use proptest::prelude::*;
@@ -42,11 +43,11 @@ const OFFERED: u32 = 65_535 << 3;
 const OVERTAKEN: u32 = 65_535 << 4;
 const GRANTED: u32 = 65_535 << 5;
 const UNACKED: u32 = 200_000;
-/// Both sides of every place where 32 bits, and signed ones, wrap.
+/// Both sides of every point where unsigned and signed 32-bit numbers wrap.
 const STARTS: [u32; 7] = [0, 1, 70_000, 0x7fff_ffff, 0x8000_0000, 0xffff_0000, 0xffff_ffff];
 
 #[test]
-fn windows_end_at_the_same_byte_wherever_numbers_wrap() {
+fn windows_end_at_the_same_byte_when_numbers_wrap() {
     for received in STARTS {
         for acked in STARTS {
             let window = Window::at(received, acked);
@@ -55,7 +56,7 @@ fn windows_end_at_the_same_byte_wherever_numbers_wrap() {
                 (0, true),
                 (i64::from(OFFERED), true),
                 (i64::from(OFFERED) + 1, false),
-                // A retransmission that was not needed, and a probe of a byte before.
+                // An unneeded retransmission, and a probe of the byte before.
                 (-1, true),
                 (-i64::from(OVERTAKEN) - 1, true),
                 (-i64::from(OVERTAKEN) - 2, false),
@@ -86,7 +87,7 @@ fn windows_end_at_the_same_byte_wherever_numbers_wrap() {
 }
 
 #[test]
-fn a_handshake_ends_with_the_one_acknowledgement_there_can_be() {
+fn a_handshake_ends_with_the_only_possible_acknowledgement() {
     for received in STARTS {
         for acked in STARTS {
             let window = Window::at(received, acked);
@@ -101,14 +102,14 @@ fn a_handshake_ends_with_the_one_acknowledgement_there_can_be() {
 }
 
 #[test]
-fn closed_and_largest_windows_take_what_they_can_hold() {
+fn closed_and_largest_windows_accept_what_they_can_hold() {
     let closed = Window { offered: 0, overtaken: 0, granted: 0, ..Window::at(5, 7) };
     let closed = Window { written: 7, ..closed };
     assert!(closed.takes(5, 7) && closed.takes(4, 7));
     assert!(
         !closed.takes(6, 7) && !closed.takes(3, 7) && !closed.takes(5, 6) && !closed.takes(5, 8)
     );
-    // A window that no socket can have is taken for the largest one.
+    // A window that no socket can have counts as the largest one.
     let most = u32::MAX;
     let wide = Window { offered: most, overtaken: most, granted: most, ..Window::at(5, 7) };
     assert!(wide.takes(5 + (1 << 30), 7) && !wide.takes(6 + (1 << 30), 7));
@@ -118,7 +119,7 @@ fn closed_and_largest_windows_take_what_they_can_hold() {
 
 proptest! {
     #[test]
-    fn numbers_are_taken_as_if_they_never_wrapped(
+    fn wrapped_numbers_are_accepted_like_unwrapped_ones(
         received in any::<u32>(),
         acked in any::<u32>(),
         sequence in -3_000_000_i64..3_000_000,

@@ -1,5 +1,5 @@
-//! tcpa in the running kernel. What is registered is known to the whole machine, so one test at a time; no
-//! socket is given it but those of the test.
+//! tcpa in the running kernel. A registration is visible to the whole machine, so one test runs at
+//! a time. Only the test's own sockets get the algorithm.
 #![allow(clippy::unwrap_used)]
 
 use accel::algorithm::{Algorithm, NAME};
@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// None, and a word about it, where it cannot run.
+/// None, after a message, if it cannot run here.
 fn loaded() -> Option<(Algorithm, File)> {
-    // Another build's tests may run on this machine: a folder that is theirs too.
+    // Another build's tests may run on this machine: lock a directory that they share.
     let turn = File::open("/sys/kernel").unwrap();
     turn.lock().unwrap();
     if available().contains(NAME) {
@@ -32,7 +32,7 @@ fn available() -> String {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
 }
 
-/// Carries some of megabytes over the loopback interface and comes back with the socket.
+/// Sends some megabytes over the loopback interface.
 fn carry(stream: &mut TcpStream, megabytes: usize) {
     let piece = vec![7; 1 << 20];
     for _ in 0..megabytes {
@@ -56,7 +56,7 @@ fn pair() -> (TcpStream, std::thread::JoinHandle<u64>) {
 }
 
 #[test]
-fn sockets_choose_it_and_keep_it_when_it_is_replaced_and_gone() {
+fn sockets_keep_tcpa_when_it_is_replaced_and_unregistered() {
     let Some((mut first, _turn)) = loaded() else { return };
     let link = first.register().unwrap();
     assert!(available().contains(NAME));
@@ -86,7 +86,7 @@ fn sockets_choose_it_and_keep_it_when_it_is_replaced_and_gone() {
 }
 
 #[test]
-fn under_another_name_it_disturbs_nobody() {
+fn tcpa_under_another_name_is_independent() {
     let name = format!("other_{}", std::process::id());
     let beside = match Algorithm::load_beside(&name, &Tunables::default()) {
         Err(error @ (AccelError::NotPermitted { .. } | AccelError::NotSupported { .. })) => {
@@ -107,7 +107,7 @@ fn under_another_name_it_disturbs_nobody() {
     assert!(refused.unwrap_err().to_string().contains("1 to 15 letters"));
 }
 
-/// As kernels before 6.4 take it.
+/// The form for kernels before 6.4.
 #[test]
 fn without_links_it_comes_and_goes_too() {
     let Some((first, _turn)) = loaded() else { return };

@@ -1,6 +1,6 @@
-//! What is made of other kernels, by what they say of their types: each is a description with the fields that
-//! kernels of that version have, from their sources (net/ipv4/bpf_tcp_ca.c, include/linux/bpf.h, include/net/tcp.h
-//! and inet_connection_sock.h).
+//! Handling of other kernels, by the description of their types. Each description has the fields
+//! that kernels of that version have, from their sources (net/ipv4/bpf_tcp_ca.c,
+//! include/linux/bpf.h, include/net/tcp.h and inet_connection_sock.h).
 #![allow(clippy::unwrap_used)]
 
 use accel::AccelError;
@@ -33,7 +33,7 @@ fn described(name: &str, types: &[&str]) -> Result<Interface, AccelError> {
 }
 
 #[test]
-fn each_version_is_taken_as_it_is() {
+fn each_kernel_version_is_detected() {
     for (version, types, expected) in [
         (
             "6.1",
@@ -70,7 +70,7 @@ fn each_version_is_taken_as_it_is() {
 }
 
 #[test]
-fn what_cannot_be_is_told_with_a_reason() {
+fn an_unsupported_kernel_is_refused_with_a_reason() {
     for (name, types, told) in [
         ("5.5", &[OPS_TWO, OLDER_CGROUP][..], "6.1"),
         ("6.0", &[OPS_TWO, OURS_TO_IMPLEMENT, UNLINKED, ITERATOR, OLDER_CGROUP], "6.1"),

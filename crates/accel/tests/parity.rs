@@ -1,5 +1,5 @@
-//! A core decides the same in the kernel as in the tunnel and the simulator: both builds take the same
-//! steps, and every decision and every byte of state is compared.
+//! A core makes the same decisions in the kernel as in the tunnel and the simulator: both builds
+//! take the same steps, and the test compares every decision and every byte of state.
 #![allow(clippy::unwrap_used)]
 
 #[path = "parity/caqm.rs"]
@@ -27,24 +27,25 @@ fn the_kernel_decides_as_the_native_build_does() {
 }
 
 #[test]
-fn the_kernel_decides_as_the_native_build_does_of_caqm() {
+fn the_kernel_decides_as_the_native_build_does_for_caqm() {
     let recorded = caqm::from_worlds();
     let calls: [usize; caqm::CALLS] = count(&recorded);
-    // In these worlds nothing is taken back that was believed lost, and who loses much asks no more.
+    // These worlds have no spurious loss, and a sender with much loss stops sending requests.
     let missing: Vec<_> = (0..caqm::CALLS).filter(|call| calls[*call] == 0).collect();
     let rare = missing.iter().all(|call| [caqm::TIMEOUT, caqm::UNDO].contains(call));
     assert!(rare, "a kind of call is missing: {calls:?}");
     compare(&recorded, 100_000, caqm::any_call);
 }
 
-/// Each function that crates/cc exports must be fed, or the comparison means less than it says.
+/// The test must call each function that crates/cc exports: a missing one would weaken the
+/// comparison.
 #[test]
 fn no_entry_of_a_core_is_left_out() {
     for (core, wrapped, compared_otherwise) in [
         (
             include_str!("../../cc/core/native.c"),
             include_str!("parity/native.c"),
-            // After each call, and the size of the state.
+            // Compared after each call, and the size of the state.
             &["weir_tcpa_size", "weir_tcpa_decide", "weir_tcpa_floor"][..],
         ),
         (
@@ -65,7 +66,7 @@ fn no_entry_of_a_core_is_left_out() {
     }
 }
 
-/// How often each call was recorded.
+/// The number of times each call was recorded.
 fn count<C: Core, const CALLS: usize>(recorded: &[Step<C>]) -> [usize; CALLS] {
     let mut calls = [0; CALLS];
     recorded.iter().for_each(|step| calls[step.call()] += 1);
@@ -85,7 +86,7 @@ fn compare<C: Core>(recorded: &[Step<C>], changed: usize, any: fn(&mut Pcg64Mcg)
     kernel.compare("changed", &sequences::changed(recorded, changed));
     kernel.compare("senseless", &sequences::senseless(SENSELESS, any));
     println!(
-        "{}: {} recorded steps, {changed} recorded and changed, {SENSELESS} senseless: the kernel's build decides the same",
+        "{}: {} recorded steps, {changed} recorded and changed, {SENSELESS} random: the kernel's build decides the same",
         C::NAME,
         recorded.len(),
     );

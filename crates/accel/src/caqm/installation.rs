@@ -14,10 +14,10 @@ use crate::{AccelError, installation, kernel};
 use libbpf_rs::MapCore;
 use std::os::fd::AsFd as _;
 
-/// What is asked of the kernel.
+/// A requested state of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Which connections; what a rule gives them is the same for all.
+    /// The rules that select connections; their tunables have no effect here.
     pub rules: Vec<Rule>,
     pub network: Network,
 }
@@ -29,8 +29,9 @@ impl Plan {
     }
 }
 
-/// From now on the connections that the changed plan names negotiate, at these interfaces too; without any,
-/// where nothing is installed yet, at all Ethernet interfaces of this network namespace.
+/// Connections that the changed plan selects negotiate from now on, at these interfaces too.
+/// Without any interface, and if nothing is installed yet, it uses all Ethernet interfaces of this
+/// network namespace.
 pub fn change(
     places: &[Place],
     change: impl FnOnce(&mut Plan) -> Result<(), AccelError>,
@@ -60,7 +61,7 @@ pub fn change(
     Ok((change, found.into_iter().map(|found| found.place).collect()))
 }
 
-/// Parameters from `NAME=VALUE`, for connections that begin from now on.
+/// Sets parameters from `NAME=VALUE`, for connections that begin from now on.
 pub fn set(values: &[String]) -> Result<(), AccelError> {
     if Pins::open_of(&pins::CAQM)?.presence() != Presence::Whole {
         return Err(AccelError::NotRegistered { name: NAME });
@@ -68,7 +69,7 @@ pub fn set(values: &[String]) -> Result<(), AccelError> {
     change(&[], |plan| values.iter().try_for_each(|text| plan.network.set(text))).map(drop)
 }
 
-/// This build's programs in the place of those installed. Open connections go on with their tags.
+/// Replaces the installed programs with this build's. Open connections keep their tags.
 pub fn update() -> Result<(), AccelError> {
     kernel::interface()?.check_caqm()?;
     let pins = Pins::open_of(&pins::CAQM)?;
@@ -88,7 +89,7 @@ pub fn update() -> Result<(), AccelError> {
             false => programs::TAG,
         };
         let program = programs.tags.program(program)?;
-        // One whose interface has gone has nothing to be replaced at.
+        // If its interface has gone, there is nothing to replace.
         let _ = pins
             .link_named(&name)
             .and_then(|mut link| told(programs::TAGS, || link.update_prog(&program)));
@@ -98,19 +99,20 @@ pub fn update() -> Result<(), AccelError> {
     told(programs::NEGOTIATION, || negotiation.update_prog(&program))
 }
 
-/// Connections are the kernel's again. Open ones lose their tags, and go on as Reno's.
+/// Returns connections to the kernel. Open ones lose their tags and continue as Reno.
 pub fn remove() -> Result<Removed, AccelError> {
     let pins = Pins::open_of(&pins::CAQM)?;
     let there = pins.presence() != Presence::Nothing;
     pins.remove()?;
     if there {
-        // Listeners stay as they are where that cannot be: all it costs is a look at nothing.
+        // Listeners that cannot be changed stay as they are: the only cost is a lookup without
+        // result.
         let _ = listeners("ignore");
     }
     Ok(Removed { there, turned: Turned::default(), foreign: pins.foreign()? })
 }
 
-/// What the kernel holds, not what a command meant.
+/// The state in the kernel, not the last command's intention.
 pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     if pins.presence() != Presence::Whole {
         return Ok(Plan::default());
@@ -120,13 +122,13 @@ pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     Ok(Plan { rules, network: Network::from_bytes(&network) })
 }
 
-/// Where it is spoken: by what the kernel knows an interface, and its name unless it has gone.
+/// The interfaces with CAQM: the kernel's key of each, and its name unless it has gone.
 pub(crate) fn places(pins: &Pins) -> Result<Vec<(u64, u32, Option<Place>)>, AccelError> {
     let map = pins.map(pins::PLACES)?;
     let everywhere = Found::everywhere()?;
     let named = |cookie, index| {
         let found = everywhere.iter().find(|f| f.cookie == cookie && f.index == index);
-        // An interface may have gone and its number be another's: the link knows.
+        // An interface may have gone and its number been reused: the link shows it.
         let lives = place::links(cookie, index).iter().all(|name| pins.link_lives(name));
         found.filter(|_| lives).map(|found| found.place.clone())
     };
@@ -146,7 +148,7 @@ fn install(pins: &Pins, plan: &Plan, found: &[Found]) -> Result<(), AccelError> 
     listeners("hear")
 }
 
-/// Beside the interfaces there are; those that have gone are forgotten.
+/// Adds interfaces to the existing ones; forgets those that have gone.
 fn add(pins: &Pins, found: &[Found]) -> Result<(), AccelError> {
     let mut there = Vec::new();
     for (cookie, index, place) in places(pins)? {
@@ -184,7 +186,7 @@ fn write(pins: &Pins, plan: &Plan) -> Result<(), AccelError> {
     installation::write_rules(pins, &plan.rules, |_, _| Ok(()))
 }
 
-/// A tag is known by these: what is under way with the old ones would get lost.
+/// Tags are recognised by these values: packets in flight with the old ones would be lost.
 fn unchanged_for_open_ones(pins: &Pins, old: &Network, new: &Network) -> Result<(), AccelError> {
     if (old.tpid, old.cc_type) == (new.tpid, new.cc_type) {
         return Ok(());
@@ -194,12 +196,13 @@ fn unchanged_for_open_ones(pins: &Pins, old: &Network, new: &Network) -> Result<
         return Ok(());
     }
     Err(AccelError::Usage(format!(
-        "tpid and cc_type mark the packets of {open} open connections, which would not get through any more: wait for \
+        "tpid and cc_type mark the packets of {open} open connections, which would be lost: wait for \
          their end, or `weir accel disable caqm` first"
     )))
 }
 
-/// Sockets that listen already, in every network namespace; kernels before 6.12 leave them as they are.
+/// Updates sockets that already listen, in every network namespace. Kernels before 6.12 leave them
+/// as they are.
 fn listeners(program: &'static str) -> Result<(), AccelError> {
     let spec =
         Spec::open(LISTENERS, include_bytes!(concat!(env!("OUT_DIR"), "/caqm_listen.bpf.o")))?;

@@ -1,4 +1,5 @@
-//! What only system calls tell and do: interfaces of the calling thread's namespace, and programs at them.
+//! System calls for the interfaces of the calling thread's namespace, and for programs attached to
+//! them.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString};
@@ -6,17 +7,17 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     In,
     Out,
 }
 
-/// Those whose frames begin with two MAC addresses, by number and name.
+/// Interfaces whose frames begin with two MAC addresses, by number and name.
 pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
     let socket = any_socket()?;
-    // SAFETY: takes nothing; what it gives is read until the entry of zeroes and then given back.
+    // SAFETY: takes no argument; the list is read up to its entry of zeroes and then freed.
     let list = unsafe { libc::if_nameindex() };
     if list.is_null() {
         return Err(io::Error::last_os_error());
@@ -24,12 +25,12 @@ pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
     let mut found = Vec::new();
     let mut at = list;
     loop {
-        // SAFETY: within the list, whose last entry is one of zeroes.
+        // SAFETY: within the list, which ends with an entry of zeroes.
         let entry = unsafe { at.read() };
         if entry.if_index == 0 || entry.if_name.is_null() {
             break;
         }
-        // SAFETY: the name of an entry is a string that ends with a zero and lives as long as the list.
+        // SAFETY: an entry's name is a string that ends with a zero and lives as long as the list.
         let name = unsafe { CStr::from_ptr(entry.if_name) };
         if is_ethernet(&socket, name) {
             found.push((entry.if_index, name.to_string_lossy().into_owned()));
@@ -37,12 +38,12 @@ pub(super) fn ethernet_interfaces() -> io::Result<Vec<(u32, String)>> {
         // SAFETY: the entry read was not the last.
         at = unsafe { at.add(1) };
     }
-    // SAFETY: given by if_nameindex and not used any more.
+    // SAFETY: returned by if_nameindex and not used afterwards.
     unsafe { libc::if_freenameindex(list) };
     Ok(found)
 }
 
-/// By which programs know the calling thread's network namespace.
+/// The kernel's cookie of the calling thread's network namespace.
 pub(super) fn namespace_cookie() -> io::Result<u64> {
     let socket = any_socket()?;
     let mut cookie = 0_u64;
@@ -60,7 +61,7 @@ pub(super) fn namespace_cookie() -> io::Result<u64> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
-/// The program sees what passes there for as long as the link lives.
+/// Attaches the program to the interface for as long as the link lives.
 pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, side: Side) -> io::Result<OwnedFd> {
     let kind = match side {
         Side::In => libbpf_sys::BPF_TCX_INGRESS,
@@ -73,7 +74,7 @@ pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, side: Side) -> io:
     if link < 0 {
         return Err(io::Error::from_raw_os_error(-link));
     }
-    // SAFETY: the kernel has just given this descriptor to us alone.
+    // SAFETY: the kernel has just returned this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
@@ -90,7 +91,7 @@ fn any_socket() -> io::Result<OwnedFd> {
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just given this descriptor to us alone.
+    // SAFETY: the kernel has just returned this descriptor; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 

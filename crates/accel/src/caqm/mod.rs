@@ -1,13 +1,15 @@
-//! CAQM's hosts in an unchanged kernel: connections whose both ends agreed ask in a tag for every increase of their
-//! window, and answer what the ports on the way left of it.
+//! CAQM on hosts with an unchanged kernel. If both ends of a connection agree, data packets carry a
+//! request for each increase of the window in a tag. Acknowledgements return what the ports on the
+//! path left of it.
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | [`network`] | the parameters that all hosts and ports of a network share |
-//! | [`place`] | the interfaces at which tags are put on and taken off |
+//! | [`place`] | the interfaces at which tags are added and removed |
 //! | [`programs`] | the algorithm, the negotiation and the tags, in the kernel |
 //! | [`installation`] | on, off, changed while it runs |
-//! | [`status`], [`view`] | what is installed, what passed, and how each connection fares |
+//! | [`status`], [`view`] | what is installed, the traffic counters, and the state of each
+//! connection |
 
 pub mod installation;
 mod kernel_calls;
@@ -22,5 +24,5 @@ pub use network::Network;
 pub use place::Place;
 pub use status::CaqmStatus;
 
-/// As sockets choose it.
+/// The name by which sockets choose it.
 pub const NAME: &str = "caqm";

@@ -1,14 +1,14 @@
-//! What all hosts and ports of a network agree on.
+//! The parameters that all hosts and ports of a network share.
 
 use crate::AccelError;
 use units::Span;
 
-/// By the reference kernel's names.
+/// Named as in the reference kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// What is asked for in a round trip, in eighths of [`Self::mtu_unit`].
+    /// Requested per round trip, in eighths of [`Self::mtu_unit`].
     pub alpha: u32,
-    /// Bytes that a refusal takes.
+    /// Bytes taken by a refusal.
     pub beta: u32,
     /// Segments.
     pub min_cwnd: u32,
@@ -20,22 +20,23 @@ pub struct Network {
     pub data_hint_unit: u32,
     /// Bytes of a hint on an acknowledgement.
     pub ack_hint_unit: u32,
-    /// The round trip for which alpha is meant.
+    /// The round trip that alpha is defined for.
     pub rtt_standard: Span,
-    /// What is asked for in a round trip by the root of a window of segments, in eighths of [`Self::mtu_unit`], where
-    /// that is more than [`Self::alpha`]; not the reference's.
+    /// Requested per round trip for the root of a window of segments, in eighths of
+    /// [`Self::mtu_unit`], if that is more than [`Self::alpha`]. The reference does not have it.
     pub alpha_root: u32,
-    /// Of another one a tag is left alone.
+    /// Tags of other types are left alone.
     pub cc_type: u32,
-    /// What marks a tag.
+    /// The protocol identifier of a tag.
     pub tpid: u16,
-    /// The ports are known to speak; otherwise a connection asks in its handshake whether one on the way does, and is
-    /// Reno's where none answers. Those of others answer no questions.
+    /// The ports are known to speak CAQM. Otherwise a connection asks in its handshake whether a
+    /// port on its path does, and uses Reno if none answers. Ports of other implementations do not
+    /// answer.
     pub trusts_path: bool,
 }
 
 impl Default for Network {
-    /// As `cc` and `wire` have them.
+    /// The defaults of `cc` and `wire`.
     fn default() -> Self {
         Self {
             alpha: 8,
@@ -55,7 +56,7 @@ impl Default for Network {
 }
 
 impl Network {
-    /// The core's bounds (crates/cc/core/caqm.h), and what the kernel's offloads carry.
+    /// Checks the core's bounds (crates/cc/core/caqm.h) and the limits of the kernel's offloads.
     pub fn check(&self) -> Result<(), AccelError> {
         let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
         let within = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
@@ -102,19 +103,19 @@ impl Network {
         Ok(())
     }
 
-    /// Whether `NAME=VALUE` is about one of these.
+    /// Whether `NAME=VALUE` names one of these parameters.
     pub fn knows(text: &str) -> bool {
         let name = text.split_once('=').map_or(text, |(name, _)| name);
         NAMES.contains(&name)
     }
 
-    /// From `NAME=VALUE`.
+    /// Sets a parameter from `NAME=VALUE`.
     pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
         let (name, value) =
             text.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
         let number =
-            || value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is no whole number")));
+            || value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is not a whole number")));
         match name {
             "alpha" => self.alpha = number()?,
             "alpha_root" => self.alpha_root = number()?,
@@ -144,7 +145,7 @@ impl Network {
             }
             _ => {
                 return Err(wrong(format!(
-                    "no parameter of caqm is called `{name}`: there are {}",
+                    "caqm has no parameter `{name}`: choose from {}",
                     NAMES.join(", ")
                 )));
             }
@@ -152,7 +153,7 @@ impl Network {
         Ok(())
     }
 
-    /// In order, as they are shown.
+    /// Names and values in the order of display.
     pub fn told(&self) -> [(&'static str, String); NAMES.len()] {
         let values = [
             self.alpha.to_string(),
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_parameter_is_set_shown_and_kept_by_its_name() {
+    fn every_parameter_is_set_shown_and_stored_by_its_name() {
         let mut network = Network::default();
         for text in [
             "alpha=16",
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_values_are_named() {
+    fn an_impossible_value_is_reported() {
         for text in [
             "alpha=0",
             "alpha=65",

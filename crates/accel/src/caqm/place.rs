@@ -1,4 +1,4 @@
-//! The interfaces where CAQM is spoken: tags are put on and taken off there, and offered nowhere else.
+//! The interfaces with CAQM: the programs add, remove and offer tags there and nowhere else.
 
 use super::kernel_calls::{self, Side};
 use crate::AccelError;
@@ -9,19 +9,19 @@ use std::io;
 use std::path::Path;
 use std::str::FromStr;
 
-/// As people name it: `eth0`, `left:eth0` of `ip netns`, `pid:123:eth0`.
+/// An interface as users name it: `eth0`, `left:eth0` of `ip netns`, `pid:123:eth0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// As [`Namespace::named`] takes it; this one if `None`.
+    /// In the form of [`Namespace::named`]; `None` is this namespace.
     pub namespace: Option<String>,
     pub interface: String,
 }
 
-/// As the kernel knows it.
+/// An interface as the kernel identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) place: Place,
-    /// Of the namespace.
+    /// The namespace's cookie.
     pub(crate) cookie: u64,
     pub(crate) index: u32,
 }
@@ -35,7 +35,7 @@ impl FromStr for Place {
             None => (None, text),
         };
         if interface.is_empty() || namespace.as_deref() == Some("") {
-            let problem = format!("`{text}` names no interface: write eth0 or NAMESPACE:eth0");
+            let problem = format!("`{text}` is not an interface: write eth0 or NAMESPACE:eth0");
             return Err(AccelError::Usage(problem));
         }
         Ok(Self { namespace, interface: interface.to_owned() })
@@ -52,7 +52,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// In its namespace.
+    /// Runs `work` in its namespace.
     fn inside<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, AccelError> + Send,
@@ -80,7 +80,7 @@ impl Place {
 }
 
 impl Found {
-    /// All of this namespace that carry Ethernet.
+    /// All Ethernet interfaces of this namespace.
     pub(crate) fn all_here() -> Result<Vec<Self>, AccelError> {
         let cookie = kernel_calls::namespace_cookie().map_err(failed)?;
         let interfaces = kernel_calls::ethernet_interfaces().map_err(failed)?;
@@ -95,7 +95,7 @@ impl Found {
         Ok(interfaces.into_iter().map(found).collect())
     }
 
-    /// Of all namespaces in use; by what name each is known here.
+    /// All Ethernet interfaces of all namespaces in use, with a name for each namespace.
     pub(crate) fn everywhere() -> Result<Vec<Self>, AccelError> {
         let found = in_each(|inside| {
             let namespace = inside.map(|inside| match inside {
@@ -128,12 +128,12 @@ impl Found {
         Some((cookie, index))
     }
 
-    /// What its links are called.
+    /// The names of its links.
     pub(crate) fn links(&self) -> [String; 2] {
         links(self.cookie, self.index)
     }
 
-    /// Both programs see what passes, until the pins go.
+    /// Attaches both programs until the pins are removed.
     pub(crate) fn attach(
         &self,
         inward: std::os::fd::BorrowedFd<'_>,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_tells_where_it_is() {
+    fn the_key_identifies_the_interface() {
         let place = "eth0".parse().unwrap();
         let found = Found { place, cookie: 7 << 40, index: 9 };
         assert_eq!(Found::of_key(&found.key()), Some((7 << 40, 9)));

@@ -1,4 +1,5 @@
-//! CAQM's programs in the kernel: what is registered, what negotiates and what tags, with the maps they share.
+//! CAQM's programs in the kernel: the algorithm, the negotiation and the tags, with the maps they
+//! share.
 
 use super::place::Found;
 use super::{NAME, Network};
@@ -13,7 +14,7 @@ use libbpf_rs::{Link, MapCore, MapFlags};
 use std::fs::File;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
-/// Loaded; nothing of it does anything yet.
+/// Loaded programs; nothing is registered or attached yet.
 #[derive(Debug)]
 pub struct Programs {
     pub(crate) algorithm: Loaded,
@@ -22,7 +23,7 @@ pub struct Programs {
     ops: &'static str,
 }
 
-/// CAQM for as long as this lives, under a name of its own and without a pin.
+/// CAQM for the lifetime of this value, under a separate name and without a pin.
 #[derive(Debug)]
 pub struct Beside {
     programs: Programs,
@@ -37,7 +38,7 @@ impl Programs {
         Self::load_as(NAME, None)
     }
 
-    /// With the maps of what is installed.
+    /// Loads them with the maps of the current installation.
     pub(crate) fn load_with(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_as(NAME, Some(pins))
     }
@@ -84,7 +85,7 @@ impl Programs {
         register(&mut self.algorithm, self.ops, ALGORITHM, NAME)
     }
 
-    /// In the place of what is registered by that link.
+    /// Replaces the algorithm that the link registers.
     pub(crate) fn replace(&mut self, registered: &Link) -> Result<(), AccelError> {
         crate::algorithm::replace(&mut self.algorithm, self.ops, ALGORITHM, NAME, registered)
     }
@@ -97,7 +98,7 @@ impl Programs {
         Ok(links)
     }
 
-    /// From now on connections are looked at when they begin.
+    /// Starts to inspect connections when they begin.
     pub(crate) fn begin(&self) -> Result<Link, AccelError> {
         let root = cgroup::mount()?;
         let root =
@@ -108,7 +109,7 @@ impl Programs {
 }
 
 impl Beside {
-    /// All connections through these interfaces, each with its namespace in the name's front.
+    /// Handles all connections through these interfaces; each name begins with its namespace.
     pub fn start(
         name: &str,
         network: &Network,
@@ -143,17 +144,17 @@ impl Beside {
         })
     }
 
-    /// As sockets have it.
+    /// The algorithm's name on sockets.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What passed so far.
+    /// The traffic counters so far.
     pub fn totals(&self) -> Result<super::status::Totals, AccelError> {
         super::status::Totals::read(&self.programs.algorithm.map(pins::TOTALS)?)
     }
 
-    /// How each connection fares, by socket cookie.
+    /// The state of each connection, by socket cookie.
     pub fn views(&self) -> Result<std::collections::HashMap<u64, super::view::View>, AccelError> {
         super::view::read_of(|spec| spec.share(pins::RECORDS, &self.programs.algorithm))
     }

@@ -1,4 +1,4 @@
-//! What is installed, what passed, and how the connections fare.
+//! The installation, the traffic counters, and the state of the connections.
 
 use super::NAME;
 use super::installation::{self, Plan};
@@ -14,18 +14,18 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span};
 
-/// As the kernel has it, not as a command meant it.
+/// The state in the kernel, not the last command's intention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmStatus {
     pub presence: Presence,
-    /// New connections negotiate, which a part may do too.
+    /// New connections negotiate; this may hold for a partial installation too.
     pub gives: bool,
     pub plan: Plan,
-    /// Where it is spoken; `None` where an interface has gone.
+    /// The interfaces with CAQM; `None` if an interface has gone.
     pub places: Vec<Option<Place>>,
     pub totals: Totals,
     pub flows: Vec<CaqmFlow>,
-    /// Why none are shown.
+    /// The reason why no connections are shown.
     pub hidden: Option<String>,
 }
 
@@ -43,34 +43,35 @@ pub struct CaqmFlow {
     pub view: View,
 }
 
-/// What passed since CAQM was installed, by CPU.
+/// Traffic since CAQM was installed, by CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Totals {
     pub cpus: Vec<CpuTotals>,
 }
 
-/// On one CPU.
+/// Counters of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTotals {
-    /// Tagged data that left: super-packets, and what they are on a wire.
+    /// Tagged data sent: super-packets, and segments on the wire.
     pub sent_packets: u64,
     pub sent_segments: u64,
-    /// Of more than one segment.
+    /// Packets of more than one segment.
     pub sent_super: u64,
     pub sent_answers: u64,
     pub heard_packets: u64,
     pub heard_segments: u64,
-    /// Merged on the way in, or never cut.
+    /// Merged on arrival, or never split.
     pub heard_super: u64,
     pub heard_answers: u64,
     pub negotiated: u64,
-    /// Connections that fit a rule and whose other end did not offer it, or, having called, did not find a port.
+    /// Connections that match a rule but are not accepted: the peer did not offer CAQM, or an
+    /// active end found no port.
     pub declined: u64,
-    /// Ends on the way of whose data no port does CAQM: those are Reno's, whatever comes the other way.
+    /// Ends without a CAQM port on the path of their data: they use Reno, whatever the peer does.
     pub gave_up: u64,
-    /// Tags of another kind, left alone.
+    /// Tags of another type, left alone.
     pub alone: u64,
-    /// Those whose segment's sequence or acknowledgement number cannot be the other end's: without effect.
+    /// Tags on segments whose sequence or acknowledgement number cannot be the peer's: ignored.
     pub implausible: u64,
 }
 
@@ -105,7 +106,7 @@ impl CaqmStatus {
     }
 }
 
-/// Of the calling thread's namespace.
+/// Connections in the calling thread's namespace.
 fn flows_here(
     views: &HashMap<u64, View>,
     inside: Option<&Inside>,
@@ -179,7 +180,7 @@ impl CpuTotals {
         }
     }
 
-    /// By what it is called.
+    /// The counters by name.
     pub fn told(&self) -> [(&'static str, u64); 13] {
         [
             ("sent_packets", self.sent_packets),
@@ -199,4 +200,4 @@ impl CpuTotals {
     }
 }
 
-const WHAT: &str = "what passed with a tag";
+const WHAT: &str = "the counters of tagged packets";

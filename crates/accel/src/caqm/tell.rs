@@ -1,4 +1,4 @@
-//! What is told of CAQM: to people, and to machines.
+//! Output of CAQM's status: as text and as JSON.
 
 use super::status::{CaqmFlow, CaqmStatus, CpuTotals};
 use crate::namespaces::Inside;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 impl CaqmStatus {
-    /// Whether there is anything to tell.
+    /// Whether nothing is installed.
     pub fn is_off(&self) -> bool {
         self.presence == Presence::Nothing
     }
@@ -22,7 +22,7 @@ impl CaqmStatus {
                 let negotiate = if self.gives { "negotiate" } else { "do not negotiate" };
                 return format!(
                     "caqm is half installed: a command that was killed left part of it, and new connections \
-                     {negotiate}; `weir accel disable caqm` removes that\n"
+                     {negotiate}; `weir accel disable caqm` removes it\n"
                 );
             }
             Presence::Whole => "caqm is on\n".to_owned(),
@@ -91,7 +91,7 @@ fn sum_text(sum: &CpuTotals) -> String {
     let mut text = format!(
         "  sent: {} segments of data with a tag in {} packets ({} of them super-packets), {} answers\n  \
          received: {} segments in {} packets ({}), {} answers\n  \
-         connections: {} negotiated, {} whose other end does without\n",
+         connections: {} negotiated, {} whose peer does not use it\n",
         sum.sent_segments,
         sum.sent_packets,
         sum.sent_super,
@@ -106,7 +106,7 @@ fn sum_text(sum: &CpuTotals) -> String {
     if sum.gave_up > 0 {
         let _ = writeln!(
             text,
-            "  {} ends on the way of whose data no port does CAQM: those are Reno's, without tags",
+            "  {} ends found no CAQM port on the path of their data: they use Reno, without tags",
             sum.gave_up
         );
     }
@@ -116,7 +116,7 @@ fn sum_text(sum: &CpuTotals) -> String {
     if sum.implausible > 0 {
         let _ = writeln!(
             text,
-            "  {} tags had no effect: the numbers of their segments are not those of the connection (forged?)",
+            "  {} tags had no effect: the numbers of their segments do not fit the connection (forged?)",
             sum.implausible
         );
     }
@@ -187,7 +187,7 @@ impl CaqmFlow {
     }
 }
 
-/// Of the flows' table.
+/// Header of the table of connections.
 const HEADER: [&str; 12] = [
     "connection",
     "rate",

@@ -1,4 +1,4 @@
-//! How each negotiated connection fares, read from where the programs keep it (bpf/caqm_look.bpf.c).
+//! The state of each negotiated connection, read from the programs' records (bpf/caqm_look.bpf.c).
 
 use crate::AccelError;
 use crate::iterator::go_through;
@@ -8,28 +8,28 @@ use std::collections::HashMap;
 use std::os::fd::AsFd as _;
 use units::Bytes;
 
-/// One connection's own account.
+/// The record of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Asked for with this end's data.
+    /// Requested with this end's data.
     pub asked: Bytes,
-    /// What came back of that: more, ...
+    /// Answers to these requests: increases, ...
     pub granted: Bytes,
-    /// ... and fewer.
+    /// ... and decreases.
     pub refused: Bytes,
-    /// What the ports left of the other end's requests, ...
+    /// The part of the peer's requests that the ports left, ...
     pub approved: Bytes,
-    /// ... and what they took back.
+    /// ... and the part that they took back.
     pub denied: Bytes,
-    /// To be answered yet: more, and fewer.
+    /// Not yet reported to the peer: increases, and decreases.
     pub owed: (Bytes, Bytes),
     /// Segments.
     pub window: u32,
-    /// The window doubles each round trip, where all that is asked for is approved.
+    /// The window doubles each round trip if every request is approved.
     pub start: bool,
-    /// This end asks; otherwise its algorithm is another by now.
+    /// This end sends requests; otherwise it has switched to another algorithm.
     pub sending: bool,
-    /// The other end's tags come.
+    /// Tags arrive from the peer.
     pub heard: bool,
     pub sent: Passed,
     pub received: Passed,
@@ -38,13 +38,13 @@ pub struct View {
 /// Tagged packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Passed {
-    /// Data: super-packets, and what they are on a wire.
+    /// Data: super-packets, and segments on the wire.
     pub packets: u32,
     pub segments: u32,
     pub answers: u32,
 }
 
-/// By socket cookie, in whatever network namespace.
+/// Reads the views by socket cookie, in every network namespace.
 pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, View>, AccelError> {
     read_of(|spec| spec.reuse(pins::RECORDS, &pins.pinned(pins::RECORDS)?))
 }

@@ -1,5 +1,5 @@
-//! Directories of the BPF file system, by descriptor: no symbolic link is followed, and nothing is removed that is not
-//! a file of root's in a directory that root alone can write.
+//! Directories of the BPF file system, by descriptor. No symbolic link is followed. Only files of
+//! root in a directory that root alone can write are removed.
 
 use crate::AccelError;
 use rustix::fs::{
@@ -10,23 +10,23 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// One that is root's alone, as long as root does not change that.
+/// A directory that belongs to root alone, unless root changes that.
 #[derive(Debug)]
 pub(super) struct Folder {
     directory: OwnedFd,
     path: PathBuf,
 }
 
-/// A name in a folder.
+/// An entry of a directory.
 #[derive(Debug)]
 pub(super) enum Inner {
     Absent,
     Ours(Folder),
-    /// Somebody else's; the reason says why it is taken for that.
+    /// Belongs to somebody else; the text gives the reason.
     Foreign(String),
 }
 
-/// Names of files that root pinned, and of all else.
+/// Names of files that root pinned, and of all other entries.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     pub(super) ours: Vec<String>,
@@ -34,7 +34,8 @@ pub(super) struct Entries {
 }
 
 impl Folder {
-    /// The root of the BPF file system. Whoever can write there takes our names before we do.
+    /// Opens the root of the BPF file system. Another user who can write there could take Weir's
+    /// names.
     pub(super) fn of_bpf(path: &Path) -> Result<Self, AccelError> {
         let none = || AccelError::NoBpfFiles { path: path.to_owned() };
         let directory = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(|_| none())?;
@@ -44,7 +45,7 @@ impl Folder {
         Self::of_root(directory, path, "0700")
     }
 
-    /// Any other directory in which our names have to be safe.
+    /// Opens any other directory in which Weir's names have to be safe.
     pub(super) fn of_system(path: &Path) -> Result<Self, AccelError> {
         let directory = openat(CWD, path, DIRECTORY, Mode::empty())
             .map_err(|errno| AccelError::file("opening", path, errno.into()))?;
@@ -73,7 +74,7 @@ impl Folder {
             Ok(directory) => directory,
             Err(Errno::NOENT) => return Ok(Inner::Absent),
             Err(Errno::LOOP | Errno::NOTDIR) => {
-                return Ok(Inner::Foreign("it is no directory".to_owned()));
+                return Ok(Inner::Foreign("it is not a directory".to_owned()));
             }
             Err(errno) => return Err(failed("opening", &path, errno)),
         };
@@ -84,7 +85,7 @@ impl Folder {
         })
     }
 
-    /// One that is there already does as well, if it is ours.
+    /// Creates a directory, or accepts an existing one that is Weir's.
     pub(super) fn make(&self, name: &str) -> Result<(), AccelError> {
         let path = self.path.join(name);
         match mkdirat(&self.directory, name, Mode::RWXU) {
@@ -98,7 +99,7 @@ impl Folder {
         }
     }
 
-    /// Whether that is a file of root's.
+    /// Whether the entry is a file of root's.
     pub(super) fn holds(&self, name: &str) -> bool {
         let about = statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW);
         about.is_ok_and(|about| is_pin(&about))
@@ -118,7 +119,7 @@ impl Folder {
         Ok(entries)
     }
 
-    /// Nothing is done to what is not ours.
+    /// Removes a file of root's; leaves other entries alone.
     pub(super) fn unlink(&self, name: &str) -> Result<(), AccelError> {
         if !self.holds(name) {
             return Ok(());
@@ -127,20 +128,20 @@ impl Folder {
             .map_err(|errno| failed("removing", &self.path.join(name), errno))
     }
 
-    /// An empty directory.
+    /// Removes an empty directory.
     pub(super) fn remove(&self, name: &str) -> Result<(), AccelError> {
         unlinkat(&self.directory, name, AtFlags::REMOVEDIR)
             .map_err(|errno| failed("removing", &self.path.join(name), errno))
     }
 
-    /// From another folder into the place of what has that name here.
+    /// Moves an entry from another directory here and replaces the old one.
     pub(super) fn take(&self, from: &Self, name: &str) -> Result<(), AccelError> {
         renameat(&from.directory, name, &self.directory, name)
             .map_err(|errno| failed("replacing", &self.path.join(name), errno))
     }
 }
 
-/// Why others can put something there, if they can.
+/// The reason why other users can create entries there, if they can.
 fn exposed(about: &Stat) -> Option<String> {
     let mode = Mode::from_raw_mode(about.st_mode);
     if about.st_uid != ROOT {

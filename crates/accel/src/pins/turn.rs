@@ -1,4 +1,4 @@
-//! One command at a time: a lock on a file that root alone can open.
+//! Runs one command at a time: a lock on a file that root alone can open.
 
 use super::folder::Folder;
 use crate::AccelError;
@@ -10,16 +10,16 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Ends when it is dropped.
+/// Releases the lock when dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// The lock is on a file in the folder, or on a directory where no file can be made.
+    /// The lock is on a file in the directory, or on a directory where no file can be created.
     locked: OwnedFd,
     folder: Option<Folder>,
 }
 
 impl Turn {
-    /// `bpf` is locked itself where /run cannot be written: then a lock is all that a command could leave there.
+    /// Locks `bpf` itself if /run cannot be written: no other trace of a command is possible there.
     pub(super) fn wait(bpf: &Folder) -> Result<Self, AccelError> {
         let run = Folder::of_system(Path::new(RUN))?;
         let mut patience = Patience::new();
@@ -31,7 +31,7 @@ impl Turn {
                 return Ok(Self { locked, folder: None });
             };
             patience.lock(&file, &run.path().join(NAME))?;
-            // The former holder has removed the file, and the next command locks another.
+            // The former holder has removed the file, and the next command locks another file.
             if is_named(&run, &file) {
                 sign(&file);
                 return Ok(Self { locked: file, folder: Some(run) });
@@ -42,16 +42,16 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // As long as the lock is held nobody else goes by this name.
+        // While the lock is held, no other command uses this name.
         if let Some(run) = &self.folder {
             let _ = unlinkat(run.directory(), NAME, AtFlags::empty());
         }
-        // A copy of the descriptor would keep the lock.
+        // Unlock explicitly: a copy of the descriptor would keep the lock.
         let _ = flock(&self.locked, FlockOperation::Unlock);
     }
 }
 
-/// Runs out when one and the same command holds the lock for too long.
+/// Expires when the same command holds the lock for too long.
 struct Patience {
     holder: Option<u32>,
     until: Instant,
@@ -81,7 +81,7 @@ impl Patience {
     }
 }
 
-/// None where the file system cannot be written.
+/// None if the file system is read-only.
 fn open(run: &Folder) -> Result<Option<OwnedFd>, AccelError> {
     let path = run.path().join(NAME);
     let how = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -89,7 +89,7 @@ fn open(run: &Folder) -> Result<Option<OwnedFd>, AccelError> {
         Ok(file) => file,
         Err(Errno::ROFS) => return Ok(None),
         Err(Errno::LOOP | Errno::ISDIR) => {
-            return Err(AccelError::NotOurs { path, problem: "it is no file".to_owned() });
+            return Err(AccelError::NotOurs { path, problem: "it is not a file".to_owned() });
         }
         Err(errno) => return Err(AccelError::file("opening", &path, errno.into())),
     };
@@ -108,7 +108,7 @@ fn is_named(run: &Folder, file: &OwnedFd) -> bool {
     matches!((fstat(file), named), (Ok(here), Ok(named)) if inode(&here) == inode(&named))
 }
 
-/// For whoever waits.
+/// Writes this process's id for waiting commands.
 fn sign(file: &OwnedFd) {
     let pid = format!("{}\n", std::process::id());
     let _ = ftruncate(file, 0);
@@ -123,6 +123,6 @@ fn signed(file: &OwnedFd) -> Option<u32> {
 
 const RUN: &str = "/run";
 const NAME: &str = "weir-accel.lock";
-/// Commands take a second at most, and each that has its turn is waited for.
+/// Commands take a second at most. The wait restarts for each new holder.
 const PATIENCE: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! CAQM's core, natively, and what simulated connections ask of it.
+//! CAQM's core, natively, and the calls that simulated connections make.
 #![allow(unsafe_code)]
 
 use crate::step::{Core, Step};
@@ -21,12 +21,12 @@ impl Core for Caqm {
     const INIT: u32 = 0;
 
     fn size() -> usize {
-        // SAFETY: reads nothing.
+        // SAFETY: the function reads no memory.
         unsafe { weir_caqm_parity_size() as usize }
     }
 
     fn told() -> Range<usize> {
-        // SAFETY: reads nothing.
+        // SAFETY: the function reads no memory.
         let both = unsafe { weir_caqm_parity_told() };
         (both >> 32) as usize..(both & u64::from(u32::MAX)) as usize
     }
@@ -36,12 +36,12 @@ impl Core for Caqm {
     }
 
     unsafe fn take(step: *mut u8) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { weir_caqm_parity_take(step) }
     }
 }
 
-/// What simulated connections ask of it: over ports that speak and ports that do not, with loss and pauses.
+/// The calls of simulated connections: over ports with CAQM and without, with loss and pauses.
 pub(crate) fn from_worlds() -> Vec<Step<Caqm>> {
     RECORD.with_borrow_mut(|record| *record = Some(Vec::new()));
     for (number, (queue, loss, demand)) in [
@@ -77,7 +77,7 @@ fn run(queue: &str, loss: &str, demand: Demand, seed: u64) {
     let shape = Dumbbell::new(&vec![access; 2], &bottleneck, &LinkConfig::default());
     let mut caqm = CaqmHosts::default();
     caqm.settings.rtt_standard_us = 8000;
-    // So that loss is seen by senders that ask, too.
+    // Make senders that send requests see loss, too.
     caqm.trusts_path = true;
     let hosts = Arc::new(TcpConfig { caqm, ..TcpConfig::default() });
     let flows = (0..2).map(|i| {
@@ -90,7 +90,7 @@ fn run(queue: &str, loss: &str, demand: Demand, seed: u64) {
     World::new(&shape.topology, flows.collect(), config).unwrap().run();
 }
 
-/// For sequences without sense.
+/// A call for random sequences.
 pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     match random.random_range(0..64) {
         0 => Caqm::INIT,
@@ -98,7 +98,7 @@ pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     }
 }
 
-/// Of `enum caqm_call` of bpf/caqm_parity.h.
+/// From `enum caqm_call` of bpf/caqm_parity.h.
 pub(crate) const CALLS: usize = 10;
 pub(crate) const TIMEOUT: usize = 4;
 pub(crate) const UNDO: usize = 6;

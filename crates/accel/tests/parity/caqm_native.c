@@ -17,7 +17,7 @@ void __real_weir_caqm_owe(struct caqm_receiver *r, const struct caqm_params *par
 			  u32 segments);
 u32 __real_weir_caqm_tell(struct caqm_receiver *r, const struct caqm_params *params, u32 *fewer);
 
-/* Of the test: takes a step before it is taken. */
+/* Defined by the test: records a step before it is taken. */
 void weir_caqm_parity_record(const struct caqm_step *step);
 
 u64 weir_caqm_parity_size(void)
@@ -30,7 +30,7 @@ u64 weir_caqm_parity_told(void)
 	return offsetof(struct caqm_step, told) << 32 | offsetof(struct caqm_step, sender);
 }
 
-/* By the very object code that the tunnel and the simulator run. */
+/* Takes the step with the same object code that the tunnel and the simulator run. */
 void weir_caqm_parity_take(struct caqm_step *step)
 {
 	const u32 *numbers = step->told.numbers;

@@ -31,13 +31,13 @@ impl<C: Core> Kernel<C> {
         }
     }
 
-    /// The steps after they were taken, at most [`BATCH`].
+    /// Returns the steps after they were taken, at most [`BATCH`].
     fn take(&self, steps: &[Step<C>]) -> Vec<Step<C>> {
         let map = self.loaded.map("steps").unwrap();
         for (key, step) in (0_u32..).zip(steps) {
             map.update(&key.to_ne_bytes(), step.bytes(), MapFlags::ANY).unwrap();
         }
-        // `struct parity_order`: how many, and how many it took.
+        // `struct parity_order`: the number of steps, and the number taken.
         let mut order = [0_u8; 8];
         order[..4].copy_from_slice(&(steps.len() as u32).to_ne_bytes());
         let input = ProgramInput { context_in: Some(&mut order), ..ProgramInput::default() };

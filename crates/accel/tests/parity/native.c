@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The native side of the parity test. The linker puts the __wrap_ functions between crates/cc/src/core.rs
- * and the core (ld's --wrap), so that every call a simulated connection makes is seen, whatever the structs
- * hold.
+ * The native side of the parity test. The linker puts the __wrap_ functions between
+ * crates/cc/src/core.rs and the core (ld's --wrap), so that they see every call of a simulated
+ * connection, whatever the structs hold.
  */
 #include "parity.h"
 #include <stddef.h>
@@ -14,7 +14,7 @@ void __real_weir_tcpa_on_timeout(struct tcpa *t, struct cc_out *out);
 u32 __real_weir_tcpa_note(const struct tcpa *t, struct cc_memory *memory);
 void __real_weir_tcpa_on_idle(struct tcpa *t, u64 now_us, struct cc_out *out);
 
-/* Of the test: takes a step before it is taken. */
+/* Defined by the test: records a step before it is taken. */
 void weir_parity_record(const struct parity_step *step);
 
 u64 weir_parity_size(void)
@@ -37,7 +37,7 @@ u64 weir_parity_result_offset(void)
 	return offsetof(struct parity_step, state);
 }
 
-/* By the very object code that the tunnel and the simulator run. */
+/* Takes the step with the same object code that the tunnel and the simulator run. */
 void weir_parity_take(struct parity_step *step)
 {
 	switch (step->call) {

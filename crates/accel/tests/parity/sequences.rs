@@ -1,10 +1,10 @@
-//! What the two builds are fed beside what was recorded.
+//! Inputs of the two builds in addition to recorded ones.
 
 use crate::step::{Core, Step};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Recorded sequences in which some of what the core is told was changed.
+/// Recorded sequences with some of the core's inputs changed.
 pub(crate) fn changed<C: Core>(recorded: &[Step<C>], count: usize) -> Vec<Step<C>> {
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let mut steps = Vec::with_capacity(count);
@@ -30,7 +30,7 @@ pub(crate) fn changed<C: Core>(recorded: &[Step<C>], count: usize) -> Vec<Step<C
     steps
 }
 
-/// Sequences of calls without any sense: the first sets up a state, the others are those that `call` draws.
+/// Random sequences of calls: the first sets up a state, and `call` draws the others.
 pub(crate) fn senseless<C: Core>(
     count: usize,
     mut call: impl FnMut(&mut Pcg64Mcg) -> u32,
@@ -50,7 +50,7 @@ pub(crate) fn senseless<C: Core>(
     steps
 }
 
-/// The numbers at which programs go wrong, and any other.
+/// Edge values that break programs, or any other number.
 fn absurd(random: &mut Pcg64Mcg) -> u32 {
     const EDGES: [u32; 14] = [
         0,

@@ -1,26 +1,26 @@
-//! A call of a core with the state it begins from. It is bytes here: what they mean only the C headers know, so that
-//! nothing of this has to change with a core.
+//! A call of a core with its initial state, as bytes. Only the C headers know their meaning, so
+//! that no change of a core changes this file.
 #![allow(unsafe_code)]
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// Which core: the test's C side has a struct for its steps, and takes them.
+/// A core. The test's C side defines the struct of its steps, and takes them.
 pub(crate) trait Core: Debug + Clone + PartialEq {
     const NAME: &'static str;
     /// The program that takes steps in the kernel.
     const PROGRAM: &'static [u8];
-    /// The call that sets up a state, from which others may follow.
+    /// The call that sets up a state; others follow it.
     const INIT: u32;
 
-    /// Of a step, in bytes.
+    /// The size of a step in bytes.
     fn size() -> usize;
 
-    /// Where what the core is told lies in a step.
+    /// The range of a step that holds the core's inputs.
     fn told() -> Range<usize>;
 
-    /// Where what comes out begins: the state, which also goes in, and the decision.
+    /// The offset of the results: the state, which is also an input, and the decision.
     fn result() -> usize;
 
     /// # Safety
@@ -60,7 +60,7 @@ impl<C: Core> Step<C> {
         (self.words[0] & u64::from(u32::MAX)) as usize
     }
 
-    /// What the core is told, as 32-bit words.
+    /// Changes the core's inputs, as 32-bit words.
     pub(crate) fn set_told(&mut self, mut word: impl FnMut(u32) -> u32) {
         let (words, _) = self.bytes_mut()[C::told()].as_chunks_mut::<4>();
         for bytes in words {
@@ -72,23 +72,24 @@ impl<C: Core> Step<C> {
         &self.bytes()[C::result()..]
     }
 
-    /// Another's call, from this one's end.
+    /// Another step's call, from this step's final state.
     pub(crate) fn follow(&self, next: &Self) -> Self {
         let mut step = next.clone();
         step.bytes_mut()[C::result()..].copy_from_slice(self.result());
         step
     }
 
-    /// The same after it was taken natively.
+    /// This step after it was taken natively.
     pub(crate) fn taken(&self) -> Self {
         let mut step = self.clone();
-        // SAFETY: as large and as aligned as the struct; the core keeps no pointer to it.
+        // SAFETY: the buffer has the size and the alignment of the struct; the core keeps no
+        // pointer to it.
         unsafe { C::take(step.words.as_mut_ptr().cast()) };
         step
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`; every pattern of bits is a u64.
+        // SAFETY: as in `bytes`; every bit pattern is a valid u64.
         let bytes = unsafe {
             std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast(), self.words.len() * 8)
         };

@@ -1,4 +1,4 @@
-//! tcpa's core, natively, and what simulated connections ask of it.
+//! tcpa's core, natively, and the calls that simulated connections make.
 #![allow(unsafe_code)]
 
 use crate::step::{Core, Step};
@@ -20,28 +20,28 @@ impl Core for Tcpa {
     const INIT: u32 = Call::Init as u32;
 
     fn size() -> usize {
-        // SAFETY: reads nothing.
+        // SAFETY: the function reads no memory.
         unsafe { weir_parity_size() as usize }
     }
 
     fn told() -> Range<usize> {
-        // SAFETY: reads nothing.
+        // SAFETY: the functions read no memory.
         let (from, length) = unsafe { (weir_parity_told_offset(), weir_parity_told_size()) };
         from as usize..(from + length) as usize
     }
 
     fn result() -> usize {
-        // SAFETY: reads nothing.
+        // SAFETY: the function reads no memory.
         unsafe { weir_parity_result_offset() as usize }
     }
 
     unsafe fn take(step: *mut u8) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { weir_parity_take(step) }
     }
 }
 
-/// Everything that connections of tcpa ask in worlds that between them bring every kind of trouble.
+/// All calls of tcpa connections in worlds that together have every kind of impairment.
 pub(crate) fn from_worlds() -> Vec<Step<Tcpa>> {
     let mut steps = Vec::new();
     for (number, world) in WORLDS.iter().enumerate() {
@@ -50,7 +50,7 @@ pub(crate) fn from_worlds() -> Vec<Step<Tcpa>> {
     steps
 }
 
-/// For sequences without sense: mostly acknowledgements.
+/// A call for random sequences: mostly ACKs.
 pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     let call = match random.random_range(0..64) {
         0 => Call::Init,
@@ -74,27 +74,27 @@ enum Call {
 
 pub(crate) const CALLS: usize = 5;
 
-/// The calls that connections on this thread make of the core during `work`.
+/// Records the core calls of connections on this thread during `work`.
 fn recorded(work: impl FnOnce()) -> Vec<Step<Tcpa>> {
     RECORD.with_borrow_mut(|record| *record = Some(Vec::new()));
     work();
     RECORD.take().unwrap_or_default()
 }
 
-/// A bottleneck and what goes over it.
+/// A bottleneck and its traffic.
 struct Trouble {
     rate: &'static str,
-    /// The rate falls to this, in Mbit/s, and returns, each after so many milliseconds.
+    /// The rate falls to this, in Mbit/s, and returns, each after this many milliseconds.
     falls: Option<(u64, u64)>,
     delay: &'static str,
     queue: &'static str,
     loss: &'static str,
     jitter: &'static str,
-    /// Beside the flows of tcpa.
+    /// A competing flow beside those of tcpa.
     other: Option<cc::Algorithm>,
     flows: usize,
     demand: Demand,
-    /// What earlier connections found, of what the path carries.
+    /// Earlier connections' estimate, relative to the path's rate.
     remembered: Option<u64>,
 }
 
@@ -160,12 +160,12 @@ const WORLDS: [Trouble; 14] = [
     Trouble { queue: "droptail:6p", flows: 2, ..PLAIN },
     Trouble { queue: "droptail:1MB", other: Some(cc::Algorithm::Cubic), ..PLAIN },
     Trouble { jitter: "3ms,normal", flows: 2, ..PLAIN },
-    // Silence in between.
+    // With idle periods.
     Trouble {
         demand: Demand::Pieces { size: Bytes::new(60_000), every: Span::from_millis(1500) },
         ..PLAIN
     },
-    // Careful resume, with a memory that holds and with those that do not.
+    // Careful resume, with a memory that still holds and with ones that do not.
     Trouble { remembered: Some(1), delay: "50ms", ..PLAIN },
     Trouble { remembered: Some(10), queue: "droptail:1MB", ..PLAIN },
     Trouble { remembered: Some(3), loss: "2%", delay: "50ms", ..PLAIN },
