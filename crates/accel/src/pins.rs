@@ -262,8 +262,7 @@ pub(crate) static TCPA: Kit = Kit {
     maps: &[FLOWS, SETTINGS, PATHS, RULES, ACTIVE],
 };
 /// Maps of CAQM: its connections, the parameters of the network, its interfaces, pending
-/// connections, and the
-/// traffic counters.
+/// connections, and the traffic counters.
 pub(crate) const RECORDS: &str = "records";
 pub(crate) const NETWORK: &str = "network";
 pub(crate) const PLACES: &str = "places";

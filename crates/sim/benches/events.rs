@@ -1,5 +1,5 @@
-//! Events a second on one core, and how that grows with flows. An event is what the world's queue
-//! hands out and something is done about: a delivery of a link, a timer, a write.
+//! Events per second on one core, and how that grows with the number of flows. An event is an entry
+//! of the world's queue that leads to an action: a delivery of a link, a timer, a write.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn world(flows: usize, until: Span) -> World {
     World::new(&shape.topology, specs, config).unwrap()
 }
 
-/// What a flow takes that is connected and has nothing to send, links and all.
+/// Memory of a connected flow with nothing to send, links included.
 fn memory() {
     let flows = 100_000;
     let demand = Demand::Pieces { size: Bytes::new(20_000), every: Span::from_secs(1000) };

@@ -3,7 +3,7 @@ use crate::{Demand, FlowSpec, Traffic};
 use link::Stream;
 use units::{Bytes, Span, Time};
 
-/// Flows that come by chance: copies of a pattern with times and sizes of their own.
+/// Randomly arriving flows: copies of a pattern with different times and sizes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrivals {
     pub times: Times,
@@ -15,9 +15,9 @@ pub struct Arrivals {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Times {
-    /// So long from one to the next on average, each alone (a Poisson process).
+    /// This mean time between arrivals, each independent (a Poisson process).
     Poisson(Span),
-    /// Exactly so long.
+    /// Exactly this time between arrivals.
     Every(Span),
     /// At these times after the beginning.
     At(Vec<Span>),
@@ -26,19 +26,19 @@ pub enum Times {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sizes {
     Fixed(Bytes),
-    /// Sizes and the share of flows that are at most so large, both ascending, linear between them:
-    /// how published workloads are given.
+    /// Sizes and the share of flows that are at most this large, both ascending, linear in between:
+    /// the usual form of published workloads.
     Distribution(Vec<(Bytes, f64)>),
 }
 
 impl Arrivals {
-    /// A flow for each arrival; `pattern` is asked for the flow of number `n`, whose start and, if it
-    /// is TCP, size are then set.
+    /// A flow for each arrival. `pattern` returns the flow of number `n`, and its start is then
+    /// set; for TCP its size too.
     pub fn flows(&self, pattern: impl FnMut(usize) -> FlowSpec) -> Vec<FlowSpec> {
         self.flows_at_most(usize::MAX, pattern).unwrap_or_default()
     }
 
-    /// The same, or nothing where they are more.
+    /// The same, or `None` if there are more than `most`.
     pub fn flows_at_most(
         &self,
         most: usize,
@@ -113,7 +113,7 @@ impl Sizes {
     }
 }
 
-/// Without it a process of no time between arrivals would never end.
+/// A process without time between arrivals would never end.
 const SHORTEST: Span = Span::from_nanos(1);
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! What happens to packets at a link's ends, beside the link itself: a policer before it, and what
-//! comes out of it only every so often.
+//! Effects at a link's ends, outside the link itself: a policer before it, and a periodic release
+//! of its packets after it.
 
 use crate::packet::Packet;
 use link::{Count, Link, LinkConfig, LinkError};
 use std::collections::VecDeque;
 use units::{Bytes, Rate, Span, Time};
 
-/// What lies around a link. The default is nothing.
+/// The surroundings of a link. The default is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conditions {
     pub policer: Option<Policer>,
-    /// What the link delivers is let out at multiples of this time, all together: the grants of a
-    /// cable modem, the aggregates of Wi-Fi.
+    /// Delivered packets are released at multiples of this time, all together, like the grants of a
+    /// cable modem or the aggregates of Wi-Fi.
     pub release_every: Option<Span>,
 }
 
-/// A token bucket that drops what finds too little in it, and lets nobody wait (Flach et al., "An
+/// A token bucket that drops packets without enough tokens, and delays none (Flach et al., "An
 /// Internet-Wide Analysis of Traffic Policing", SIGCOMM 2016). It is full at the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policer {
@@ -23,13 +23,13 @@ pub struct Policer {
     pub burst: Bytes,
 }
 
-/// A link with something around it.
+/// A link with its surroundings.
 #[derive(Debug)]
 pub(crate) struct Conditioned {
     pub(crate) link: Link<Packet>,
     bucket: Option<Bucket>,
     release_every: Option<Span>,
-    /// Through the link, and when they are let out.
+    /// Packets through the link, and their release times.
     held: VecDeque<(Time, Packet)>,
     pub(crate) policed: Count,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Conditioned {
 #[derive(Debug)]
 struct Bucket {
     policer: Policer,
-    /// In bits times nanoseconds per second, so that nothing is rounded away.
+    /// In bits times nanoseconds per second, so that rounding loses nothing.
     level: u128,
     at: Time,
 }
@@ -58,7 +58,7 @@ impl Conditions {
             (Some(policer), _) if policer.burst == Bytes::ZERO => {
                 refuse("policer", "lets nothing through: give a burst above 0")
             }
-            (_, Some(Span::ZERO)) => refuse("release", "is never: give a time above 0"),
+            (_, Some(Span::ZERO)) => refuse("release", "is zero: give a time above 0"),
             _ => Ok(()),
         }
     }
@@ -149,7 +149,7 @@ mod tests {
     fn a_policer_lets_through_its_burst_and_then_its_rate() {
         let policer = Policer { rate: Rate::from_mbit(8), burst: Bytes::new(10_000) };
         let mut bucket = Bucket::full(policer);
-        // 1 MB/s: a thousand bytes each millisecond; twice as much comes.
+        // 1 MB/s: a thousand bytes each millisecond; twice as much arrives.
         let passed = (0..2000_u64)
             .filter(|n| bucket.takes(Time::from_nanos(n * 500_000), Bytes::new(1000)))
             .count();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_pass_is_refused() {
+    fn conditions_without_throughput_are_refused() {
         let policer = |mbit, burst| Conditions {
             policer: Some(Policer { rate: Rate::from_mbit(mbit), burst: Bytes::new(burst) }),
             ..Conditions::default()

@@ -4,24 +4,24 @@ use cc::caqm::CaqmSettings;
 use units::{Bytes, Span};
 use wire::caqm::Info;
 
-/// How the two hosts of a connection behave. The default is Linux's behaviour with buffers that do
-/// not bind.
+/// The behaviour of the two hosts of a connection. The default is Linux's behaviour with buffers
+/// large enough not to limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpConfig {
     /// The payload of a full segment: 1448 with timestamps on an MTU of 1500.
     pub mss: Bytes,
-    /// What a frame is larger than its payload, from the MAC addresses on.
+    /// The size of a frame beyond its payload, from the MAC addresses on.
     pub headers: Bytes,
     /// In segments (RFC 6928).
     pub initial_window: u32,
     pub opening: Opening,
     pub rto_min: Span,
-    /// Before there is a round-trip time (RFC 6298, 2.1).
+    /// Used before there is a round-trip time (RFC 6298, 2.1).
     pub rto_initial: Span,
     pub rto_max: Span,
-    /// What timers count in: Linux's jiffies, 4 ms with CONFIG_HZ=250. Without it they are exact.
+    /// The unit of timers: Linux's jiffies, 4 ms with CONFIG_HZ=250. With zero, timers are exact.
     pub tick: Span,
-    /// The longest an acknowledgement waits for a second segment; none: each segment is acknowledged.
+    /// The longest time that an ACK waits for a second segment; none: each segment is acknowledged.
     pub delayed_ack: Option<Span>,
     /// This many segments of a connection are acknowledged one by one (Linux's quick acks).
     pub quick_acks: u32,
@@ -29,41 +29,43 @@ pub struct TcpConfig {
     /// acknowledged together, up to 64 KiB.
     pub coalesce: Option<Span>,
     pub receive_window: ReceiveWindow,
-    /// What may be sent and not acknowledged.
+    /// The limit on sent and unacknowledged data.
     pub send_buffer: Option<Bytes>,
     pub ecn: Ecn,
-    /// Space out what algorithms without a rate of their own send: two windows a round trip in slow
-    /// start, else 1.2 (`tcp_update_pacing_rate`).
+    /// Pace algorithms that do not set a rate: two windows a round trip in slow start, else 1.2
+    /// (`tcp_update_pacing_rate`).
     pub paces: bool,
-    /// A paced burst: what the rate carries in this time, but
+    /// A paced burst: the bytes that the rate carries in this time, but
     pub burst_time: Span,
-    /// at least so many segments and
+    /// at least this many segments and
     pub burst_segments: u32,
-    /// at most so many bytes.
+    /// at most this many bytes.
     pub burst_max: Bytes,
-    /// Segmentation offload: what would leave in small pieces waits for a third of the window where
-    /// acknowledgements follow each other within a millisecond (`tcp_tso_should_defer`).
+    /// Segmentation offload: small pieces wait for a third of the window if ACKs follow each other
+    /// within a millisecond (`tcp_tso_should_defer`).
     pub offload: bool,
-    /// Begin anew from the initial window after an idle timeout (RFC 5681, 4.1).
+    /// Restart from the initial window after an idle timeout (RFC 5681, 4.1).
     pub slow_start_after_idle: bool,
     pub tail_loss_probe: bool,
-    /// What an earlier connection left of the path, for algorithms that have a use for it.
+    /// An earlier connection's estimate of the path, for algorithms that use it.
     pub memory: Option<cc::Memory>,
     /// For flows with [`cc::Algorithm::Caqm`].
     pub caqm: CaqmHosts,
 }
 
-/// Which end of a connection speaks CAQM, and how. Whoever does offers it in its part of the handshake, and asks
-/// there whether a port on the way of the data does. Unless all three do it is Reno, without tags.
+/// The ends of a connection that speak CAQM, and their settings. Such an end offers CAQM in its
+/// part of the handshake, and asks there whether a port on the path of the data speaks it. Unless
+/// both ends and a port do, the connection is Reno, without tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaqmHosts {
     pub sender: bool,
     pub receiver: bool,
-    /// The ports are known to speak, and are not asked: those of others answer no questions.
+    /// The ports are known to speak CAQM, and are not asked: ports of other implementations do not
+    /// answer.
     pub trusts_path: bool,
     pub settings: CaqmSettings,
     pub tpid: u16,
-    /// The tag's kind: 0 is CAQM's, and ports leave others alone.
+    /// The tag's kind: 0 is CAQM's, and ports leave other kinds alone.
     pub kind: u8,
 }
 
@@ -72,9 +74,9 @@ pub struct CaqmHosts {
 pub enum Opening {
     /// The sender connects and sends: an upload.
     BySender,
-    /// The receiver connects and asks: a download.
+    /// The receiver connects and sends a request: a download.
     ByReceiver,
-    /// It was there before, and the round-trip time is not known.
+    /// The connection exists already, and the round-trip time is unknown.
     Established,
 }
 
@@ -91,14 +93,14 @@ pub enum ReceiveWindow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ecn {
     Off,
-    /// Where the algorithm asks for it, with an echo for each mark (RFC 8257).
+    /// If the algorithm wants it, with an echo for each mark (RFC 8257).
     ByAlgorithm,
     /// RFC 3168: a mark counts as a loss, once in a round trip.
     Classic,
 }
 
 impl TcpConfig {
-    /// Whether hosts can be like that.
+    /// Checks that hosts can behave like this.
     pub fn validate(&self) -> Result<(), SimError> {
         let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
         if !(1..=65_000).contains(&self.mss.count()) {
@@ -111,7 +113,7 @@ impl TcpConfig {
             return refuse("initial_window", "give at least one segment; 10 is usual");
         }
         if self.rto_min == Span::ZERO || self.rto_initial == Span::ZERO {
-            return refuse("rto_min", "a timeout of nothing never ends; 200ms is usual");
+            return refuse("rto_min", "a timeout of 0 never ends; 200ms is usual");
         }
         if self.rto_max < self.rto_min {
             return refuse("rto_max", "it must not be below rto_min");
@@ -174,7 +176,7 @@ impl CaqmHosts {
             return refuse("caqm.kind", "it has three bits: 0 to 7");
         }
         if !wire::caqm::is_free(self.tpid) {
-            return refuse("caqm.tpid", "it says something else already; 0x88a8 is usual");
+            return refuse("caqm.tpid", "another protocol has this number; 0x88a8 is usual");
         }
         Ok(())
     }
@@ -183,7 +185,7 @@ impl CaqmHosts {
         Tag::new(self.tpid, info.of_kind(self.kind))
     }
 
-    /// What a tag says, if it is one of this kind, as if of kind 0.
+    /// Reads a tag of this kind, as if of kind 0.
     #[inline]
     pub(crate) fn read(&self, tag: Tag) -> Option<Info> {
         let info = tag.info(self.tpid)?;

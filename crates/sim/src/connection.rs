@@ -8,15 +8,15 @@ use crate::{FlowSpec, LinkId};
 use link::LinkStats;
 use units::{Bytes, Rate, Span, Time};
 
-/// Both ends of a TCP flow while it lasts.
+/// Both ends of an active TCP flow.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     pub(crate) source: Source,
-    /// When each timer's event is in the wheel: the sender's, the pacer's, the receiver's.
+    /// The times of the timer events in the wheel: the sender's, the pacer's, the receiver's.
     pub(crate) armed: [Time; 3],
-    /// Within a host at an end of a tunnel.
+    /// For a connection within a host at an end of a tunnel.
     pub(crate) leg: Option<Leg>,
 }
 
@@ -26,11 +26,11 @@ pub(crate) struct Leg {
     pub(crate) tunnel: u32,
     /// The flow's index among those of the tunnel.
     pub(crate) place: u32,
-    /// From the server to the receiving application.
+    /// The connection from the server to the receiving application.
     pub(crate) is_far: bool,
 }
 
-/// What is kept of a flow, also when it is over.
+/// The figures of a flow, also kept after its end.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) received: u64,
@@ -50,7 +50,7 @@ impl Connection {
         Self { sender, receiver, source, armed: [Time::NEVER; 3], leg: None }
     }
 
-    /// Sets timers that should go off earlier than those set.
+    /// Sets timers that should fire earlier than those already set.
     #[inline]
     pub(crate) fn arm(&mut self, now: Time, number: usize, wheel: &mut Wheel<Event>) {
         for (which, at) in self.wanted(now).into_iter().enumerate() {
@@ -61,7 +61,7 @@ impl Connection {
         }
     }
 
-    /// When each timer should go off.
+    /// The time at which each timer should fire.
     #[inline]
     pub(crate) fn wanted(&self, now: Time) -> [Time; 3] {
         [self.sender.timer(), self.sender.pace_timer(now), self.receiver.timer()]
@@ -81,7 +81,7 @@ impl Record {
         self.noted = connection.sender.note();
     }
 
-    /// `arriving`: with the receiving application's end.
+    /// `arriving`: the connection with the receiving application's end.
     pub(crate) fn measure_from(&mut self, arriving: Option<&Connection>) {
         self.measured_from = arriving.map_or(self.received, |c| c.receiver.received());
     }
@@ -104,7 +104,7 @@ impl Record {
         });
     }
 
-    /// Takes the figures of a flow in a tunnel: those of the connection to the receiving
+    /// Copies the figures of a flow in a tunnel: those of the connection to the receiving
     /// application, and the tunnel's own.
     pub(crate) fn take_tunnelled(
         &mut self,
@@ -201,7 +201,7 @@ const TIMERS: [Occasion; 3] = [Occasion::Sender, Occasion::Pace, Occasion::Recei
 mod tests {
     use super::*;
 
-    /// Besides the algorithm's state, 2 KB must do for an idle flow.
+    /// Besides the algorithm's state, an idle flow must fit into 2 KB.
     #[test]
     fn a_flow_is_small() {
         let bytes = size_of::<Connection>() + size_of::<Record>() + size_of::<FlowSpec>();

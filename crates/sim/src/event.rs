@@ -1,4 +1,4 @@
-/// What happens, to whom: in one word.
+/// An event and its owner, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Event(u64);
 
@@ -14,15 +14,15 @@ pub(crate) enum Occasion {
     Sender,
     Pace,
     Receiver,
-    /// Traces take their samples.
+    /// Traces take samples.
     Sample,
-    /// From here on it counts.
+    /// The measurement begins.
     Measure,
-    /// The opening is over.
+    /// The opening ends.
     Opened,
-    /// A link becomes another one.
+    /// A link changes its configuration.
     Change,
-    /// An end of a tunnel: its timers, and what has arrived.
+    /// An end of a tunnel: its timers, and arrived packets.
     Tunnel,
 }
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comes_back_as_it_was() {
+    fn an_event_unpacks_as_packed() {
         for occasion in OCCASIONS {
             let event = Event::new(occasion, 123_456);
             assert_eq!((event.occasion(), event.whose()), (occasion, 123_456));

@@ -3,13 +3,13 @@ use cc::Algorithm;
 use std::sync::Arc;
 use units::{Bytes, Rate, Span, Time};
 
-/// One flow: its ends, its time, and what it carries.
+/// One flow: its ends, its times, and its traffic.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowSpec {
     pub from: Node,
     pub to: Node,
     pub start: Time,
-    /// When the application stops; what it has sent by then is still delivered.
+    /// The time at which the application stops; data sent by then is still delivered.
     pub stop: Option<Time>,
     pub traffic: Traffic,
     /// Record its window, rate and round-trip time over time.
@@ -23,9 +23,9 @@ pub enum Traffic {
         demand: Demand,
         config: Arc<TcpConfig>,
     },
-    /// TCP from the application to the client of a tunnel, and from its server to the other application.
+    /// TCP from the application to a tunnel's client, and from its server to the other application.
     Tunnelled {
-        /// Its place in [`crate::WorldConfig::tunnels`], whose ends are those of the flow.
+        /// The index in [`crate::WorldConfig::tunnels`] of a tunnel with the ends of the flow.
         tunnel: usize,
         demand: Demand,
     },
@@ -38,16 +38,16 @@ pub enum Traffic {
     },
 }
 
-/// What an application has to send.
+/// The data that an application sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
-    /// Always more.
+    /// Unlimited data.
     Bulk,
-    /// So much, then it is done.
+    /// This much, then the flow is done.
     Size(Bytes),
-    /// A piece at a time.
+    /// A piece in each interval.
     Pieces { size: Bytes, every: Span },
-    /// At a rate while it is on. With `random` the times are exponential with these means.
+    /// At a rate during on periods. With `random` the times are exponential with these means.
     OnOff { rate: Rate, on: Span, off: Span, random: bool },
 }
 
@@ -58,7 +58,7 @@ pub enum Spacing {
 }
 
 impl FlowSpec {
-    /// From the beginning, for as long as the world lasts.
+    /// A flow from the beginning to the end of the world.
     pub fn bulk(from: Node, to: Node, algorithm: Algorithm) -> Self {
         Self::tcp(from, to, algorithm, Demand::Bulk, Arc::default())
     }
@@ -100,7 +100,7 @@ impl FlowSpec {
         Self { traced: true, ..self }
     }
 
-    /// The same with other hosts; nothing changes for datagrams, and in a tunnel.
+    /// Sets the hosts' configuration; datagrams and tunnelled flows do not change.
     pub fn with(mut self, hosts: Arc<TcpConfig>) -> Self {
         if let Traffic::Tcp { config, .. } = &mut self.traffic {
             *config = hosts;
@@ -108,7 +108,7 @@ impl FlowSpec {
         self
     }
 
-    /// Whether it can be expected to finish by itself.
+    /// Whether the flow is expected to finish.
     pub(crate) fn finishes(&self) -> bool {
         let demand = self.demand();
         matches!(demand, Some(Demand::Size(_))) || self.stop.is_some() && demand.is_some()

@@ -1,11 +1,11 @@
 //! A packet-level network simulator in virtual time.
 //!
 //! A [`World`] is a [`Topology`] of [`link::Link`]s, the same model that the emulator runs, and the
-//! [flows](FlowSpec) over it, whose ends are TCP as Linux speaks it with the algorithms of [`cc`].
-//! A flow may go through a [tunnel](TunnelSpec), whose ends are those of [`quic`].
-//! It is one thread without a clock and without I/O; many worlds may run side by side. Time counts in
-//! whole nanoseconds, every random stream has a name and comes from one seed: the same world comes to
-//! the same [`Outcome`], always.
+//! [flows](FlowSpec) over it. The ends of a flow speak TCP as Linux does, with the algorithms of
+//! [`cc`]. A flow may go through a [tunnel](TunnelSpec) with the ends of [`quic`]. A world is one
+//! thread without a clock and without I/O; many worlds may run side by side. Time is in whole
+//! nanoseconds, and every random stream has a name and is derived from one seed: the same world
+//! always has the same [`Outcome`].
 //!
 //! ```
 //! use link::LinkConfig;

@@ -4,7 +4,7 @@ use link::{Capacity, Count, Link, LinkConfig, LinkError, LinkStats};
 use std::collections::VecDeque;
 use units::{Bytes, Span, Time};
 
-/// A link as the world drives it. What does nothing but delay needs no model and no statistics.
+/// A link as the world drives it. A link with nothing but a delay needs no model and no statistics.
 #[derive(Debug)]
 pub(crate) enum Line {
     Wire(Wire),
@@ -20,7 +20,7 @@ pub(crate) struct Wire {
 }
 
 impl Line {
-    /// `changes` where the link will be another one later.
+    /// `changes`: the link's configuration will change later.
     pub(crate) fn new(
         config: &LinkConfig,
         conditions: &Conditions,
@@ -56,7 +56,7 @@ impl Line {
         }
     }
 
-    /// When [`deliver`](Self::deliver) is to be called next.
+    /// The time of the next call of [`deliver`](Self::deliver).
     #[inline]
     pub(crate) fn due(&self) -> Option<Time> {
         match self {
@@ -81,7 +81,7 @@ impl Line {
         }
     }
 
-    /// Another link from now on; a wire stays what it is.
+    /// Changes the link's configuration; a wire does not change.
     pub(crate) fn reconfigure(&mut self, now: Time, config: &LinkConfig) -> Result<(), LinkError> {
         match self {
             Self::Wire(_) => Ok(()),
@@ -98,7 +98,7 @@ impl Line {
         }
     }
 
-    /// What a policer before the link dropped.
+    /// Packets that a policer before the link dropped.
     pub(crate) fn policed(&self) -> Count {
         match self {
             Self::Wire(_) | Self::Modelled(_) => Count::default(),
@@ -122,7 +122,7 @@ impl Line {
         }
     }
 
-    /// Shows each packet between its ends.
+    /// Calls `see` for each packet between its ends.
     pub(crate) fn for_each(&self, see: &mut dyn FnMut(&Packet)) {
         match self {
             Self::Wire(wire) => wire.travelling.iter().for_each(|(_, packet)| see(packet)),
@@ -131,7 +131,7 @@ impl Line {
         }
     }
 
-    /// Packets between its ends.
+    /// The number of packets between its ends.
     pub(crate) fn inside(&self) -> u64 {
         match self {
             Self::Wire(wire) => wire.travelling.len() as u64,

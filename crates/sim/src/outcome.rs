@@ -3,29 +3,29 @@ use crate::{LinkId, Node};
 use link::{Count, Drops, Occupancy, Sojourns};
 use units::{Bytes, Rate, Span, Time};
 
-/// What a world came to.
+/// The results of a world.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub end: End,
-    /// When it ended.
+    /// The time of its end.
     pub at: Time,
     /// Events taken from the queue and acted on.
     pub events: u64,
-    /// Packets delivered by links: one for each link a packet crosses.
+    /// Packets delivered by links: one for each link that a packet crosses.
     pub hops: u64,
-    /// In the order in which they were given.
+    /// In the configured order.
     pub tunnels: Vec<TunnelOutcome>,
     pub flows: Vec<FlowOutcome>,
     /// Every link that is more than a wire.
     pub links: Vec<LinkOutcome>,
     pub packets: PacketBalance,
-    /// Of each flow, when the measurement began; empty where that never came.
+    /// The counts of each flow when the measurement began; empty if it never began.
     pub before: Vec<FlowCount>,
-    /// What each link's queue held at most in the opening.
+    /// The maximum of each link's queue in the opening.
     pub opening_peaks: Vec<(LinkId, Bytes)>,
 }
 
-/// What a flow had done by some time.
+/// The counts of a flow at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowCount {
     /// Payload that reached the application.
@@ -41,11 +41,11 @@ pub struct TunnelCount {
     pub packets: u64,
     /// UDP payload.
     pub sent: Bytes,
-    /// Packets counted as lost, whose contents were sent again.
+    /// Packets counted as lost; their contents were retransmitted.
     pub packets_lost: u64,
-    /// Arrived behind later ones: most of them were counted as lost before.
+    /// Packets that arrived behind later ones: most of them had been counted as lost.
     pub packets_late: u64,
-    /// Bytes counted as lost, less those that were acknowledged later.
+    /// Bytes counted as lost, less those acknowledged later.
     pub lost: Bytes,
 }
 
@@ -55,7 +55,7 @@ pub struct TunnelOutcome {
     pub to: Node,
     /// The flows that it carried.
     pub flows: Vec<usize>,
-    /// Why the connection ended before its flows did.
+    /// The reason why the connection ended before its flows did.
     pub lost: Option<String>,
     pub total: TunnelCount,
     /// In the measured time.
@@ -64,18 +64,18 @@ pub struct TunnelOutcome {
     pub smoothed_rtt: Option<Span>,
 }
 
-/// Why a world ended.
+/// The reason why a world ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// Every flow was done and nothing was on its way any more.
+    /// Every flow was done and no packet was in flight any more.
     Finished,
-    /// The time set for it was over, and no flow had to be done by then.
+    /// The world's time ended, and no flow had to be done by then.
     TimeUp,
-    /// The time set for it was over, and so many flows should have been done.
+    /// The world's time ended, and this many flows should have been done.
     Unfinished { flows: usize },
     /// More events than allowed.
     EventBudget,
-    /// Nothing would ever happen again, and so many flows were not done.
+    /// No event was left, and this many flows were not done.
     Stalled { flows: usize },
 }
 
@@ -85,11 +85,11 @@ pub struct PacketBalance {
     pub sent: u64,
     /// Made by links.
     pub duplicated: u64,
-    /// Came to the end of their way.
+    /// Reached their destination.
     pub arrived: u64,
     pub dropped: u64,
     pub inside: u64,
-    /// Of those that arrived, damaged ones.
+    /// The damaged packets among those that arrived.
     pub corrupt: u64,
 }
 
@@ -97,11 +97,12 @@ pub struct PacketBalance {
 pub struct FlowOutcome {
     pub from: Node,
     pub to: Node,
-    /// What reached the application in the measured time, by that time.
+    /// The rate of payload that reached the application in the measured time.
     pub goodput: Rate,
-    /// What reached the application, in all.
+    /// All payload that reached the application.
     pub received: Bytes,
-    /// From the start to the last byte's arrival; none if it is not there, or the flow has no end.
+    /// From the start to the last byte's arrival; none if it did not arrive, or if the flow has no
+    /// end.
     pub completion: Option<Span>,
     /// From the start until data could be sent.
     pub connected: Option<Span>,
@@ -112,14 +113,14 @@ pub struct FlowOutcome {
     pub timeouts: u32,
     /// Loss events that were not timeouts.
     pub recoveries: u32,
-    /// Events that proved needless.
+    /// Loss events that proved spurious.
     pub undone: u32,
     pub probes: u32,
-    /// Data packets that bore a request of CAQM's.
+    /// Data packets that carried a CAQM request.
     pub tagged: u64,
     pub min_rtt: Option<Span>,
     pub smoothed_rtt: Option<Span>,
-    /// What its algorithm would have the next connection know of the path.
+    /// The algorithm's memory of the path for the next connection.
     pub noted: Option<cc::Memory>,
     pub trace: Option<Trace<FlowPoint>>,
 }
@@ -143,7 +144,7 @@ pub struct LinkOutcome {
     pub delivered: Count,
     pub dropped: Drops,
     pub marked: Count,
-    /// In the measured time: what was carried, and the queue.
+    /// In the measured time: the carried rate, and the queue.
     pub throughput: Rate,
     pub occupancy: Occupancy,
     pub sojourns: Sojourns,
@@ -186,7 +187,7 @@ impl Outcome {
         jain(&rates)
     }
 
-    /// What a flow did in the measured time.
+    /// The counts of a flow in the measured time.
     pub fn measured(&self, flow: usize) -> FlowCount {
         let before = self.before.get(flow).copied().unwrap_or_default();
         self.flows.get(flow).map_or_else(FlowCount::default, |flow| FlowCount {
@@ -196,7 +197,7 @@ impl Outcome {
         })
     }
 
-    /// What the link's queue held at most in the opening.
+    /// The maximum of the link's queue in the opening.
     pub fn opening_peak(&self, id: LinkId) -> Option<Bytes> {
         self.opening_peaks.iter().find(|(link, _)| *link == id).map(|(_, peak)| *peak)
     }
@@ -205,7 +206,7 @@ impl Outcome {
         self.links.iter().find(|link| link.id == id)
     }
 
-    /// One number for all that happened: equal for equal worlds, on whatever thread they ran.
+    /// A hash of all results: equal for equal worlds, on any thread.
     pub fn hash(&self) -> u64 {
         let mut hash = Hash(0x5851_f42d_4c95_7f2d);
         hash.take(self.at.nanos());
@@ -246,7 +247,7 @@ impl Outcome {
     }
 }
 
-/// (Σx)² / (n Σx²) (Jain, Chiu, Hawe 1984); 1 where there is nothing to share.
+/// (Σx)² / (n Σx²) (Jain, Chiu, Hawe 1984); 1 if there is nothing to share.
 pub fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();

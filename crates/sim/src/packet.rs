@@ -1,19 +1,19 @@
 use units::{Bytes, Time};
 use wire::caqm::Info;
 
-/// What travels: one frame of a flow, in one cache line.
+/// One frame of a flow, in one cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) flow: u32,
-    /// Where in the table of routes its next hop stands.
+    /// The index of its next hop in the table of routes.
     pub(crate) route: u32,
     /// The frame from the MAC addresses on.
     pub(crate) size: u32,
-    /// Of data, the payload; of an acknowledgement, the window offered.
+    /// For data the payload; for an ACK the offered window.
     pub(crate) length: u32,
-    /// Of data, its first byte; of an acknowledgement, the byte expected next.
+    /// For data its first byte; for an ACK the next expected byte.
     pub(crate) sequence: u64,
-    /// Of data, when it was sent; of an acknowledgement, the time it echoes (RFC 7323).
+    /// For data the time of sending; for an ACK the time that it echoes (RFC 7323).
     pub(crate) stamp: Time,
     pub(crate) sacks: Sacks,
     pub(crate) kind: Kind,
@@ -27,7 +27,8 @@ impl Packet {
         self.tag = tag;
     }
 
-    /// Of a handshake's packet: CAQM, with a question for the ports on the way or without.
+    /// Adds the CAQM offer to a handshake packet, with a question for the ports on the path or
+    /// without.
     pub(crate) fn offer(&mut self, question: Tag) {
         self.size += wire::caqm::offer::SIZE as u32;
         self.flags.set(Flags::SPEAKS);
@@ -39,24 +40,24 @@ impl Packet {
     }
 }
 
-/// CAQM's tag behind the MAC addresses, or its words in an offer; most packets bear none.
+/// CAQM's tag behind the MAC addresses, or its words in an offer; most packets carry none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tag {
-    /// 0 where there is none.
+    /// 0 if there is none.
     tpid: u16,
     bits: u16,
 }
 
 impl Tag {
     pub(crate) const NONE: Self = Self { tpid: 0, bits: 0 };
-    /// What it adds to a frame.
+    /// Its size in a frame.
     pub(crate) const SIZE: u32 = 4;
 
     pub(crate) fn new(tpid: u16, info: Info) -> Self {
         Self { tpid, bits: info.bits() }
     }
 
-    /// What it says to whoever looks for tags with this TPID, of whatever kind.
+    /// The tag's content for a reader that expects this TPID, of any kind.
     #[inline]
     pub(crate) fn info(self, tpid: u16) -> Option<Info> {
         (self.tpid == tpid && tpid != 0).then(|| Info::from_bits(self.bits))
@@ -74,7 +75,7 @@ pub(crate) enum Kind {
     Tunnelled,
 }
 
-/// ECN's field and TCP's flags (RFC 3168), and what the link did to the packet.
+/// ECN's field and TCP's flags (RFC 3168), and the link's effects on the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Flags(u16);
 
@@ -87,14 +88,14 @@ impl Flags {
     pub(crate) const ECHO: u16 = 4;
     /// CWR: the sender has reduced its window.
     pub(crate) const REDUCED: u16 = 8;
-    /// FIN: nothing follows.
+    /// FIN: the end of the data.
     pub(crate) const LAST: u16 = 16;
     pub(crate) const CORRUPT: u16 = 32;
-    /// From the end that sends data to the one that receives it.
+    /// From the sender of the data to the receiver.
     pub(crate) const FORWARD: u16 = 64;
-    /// In a handshake: this end speaks CAQM, and has read that of the other end.
+    /// In a handshake: this end speaks CAQM, and has read the peer's offer.
     pub(crate) const SPEAKS: u16 = 128;
-    /// So does a port on the way of the data.
+    /// A port on the path of the data speaks CAQM.
     pub(crate) const SPOKEN_TO: u16 = 256;
 
     pub(crate) const fn of(bits: u16) -> Self {
@@ -112,11 +113,11 @@ impl Flags {
     }
 }
 
-/// Up to three blocks (what fits beside a timestamp, RFC 2018), each kept relative to the
+/// Up to three blocks (as many as fit beside a timestamp, RFC 2018), each relative to the
 /// acknowledged sequence: a DSACK block (RFC 2883) lies before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sacks {
-    /// Those in use come first, and none of them is empty.
+    /// Used blocks come first, and none of them is empty.
     blocks: [(i32, u32); 3],
 }
 
@@ -137,7 +138,7 @@ impl Sacks {
         self.blocks.iter().take_while(|(_, length)| *length > 0).count()
     }
 
-    /// Start and end of each.
+    /// Start and end of each block.
     #[inline]
     pub(crate) fn blocks(&self, acknowledged: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.blocks[..self.len()].iter().map(move |(offset, length)| {
@@ -155,7 +156,7 @@ impl link::Packet for Packet {
 
     #[inline]
     fn flow(&self) -> u64 {
-        // The two directions of a flow are two flows to a queue.
+        // A queue treats the two directions of a flow as two flows.
         let direction = u64::from(self.flags.has(Flags::FORWARD));
         link::mix(u64::from(self.flow) << 1 | direction | 1 << 40)
     }
@@ -170,7 +171,7 @@ impl link::Packet for Packet {
         self.flags.set(Flags::MARKED);
     }
 
-    /// Whichever bit it was, the checksum tells.
+    /// The checksum detects any damaged bit.
     fn corrupt(&mut self, _random: u64) {
         self.flags.set(Flags::CORRUPT);
     }

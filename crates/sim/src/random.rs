@@ -7,7 +7,7 @@ pub(crate) fn exponential(stream: &mut Stream, mean: Span) -> Span {
     Span::from_nanos(nanos as u64)
 }
 
-/// Von Neumann's method (1951) compares uniform numbers and takes no logarithm, which platforms
+/// Von Neumann's method (1951) compares uniform numbers. It takes no logarithm, which platforms
 /// round differently.
 fn standard(stream: &mut Stream) -> f64 {
     let mut whole = 0.0;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn has_the_moments_of_its_distribution() {
+    fn exponential_numbers_have_the_right_moments() {
         let mut stream = Stream::new(4, "test");
         let values: Vec<f64> = (0..200_000).map(|_| standard(&mut stream)).collect();
         let count = values.len() as f64;

@@ -2,12 +2,12 @@ use crate::topology::Joint;
 use crate::{Node, SimError};
 use std::collections::{HashMap, VecDeque};
 
-/// The ways of all flows, each once, in one table: a packet carries its place in it.
+/// The paths of all flows, each stored once, in one table: a packet carries its index in it.
 #[derive(Debug)]
 pub(crate) struct Routes {
     hops: Vec<u32>,
     known: HashMap<Vec<u32>, u32>,
-    /// For a destination, how many links each node is away.
+    /// For a destination, the distance of each node in links.
     distances: HashMap<u32, Vec<u32>>,
     outgoing: Vec<Vec<u32>>,
     incoming: Vec<Vec<u32>>,
@@ -29,14 +29,14 @@ impl Routes {
         }
     }
 
-    /// The link at a place in the table; none where the way is at its end.
+    /// The link at an index in the table; none at the end of the path.
     #[inline]
     pub(crate) fn hop(&self, place: u32) -> Option<usize> {
         let link = self.hops[place as usize];
         (link != ARRIVED).then_some(link as usize)
     }
 
-    /// Where the way of a flow begins in the table.
+    /// The index at which the path of a flow begins in the table.
     pub(crate) fn way(
         &mut self,
         joints: &[Joint],
@@ -89,5 +89,5 @@ fn distances(joints: &[Joint], incoming: &[Vec<u32>], to: Node) -> Vec<u32> {
 }
 
 const ARRIVED: u32 = u32::MAX;
-/// Less than the largest, for one is added.
+/// Less than the maximum, because one is added.
 const UNREACHABLE: u32 = u32::MAX - 1;

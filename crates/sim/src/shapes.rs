@@ -1,4 +1,4 @@
-//! Networks that experiments ask for again and again.
+//! Common networks for experiments.
 
 use crate::{LinkId, Node, Topology};
 use link::LinkConfig;
@@ -15,7 +15,7 @@ pub struct Dumbbell {
 }
 
 impl Dumbbell {
-    /// Host `i` of either side hangs on a cable like `access[i]`: its delay counts four times in the
+    /// Host `i` on either side has a cable like `access[i]`: its delay counts four times in the
     /// round trip of a pair.
     pub fn new(access: &[LinkConfig], bottleneck: &LinkConfig, back: &LinkConfig) -> Self {
         let mut topology = Topology::new();
@@ -34,7 +34,7 @@ impl Dumbbell {
     }
 }
 
-/// Bottlenecks in a row: one flow crosses all, others one each.
+/// Bottlenecks in a row: one flow crosses all of them, each other flow crosses one.
 #[derive(Debug, Clone)]
 pub struct ParkingLot {
     pub topology: Topology,
@@ -44,18 +44,18 @@ pub struct ParkingLot {
     /// The ends of the flow that crosses bottleneck `i` alone.
     pub crossing: Vec<(Node, Node)>,
     pub bottlenecks: Vec<LinkId>,
-    /// The way back beside each.
+    /// The link back beside each.
     pub backs: Vec<LinkId>,
 }
 
 impl ParkingLot {
-    /// Bottlenecks alike in both directions.
+    /// Both directions have the same bottlenecks.
     pub fn new(hops: usize, access: &LinkConfig, bottleneck: &LinkConfig) -> Self {
         Self::with_ways_back(hops, access, bottleneck, bottleneck)
     }
 
-    /// Host `i` of either side hangs on a cable like `access`: its delay counts four times in the
-    /// round trip of a pair.
+    /// Host `i` on either side has a cable like `access`: its delay counts four times in the round
+    /// trip of a pair.
     pub fn with_ways_back(
         hops: usize,
         access: &LinkConfig,
@@ -97,12 +97,12 @@ pub struct Incast {
 }
 
 impl Incast {
-    /// `access` is what a host sends through, `port` what the switch sends through.
+    /// `access` is the link from a host, `port` the link from the switch.
     pub fn new(senders: usize, access: &LinkConfig, port: &LinkConfig) -> Self {
         Self::with_ways_back(senders, access, port, port)
     }
 
-    /// Through `back` the switch sends to each sender.
+    /// `back` is the link from the switch to each sender.
     pub fn with_ways_back(
         senders: usize,
         access: &LinkConfig,
@@ -130,15 +130,15 @@ impl Incast {
 #[derive(Debug, Clone)]
 pub struct FatTree {
     pub topology: Topology,
-    /// In the order of pods and edge switches.
+    /// In the order of pods, then edge switches.
     pub hosts: Vec<Node>,
-    /// What switches send through.
+    /// The links from switches.
     pub ports: Vec<LinkId>,
 }
 
 impl FatTree {
-    /// `k` is rounded up to an even number. `access` is what a host sends through, `port` what a
-    /// switch sends through.
+    /// `k` is rounded up to an even number. `access` is the link from a host, `port` the link from
+    /// a switch.
     pub fn new(k: usize, access: &LinkConfig, port: &LinkConfig) -> Self {
         let half = k.div_ceil(2).max(1);
         let mut topology = Topology::new();

@@ -3,7 +3,7 @@ use crate::{Demand, Spacing};
 use link::Stream;
 use units::{Bytes, Rate, Span, Time};
 
-/// An application: when it writes, and how much.
+/// An application: the times and sizes of its writes.
 #[derive(Debug)]
 pub(crate) struct Source {
     plan: Plan,
@@ -18,12 +18,12 @@ enum Plan {
     Poisson { size: u64, mean: Span },
 }
 
-/// A piece, and when the next one follows.
+/// A piece, and the time of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) bytes: u64,
     pub(crate) next: Option<Time>,
-    /// Nothing comes after it.
+    /// No piece follows.
     pub(crate) last: bool,
 }
 
@@ -92,5 +92,5 @@ fn lasting(mean: Span, random: bool, stream: &mut Stream) -> Span {
     if random { exponential(stream, mean) } else { mean }
 }
 
-/// More than any world lasts for.
+/// Longer than any world lasts.
 const ENDLESS: u64 = 1 << 62;

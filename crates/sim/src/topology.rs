@@ -2,8 +2,8 @@ use crate::conditions::{Conditions, Policer};
 use link::LinkConfig;
 use units::{Span, Time};
 
-/// Nodes and the one-way links between them. Ways are the shortest, counted in links; where there
-/// are several, a hash of the flow chooses.
+/// Nodes and the one-way links between them. Paths are the shortest, counted in links; among
+/// several, a hash of the flow chooses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Topology {
     nodes: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Joint {
     pub(crate) conditions: Conditions,
 }
 
-/// What a link becomes, and when.
+/// A change of a link, and its time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) link: LinkId,
@@ -48,8 +48,7 @@ impl Topology {
         (0..count).map(|_| self.node()).collect()
     }
 
-    /// One direction. A link without a rate, a loss or anything else but a delay is a wire: it costs
-    /// little.
+    /// Adds one direction. A link with nothing but a delay is a wire, which costs little.
     pub fn link(
         &mut self,
         name: impl Into<String>,
@@ -62,27 +61,27 @@ impl Topology {
         LinkId(self.links.len() as u32 - 1)
     }
 
-    /// Both directions alike.
+    /// Adds both directions with the same configuration.
     pub fn cable(&mut self, name: &str, a: Node, b: Node, config: &LinkConfig) -> (LinkId, LinkId) {
         let there = self.link(format!("{name} >"), a, b, config);
         let back = self.link(format!("{name} <"), b, a, config);
         (there, back)
     }
 
-    /// From `at` on the link is like `config`: see [`link::Link::reconfigure`] for what becomes of the
+    /// Changes the link to `config` at `at`: see [`link::Link::reconfigure`] for the effect on
     /// packets inside.
     pub fn change(&mut self, link: LinkId, at: Time, config: &LinkConfig) {
         self.changes.push(Change { link, at, config: config.clone() });
     }
 
-    /// A policer before the link.
+    /// Adds a policer before the link.
     pub fn police(&mut self, link: LinkId, policer: Policer) {
         if let Some(joint) = self.links.get_mut(link.0 as usize) {
             joint.conditions.policer = Some(policer);
         }
     }
 
-    /// What the link delivers comes out every so often, all together.
+    /// Releases the link's packets in intervals, all together.
     pub fn release_every(&mut self, link: LinkId, every: Span) {
         if let Some(joint) = self.links.get_mut(link.0 as usize) {
             joint.conditions.release_every = Some(every);

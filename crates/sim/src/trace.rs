@@ -1,12 +1,12 @@
 use units::Span;
 
-/// A series of bounded length: when it is full, every second point goes and only every second one
-/// is taken from then on.
+/// A series of bounded length: when it is full, it drops every second point and records only every
+/// second one from then on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace<P> {
     points: Vec<P>,
     limit: usize,
-    /// One point of so many is kept.
+    /// One of this many points is kept.
     stride: u64,
     offered: u64,
 }
@@ -37,7 +37,7 @@ impl<P: Copy> Trace<P> {
         &self.points
     }
 
-    /// The time between two points, where `every` lay between two that were offered.
+    /// The time between two points, if `every` lies between two offered ones.
     pub fn spacing(&self, every: Span) -> Span {
         every * self.stride
     }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stays_bounded_and_even() {
+    fn a_trace_stays_bounded_and_even() {
         let mut trace = Trace::new(8);
         (0..1000).for_each(|value| trace.offer(|| value));
         let points = trace.points();

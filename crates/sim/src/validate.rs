@@ -1,4 +1,4 @@
-//! What the simulator is believed for: worlds whose outcome is known from elsewhere, each with the
+//! Validation of the simulator: worlds whose outcome is known from elsewhere, each with the
 //! expected number beside the measured one.
 //!
 //! ```no_run
@@ -17,7 +17,7 @@ mod traces;
 
 use std::fmt;
 
-/// Where an expected number comes from.
+/// The source of an expected number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
     QueueTheory,
@@ -33,7 +33,7 @@ pub struct Case {
     pub name: &'static str,
     pub layer: Layer,
     pub unit: &'static str,
-    /// Where the expected number comes from, and what differs from there.
+    /// The source of the expected number, and the differences from it.
     pub note: &'static str,
     pub(crate) tolerance: f64,
     pub(crate) measure: Box<dyn Fn(Effort) -> Option<Measured> + Send + Sync>,
@@ -43,28 +43,29 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Checked {
     pub expected: f64,
-    /// Not a number where the world could not be measured.
+    /// NaN if the world could not be measured.
     pub measured: f64,
-    /// Relative to what is expected.
+    /// Relative to the expected number.
     pub tolerance: f64,
     pub within: bool,
 }
 
-/// How long to measure, and with which luck.
+/// The duration of the measurement, and its seed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) short: bool,
     pub(crate) seed: u64,
 }
 
-/// Both numbers of a case; a formula may need what the world showed, such as its round-trip time.
+/// Both numbers of a case; a formula may need a measurement of the world, such as its round-trip
+/// time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) expected: f64,
     pub(crate) measured: f64,
 }
 
-/// All of them, in the order of their layers.
+/// All cases, in the order of their layers.
 pub fn cases() -> Vec<Case> {
     let mut cases = queue_theory::cases();
     cases.extend(formulas::cases());

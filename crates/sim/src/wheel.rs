@@ -1,8 +1,8 @@
 //! The queue of events: a hierarchical timing wheel (Varghese and Lauck 1987) to the nanosecond.
 //!
-//! Each level has 64 slots, each slot of a level spans a whole level below. What is due at the same
-//! time comes out in the order it went in: a slot is a queue, and it is emptied into the level below
-//! before anything can go there directly. So no sequence number is needed.
+//! Each level has 64 slots, each slot of a level spans a whole level below. Events due at the same
+//! time come out in the order of insertion: a slot is a queue, and it is emptied into the level
+//! below before anything can go there directly. So no sequence number is needed.
 
 use units::Time;
 
@@ -10,10 +10,10 @@ use units::Time;
 pub(crate) struct Wheel<E> {
     now: u64,
     len: usize,
-    /// For each level, which slots hold something.
+    /// For each level, the slots in use.
     occupied: [u64; LEVELS],
     slots: Box<[Vec<Entry<E>>]>,
-    /// What is due at `now`, and how much of it was taken.
+    /// The events due at `now`, and how many of them were taken.
     due: Vec<Entry<E>>,
     taken: usize,
 }
@@ -44,7 +44,7 @@ impl<E: Copy> Wheel<E> {
         self.place(Entry { at, event });
     }
 
-    /// The earliest, and of those the first pushed.
+    /// Removes the earliest event, and of those the first inserted.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, E)> {
         if self.taken == self.due.len() && !self.refill() {
@@ -74,7 +74,7 @@ impl<E: Copy> Wheel<E> {
         self.slots[level * SLOTS + slot].push(entry);
     }
 
-    /// Moves on to the next time at which anything is due.
+    /// Advances to the next time with an event.
     fn refill(&mut self) -> bool {
         self.due.clear();
         self.taken = 0;
@@ -94,8 +94,8 @@ impl<E: Copy> Wheel<E> {
                 return true;
             }
             let mut entries = std::mem::take(&mut self.slots[index]);
-            // One alone is the next event: the levels below it are empty.
-            // Otherwise the clock moves to the earliest, so that few levels are left to go.
+            // A single entry is the next event: the levels below it are empty. Otherwise the clock
+            // moves to the earliest entry, so that few levels remain.
             self.now = entries.iter().map(|entry| entry.at).min().unwrap_or(self.now);
             for entry in entries.drain(..) {
                 self.place(entry);
@@ -118,9 +118,9 @@ mod tests {
     use std::collections::BinaryHeap;
 
     proptest! {
-        /// Against a heap of (time, sequence).
+        /// Compared with a heap of (time, sequence).
         #[test]
-        fn comes_out_in_order(
+        fn events_come_out_in_order(
             steps in prop::collection::vec((0u8..4, any::<u64>(), 0u32..64), 1..400),
         ) {
             let mut wheel = Wheel::new();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_now() {
+    fn a_time_in_the_past_counts_as_now() {
         let mut wheel = Wheel::new();
         wheel.push(Time::from_nanos(100), 'a');
         assert_eq!(wheel.pop(), Some((Time::from_nanos(100), 'a')));

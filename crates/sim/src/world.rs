@@ -16,20 +16,20 @@ use link::LinkStats;
 use std::time::Instant;
 use units::{Bytes, Span, Time};
 
-/// What a world is besides its network and its flows.
+/// The configuration of a world besides its network and its flows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorldConfig {
-    /// Every random stream in it comes from this.
+    /// The seed of every random stream in it.
     pub seed: u64,
-    /// It ends here at the latest.
+    /// The latest end of the world.
     pub until: Time,
-    /// What happens before is not measured.
+    /// The measurement begins at this time.
     pub measure_from: Time,
-    /// Until here lasts the opening, whose peaks of the queues are told apart.
+    /// The end of the opening. Peaks of the queues up to this time are reported separately.
     pub opening_until: Time,
-    /// It ends after so many events at the latest.
+    /// The world ends after this many events at the latest.
     pub max_events: u64,
-    /// How often traces take a point, and how many they keep.
+    /// The interval between points of traces, and the number of points kept.
     pub sample_every: Span,
     pub sample_limit: usize,
     /// Links whose queue is traced.
@@ -55,7 +55,7 @@ impl Default for WorldConfig {
 }
 
 /// A network in virtual time. Events happen in the order of their times and, at the same time, in
-/// the order in which they were caused, so that a world depends on nothing but what it was made of.
+/// the order in which they were caused. A world therefore depends on nothing but its inputs.
 #[derive(Debug)]
 pub struct World {
     config: WorldConfig,
@@ -64,16 +64,16 @@ pub struct World {
     now: Time,
     events: u64,
     wheel: Wheel<Event>,
-    /// Taken from the wheel before its time had come.
+    /// Taken from the wheel ahead of its time.
     next: Option<(Time, Event)>,
     end: Option<End>,
     routes: Routes,
-    /// Where each flow's ways begin, there and back.
+    /// The indices at which each flow's paths begin, there and back.
     ways: Vec<(u32, u32)>,
     lines: Vec<Line>,
-    /// When each line's next event is in the wheel.
+    /// The time of each line's next event in the wheel.
     awaited: Vec<Time>,
-    /// A flow's at the flow's number, then those from servers of tunnels to applications.
+    /// The flows' connections by number, then those from tunnel servers to applications.
     connections: Vec<Option<Box<Connection>>>,
     /// For each flow, the connection that ends at the receiving application.
     arriving: Vec<u32>,
@@ -81,10 +81,10 @@ pub struct World {
     datagrams: Datagrams,
     /// The datagrams of one transmit.
     buffer: Vec<u8>,
-    /// The instant at which the tunnels' clocks begin.
+    /// The start of the tunnels' clocks.
     epoch: Instant,
     records: Vec<Record>,
-    /// Flows that must finish by themselves and did not.
+    /// Flows that must finish by themselves and have not.
     unfinished: usize,
     /// Flows that have not stopped.
     active: usize,
@@ -199,7 +199,7 @@ impl World {
         })
     }
 
-    /// Lets everything happen.
+    /// Runs to the end.
     pub fn run(mut self) -> Outcome {
         let end = self.run_until(self.config.until).unwrap_or(End::TimeUp);
         self.now = match end {
@@ -209,8 +209,7 @@ impl World {
         self.outcome(end)
     }
 
-    /// Lets everything happen up to `until`; the end of the world if it came to that. It may go on
-    /// from there.
+    /// Runs up to `until`; returns the reason if the world ended. It can be continued from there.
     pub fn run_until(&mut self, until: Time) -> Option<End> {
         if self.end.is_none() {
             self.end = self.advance(until.min(self.config.until));
@@ -218,7 +217,7 @@ impl World {
         self.end
     }
 
-    /// What it has come to so far, before the time set for it is over.
+    /// The results so far, before the configured end.
     pub fn end_here(self) -> Outcome {
         let end = self.end.unwrap_or(match self.unfinished {
             0 => End::TimeUp,
@@ -227,7 +226,7 @@ impl World {
         self.outcome(end)
     }
 
-    /// How many flows must still come to their end.
+    /// The number of flows that must still finish.
     pub fn unfinished(&self) -> usize {
         self.unfinished
     }
@@ -302,7 +301,7 @@ impl World {
         self.await_line(index);
     }
 
-    /// A packet comes to the beginning of a link.
+    /// A packet arrives at the beginning of a link.
     #[inline]
     fn enter(&mut self, index: usize, packet: Packet) {
         self.lines[index].arrive(self.now, packet);
@@ -319,7 +318,7 @@ impl World {
         }
     }
 
-    /// A packet has come to the end of its way.
+    /// A packet arrives at the end of its path.
     fn receive(&mut self, packet: &Packet) {
         self.balance.arrived += 1;
         if packet.flags.has(Flags::CORRUPT) {
@@ -338,7 +337,7 @@ impl World {
             }
             _ => {}
         }
-        // What comes after the end is for nobody.
+        // Nobody receives packets after the end of a flow.
         let Some(connection) = &mut self.connections[flow] else { return };
         if packet.flags.has(Flags::FORWARD) {
             connection.receiver.on_packet(self.now, packet, &mut self.out);
@@ -348,7 +347,7 @@ impl World {
         self.settle(flow);
     }
 
-    /// A flow did something: its packets leave, its timers are set.
+    /// After an action of a flow: sends its packets and sets its timers.
     #[inline]
     fn settle(&mut self, flow: usize) {
         if let Some(connection) = &mut self.connections[flow] {
@@ -374,7 +373,7 @@ impl World {
         self.send_all();
     }
 
-    /// The packets of a connection leave, its timers are set.
+    /// Sends the packets of a connection and sets its timers.
     fn leave(&mut self, number: usize) {
         if let Some(connection) = &mut self.connections[number] {
             connection.arm(self.now, number, &mut self.wheel);
@@ -411,7 +410,7 @@ impl World {
 
     fn timer(&mut self, flow: usize, which: usize) {
         let Some(connection) = &mut self.connections[flow] else { return };
-        // One that was replaced by an earlier one.
+        // An earlier event replaced this one.
         if connection.armed[which] != self.now {
             return;
         }
@@ -491,7 +490,7 @@ impl World {
 
     fn plan_write(&mut self, flow: usize, at: Option<Time>) {
         if let Some(at) = at {
-            // An application may not write without end at one time.
+            // An application must not write without end at one time.
             let at = at.max(self.now + Span::from_nanos(1));
             self.wheel.push(at, Event::new(Occasion::Write, flow));
         }
@@ -551,7 +550,7 @@ impl World {
         self.counts_before = self.counts();
     }
 
-    /// What each flow has done so far.
+    /// The counts of each flow so far.
     pub fn counts(&self) -> Vec<FlowCount> {
         let count = |(record, arriving): (&Record, &u32)| {
             let connection = self.connections[*arriving as usize].as_ref();
@@ -579,7 +578,7 @@ impl World {
         self.events += 1;
         let Some(change) = self.topology.changes().get(index) else { return };
         let line = change.link.0 as usize;
-        // What was due by now is delivered by the old link.
+        // The old link delivers everything due by now.
         self.deliver(line);
         let Some(change) = self.topology.changes().get(index) else { return };
         if let Some(changed) = self.lines.get_mut(line) {
@@ -589,7 +588,7 @@ impl World {
         }
     }
 
-    /// Lets the links' own clocks come to now.
+    /// Advances the links' own clocks to now.
     fn catch_up(&mut self) {
         for index in 0..self.lines.len() {
             if !matches!(self.lines[index], Line::Wire(_)) {
@@ -620,7 +619,7 @@ impl World {
                 measured,
                 trace.map(|(_, trace)| trace.clone()),
             );
-            // A policer chooses what it drops, as a queue's active management does.
+            // A policer chooses which packets it drops, as active queue management does.
             link.dropped.early = link.dropped.early + policed;
             let before = self.policed_before.get(index).copied().unwrap_or(0);
             link.dropped_measured += policed.packets - before;
@@ -700,7 +699,7 @@ fn check_demand(demand: &Demand) -> Result<(), SimError> {
     let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
     match demand {
         Demand::Size(Bytes::ZERO) => {
-            refuse("size", "a flow of nothing never ends: give at least 1 byte")
+            refuse("size", "a flow of 0 bytes never ends: give at least 1 byte")
         }
         Demand::Pieces { size, every } if *size == Bytes::ZERO || *every == Span::ZERO => {
             refuse("pieces", "give a size and a time above 0")
@@ -715,5 +714,5 @@ fn check_demand(demand: &Demand) -> Result<(), SimError> {
 pub(crate) const SENDER: usize = 0;
 pub(crate) const PACE: usize = 1;
 pub(crate) const RECEIVER: usize = 2;
-/// A flow's number and an event's owner are 32 bits wide; a way's place in the table too.
+/// A flow's number and an event's owner are 32 bits wide; an index in the table of routes too.
 const MOST: usize = 1 << 27;

@@ -1,4 +1,4 @@
-//! Hosts that speak CAQM, and ports that do or do not.
+//! Hosts that speak CAQM, and ports with or without it.
 #![allow(clippy::unwrap_used)]
 
 use cc::Algorithm;
@@ -119,7 +119,7 @@ fn two_into_one_fill_the_port_over_a_short_queue() {
     }
 }
 
-/// Both connections of one host, through one interface, as users have them.
+/// Two connections of one host, through one interface, as in practice.
 #[test]
 fn two_connections_of_one_host_share_the_port() {
     let port = LinkConfig {
@@ -150,8 +150,8 @@ fn two_connections_of_one_host_share_the_port() {
     assert!(share(&outcome) >= 0.98, "{:?}", outcome.flows);
 }
 
-/// In ten round trips that begin not later than forty after the newcomer, who finds a full port: with the reference's
-/// law the windows would come together within hundreds.
+/// Measured over ten round trips that begin at most forty round trips after the new flow, which
+/// finds a full port. With the reference's law the windows would converge within hundreds.
 #[test]
 fn a_latecomer_has_its_share_within_fifty_round_trips() {
     for (mbit, micros, senders) in
@@ -199,7 +199,7 @@ fn a_latecomer_has_its_share_within_fifty_round_trips() {
     }
 }
 
-/// Where bursts have nowhere to stand the port runs empty, as the reference report found.
+/// If the queue cannot hold bursts, the port runs empty, as the reference report found.
 #[test]
 fn without_room_for_bursts_throughput_is_lost() {
     let none = Fabric { queue: "caqm:0B,limit=2MB", ..TWO_INTO_ONE };
@@ -208,7 +208,7 @@ fn without_room_for_bursts_throughput_is_lost() {
 }
 
 #[test]
-fn whoever_has_nobody_to_speak_with_is_reno_without_tags() {
+fn a_host_without_a_caqm_partner_uses_reno_without_tags() {
     let reno = |queue| Fabric { queue, ..TWO_INTO_ONE }.run(Algorithm::Reno, hosts(), 100);
     let caqm = |queue, caqm| {
         let fabric = Fabric { queue, ..TWO_INTO_ONE };
@@ -224,7 +224,7 @@ fn whoever_has_nobody_to_speak_with_is_reno_without_tags() {
     let alone = [
         CaqmHosts { receiver: false, ..usual },
         CaqmHosts { sender: false, ..usual },
-        // Tags that this port does not know.
+        // The port does not know these tags.
         CaqmHosts { tpid: 0x88b5, ..usual },
         CaqmHosts { kind: 2, ..usual },
     ];
@@ -237,7 +237,8 @@ fn whoever_has_nobody_to_speak_with_is_reno_without_tags() {
     assert!((port.usage - at_plain.usage).abs() < 0.02, "{port:?} {at_plain:?}");
 }
 
-/// Hosts that were told that all ports speak: the first loss that no refusal announced tells otherwise.
+/// The hosts are configured to trust all ports: the first loss without an earlier refusal disproves
+/// it.
 #[test]
 fn a_path_that_never_refuses_is_left_to_reno() {
     let plain = Fabric { queue: "droptail:500KB", ..TWO_INTO_ONE };
@@ -254,7 +255,7 @@ fn a_path_that_never_refuses_is_left_to_reno() {
     assert!(again(&outcome) < 3 * again(&reno) + 1_000_000, "{} {}", again(&outcome), again(&reno));
 }
 
-/// Behind a port that speaks and is not the bottleneck, a plain one overflows: windows follow the losses.
+/// A plain port behind a CAQM port that is not the bottleneck overflows: windows follow the losses.
 #[test]
 fn a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded() {
     let fast = LinkConfig {
@@ -287,7 +288,7 @@ fn a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded() {
     assert!(lost < 0.02, "{lost} {flow:?}");
 }
 
-/// 512 windows of one segment fit into 1 MB of buffer: no drop, a full port, and nobody waits for a timeout.
+/// 512 windows of one segment fit into 1 MB of buffer: no drop, a full port, and no timeout.
 #[test]
 fn five_hundred_and_twelve_into_one() {
     let rtt = Span::from_micros(50);
@@ -301,11 +302,12 @@ fn five_hundred_and_twelve_into_one() {
     let size = Some(Bytes::new(64_000));
     let (outcome, port) = incast.tried(Algorithm::Caqm, hosts(), 500, size).unwrap();
     let last = outcome.flows.iter().map(|flow| flow.completion.unwrap()).max().unwrap();
-    // All of them take 27 ms on the wire.
+    // On the wire they take 27 ms together.
     assert!(port.drops == 0 && last < Span::from_millis(35), "{port:?} {last}");
 }
 
-/// Small windows ask for much with each packet; served as they come they would hardly ever be given anything.
+/// Small windows request much with each packet. First come, first served would hardly ever grant
+/// them anything.
 #[test]
 fn many_windows_of_few_segments_are_shared() {
     let rtt = Span::from_micros(50);

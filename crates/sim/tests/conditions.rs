@@ -1,4 +1,4 @@
-//! Links that change, policers, deliveries in lumps, and what is told of the measured time alone.
+//! Links that change, policers, deliveries in lumps, and figures of the measured time alone.
 #![allow(clippy::unwrap_used)]
 
 use cc::Algorithm;

@@ -1,4 +1,4 @@
-//! Whole worlds against what theory says of them.
+//! Whole worlds compared with theory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -97,7 +97,7 @@ fn datagrams_by_chance_wait_as_in_m_d_1() {
     }
 }
 
-/// Half a round trip more than an upload: the request travels too.
+/// Half a round trip more than an upload, because the request travels too.
 #[test]
 fn a_download_waits_for_its_request() {
     let shape = pair("1gbit", Span::from_millis(100), "droptail:10MB", "none");
@@ -113,7 +113,7 @@ fn a_download_waits_for_its_request() {
     assert_eq!(took(Opening::ByReceiver), 200.0);
 }
 
-/// DCTCP keeps the queue at its threshold without losing anything once it has begun (RFC 8257).
+/// DCTCP keeps the queue at its threshold without any loss after the beginning (RFC 8257).
 #[test]
 fn dctcp_holds_its_threshold() {
     let shape = pair("1gbit", Span::from_micros(200), "red:limit=2000p,min=20p,step", "none");
@@ -131,7 +131,7 @@ fn dctcp_holds_its_threshold() {
     assert!(outcome.jain() > 0.9, "{}", outcome.jain());
 }
 
-/// RFC 3168 with Reno: reductions without a single loss.
+/// RFC 3168 with Reno: reductions without any loss.
 #[test]
 fn classic_marks_replace_losses() {
     let shape =
@@ -147,10 +147,10 @@ fn classic_marks_replace_losses() {
     assert!(flow.goodput > Rate::from_mbit(35), "{}", flow.goodput);
 }
 
-/// Reordering by more than a few packets: RACK waits, what it repeats needlessly it takes back, and
-/// the flow stays near the link's rate.
+/// Reordering by more than a few packets: RACK waits and undoes spurious retransmissions, and the
+/// flow stays near the link's rate.
 #[test]
-fn reordering_is_no_congestion() {
+fn reordering_is_not_treated_as_congestion() {
     let there = LinkConfig {
         rate: "20mbit".parse().unwrap(),
         delay: Span::from_millis(10),
@@ -166,7 +166,7 @@ fn reordering_is_no_congestion() {
     assert_eq!(flow.timeouts, 0);
 }
 
-/// An application that sends less than it may keeps the window from growing.
+/// An application that sends less than it may prevents the window from growing.
 #[test]
 fn an_idle_window_does_not_grow() {
     let shape = pair("100mbit", Span::from_millis(20), "droptail:250KB", "none");
@@ -182,7 +182,7 @@ fn an_idle_window_does_not_grow() {
     assert!((2.3..2.5).contains(&rate), "{rate}");
 }
 
-/// Receive coalescing and a paced sender change how packets travel, not how much.
+/// Receive coalescing and a paced sender change the timing of packets, not the throughput.
 #[test]
 fn coalescing_and_pacing_keep_the_rate() {
     let shape = pair("1gbit", Span::from_millis(10), "droptail:2MB", "none");

@@ -1,4 +1,4 @@
-//! What holds in every world.
+//! Invariants of every world.
 
 #![allow(clippy::unwrap_used)]
 
@@ -104,8 +104,8 @@ fn any_tcp() -> impl Strategy<Value = TcpConfig> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However packets are lost, doubled, damaged and reordered, every flow arrives whole, and every
-    /// packet is accounted for.
+    /// However packets are lost, duplicated, damaged and reordered, every flow arrives complete,
+    /// and every packet is accounted for.
     #[test]
     fn everything_arrives_and_adds_up(
         there in any_link(), back in any_link(), tcp in any_tcp(), seed in any::<u64>(),
@@ -121,9 +121,9 @@ proptest! {
         }
     }
 
-    /// A world cut off at any time has lost no packet either.
+    /// A world that is stopped at any time has lost no packet either.
     #[test]
-    fn nothing_is_lost_track_of(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
+    fn every_packet_is_accounted_for_at_any_time(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
         let shape = Dumbbell::new(&[LinkConfig::default()], &there, &LinkConfig::default());
         let flows = Algorithm::ALL
             .iter()
@@ -137,9 +137,9 @@ proptest! {
     }
 }
 
-/// The same world is the same on every thread and in every order.
+/// The same world has the same outcome on every thread and in every order.
 #[test]
-fn a_world_depends_on_nothing_else() {
+fn a_world_depends_on_its_inputs_alone() {
     let there = LinkConfig {
         rate: "20mbit".parse().unwrap(),
         delay: Span::from_millis(10),
@@ -178,7 +178,7 @@ fn gigabit(delay_us: u64) -> LinkConfig {
 }
 
 /// In a fat tree of k = 4 every host sends to another pod. ECMP puts some flows on the same links,
-/// but none may get nothing, and a single flow has a way of its own.
+/// but every flow gets something, and a single flow has its own path.
 #[test]
 fn a_fat_tree_carries_all() {
     let shape = FatTree::new(4, &gigabit(5), &gigabit(5));
@@ -235,7 +235,7 @@ fn a_parking_lot_favours_the_short_ways() {
     }
 }
 
-/// What cannot finish ends with a reason.
+/// A world that cannot finish ends with a reason.
 #[test]
 fn every_world_ends() {
     let dead = LinkConfig { loss: "100%".parse().unwrap(), ..LinkConfig::default() };

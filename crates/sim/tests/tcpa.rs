@@ -1,5 +1,5 @@
-//! What tcpa does on paths drawn by chance. The bounds are those of its goals or wider: no figure of one run
-//! is written down here.
+//! tcpa on randomly drawn paths. The bounds are tcpa's goals or wider; no figure is taken from a
+//! single run.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,10 +25,10 @@ struct Path {
     seed: u64,
 }
 
-/// What came of flows on it.
+/// The results of flows on it.
 struct Ended {
     flows: Vec<FlowOutcome>,
-    /// Of the opening, in round trips.
+    /// The peak of the queue in the opening, in round trips.
     peak: f64,
 }
 
@@ -51,7 +51,7 @@ impl Path {
         self.rate.bytes_in(self.rtt).count() as f64
     }
 
-    /// The server sends, as to a client that asked for something.
+    /// The server sends, as in answer to a client's request.
     fn run(&self, flows: usize, demand: Demand, memory: Option<Memory>) -> Ended {
         self.run_with(flows, demand, TcpConfig { memory, ..hosts() })
     }
@@ -60,7 +60,7 @@ impl Path {
         self.run_beside(None, flows, demand, hosts)
     }
 
-    /// The first of them is `other`'s.
+    /// The first flow uses `other`.
     fn run_beside(
         &self,
         other: Option<Algorithm>,
@@ -102,7 +102,7 @@ impl Path {
         Ended { flows: outcome.flows, peak }
     }
 
-    /// Of what could arrive.
+    /// The share of the possible goodput.
     fn share(&self, ended: &Ended) -> f64 {
         let goodput: f64 = ended.flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum();
         let rate = self.policer.map_or(self.rate, |policer| policer.rate);
@@ -151,7 +151,7 @@ fn a_wrong_memory_costs_a_round_trip_of_queue_at_most() {
 }
 
 #[test]
-fn a_memory_that_holds_makes_nothing_slower_and_the_queue_shorter() {
+fn a_valid_memory_slows_no_flow_and_shortens_the_queue() {
     for path in paths("right memory", 40) {
         let path = Path { lasts: Span::from_secs(300), ..path };
         for size in [100_000, 640_000, 8_000_000] {
@@ -167,7 +167,7 @@ fn a_memory_that_holds_makes_nothing_slower_and_the_queue_shorter() {
 }
 
 #[test]
-fn another_path_than_the_one_remembered_is_begun_afresh() {
+fn a_path_unlike_the_remembered_one_starts_afresh() {
     for path in paths("another path", 10) {
         let size = Demand::Size(Bytes::new(640_000));
         let path = Path { lasts: Span::from_secs(60), ..path };
@@ -176,7 +176,7 @@ fn another_path_than_the_one_remembered_is_begun_afresh() {
             let memory = Memory { min_rtt, ..path.memory(4.0) };
             assert_eq!(path.run(1, size, Some(memory)).completion(), afresh, "{min_rtt} {path:?}");
         }
-        // Nothing tells how long the round trip is.
+        // The round-trip time is unknown.
         let unknown = |memory| TcpConfig { opening: Opening::Established, memory, ..hosts() };
         let afresh = path.run_with(1, size, unknown(None)).completion();
         let memory = Some(path.memory(4.0));
@@ -185,12 +185,13 @@ fn another_path_than_the_one_remembered_is_begun_afresh() {
 }
 
 #[test]
-fn what_is_noted_is_the_path() {
+fn the_noted_memory_matches_the_path() {
     for path in paths("noted", 20) {
         let noted = path.run(1, Demand::Bulk, None).flows[0].noted.unwrap();
         let share = noted.rate.mbit_per_second() / path.rate.mbit_per_second();
         assert!((0.6..1.1).contains(&share), "{share} {path:?}");
-        // No packet is there before its bits are, two of the handshake and one of data.
+        // The shortest round trip includes the serialisation of two handshake packets and one data
+        // packet.
         let most = path.rtt + path.rtt / 5 + path.rate.time_for(Bytes::new(1514));
         assert!((path.rtt..=most).contains(&noted.min_rtt), "{} {path:?}", noted.min_rtt);
         assert_eq!(noted.age, Span::ZERO);
@@ -198,7 +199,7 @@ fn what_is_noted_is_the_path() {
 }
 
 #[test]
-fn an_application_with_little_to_say_leaves_what_was_remembered() {
+fn an_application_with_little_data_keeps_the_old_memory() {
     for path in paths("little to say", 10) {
         let size = Bytes::new((path.product() / 8.0) as u64 + 1);
         let trickle = Demand::Pieces { size, every: path.rtt };
@@ -208,9 +209,9 @@ fn an_application_with_little_to_say_leaves_what_was_remembered() {
     }
 }
 
-/// Of a first window that is more than the path holds, its acknowledgements tell so: no more is added.
+/// If a first window exceeds the path, its ACKs show it: no more is added.
 #[test]
-fn what_a_short_queue_cannot_hold_is_not_sent_again_and_again() {
+fn an_overflow_of_a_short_queue_does_not_recur() {
     let mut again = Vec::new();
     for path in paths("short queue", 24) {
         let rate = path.rate.min(Rate::from_mbit(40));
@@ -228,7 +229,7 @@ fn what_a_short_queue_cannot_hold_is_not_sent_again_and_again() {
 }
 
 #[test]
-fn random_loss_is_no_congestion() {
+fn random_loss_is_not_treated_as_congestion() {
     for path in paths("loss", 16) {
         let rtt = path.rtt.max(Span::from_millis(20));
         let path = Path { rtt, loss: 0.05, buffer: 4.0, lasts: Span::from_secs(20), ..path };
@@ -238,9 +239,10 @@ fn random_loss_is_no_congestion() {
     }
 }
 
-/// A pause in which by chance nothing is lost must not make the next losses an overflow, cut after cut.
+/// A pause that happens to have no loss must not turn the next losses into an overflow, reduction
+/// after reduction.
 #[test]
-fn chance_keeps_no_connection_at_half_of_a_lossy_path() {
+fn random_loss_keeps_no_connection_at_half_of_the_path() {
     for (rate, rtt, loss) in [(50, 30, 0.02), (100, 20, 0.01)] {
         for seed in 0..40 {
             let (rate, rtt) = (Rate::from_mbit(rate), Span::from_millis(rtt));
@@ -265,14 +267,14 @@ fn a_policer_is_not_fought() {
         assert!(share >= 0.75, "{share} of the policed rate on {path:?}");
         again.push(ended.retransmitted());
     }
-    // The goal is 5 % on every path; some have twice as much.
+    // The goal is 5 % on every path; some paths have twice as much.
     again.sort_by(f64::total_cmp);
     assert!(again[again.len() / 2] < 0.05, "{again:?}");
     assert!(again[again.len() - 1] < 0.12, "{again:?}");
 }
 
 #[test]
-fn its_own_kind_shares_alike() {
+fn tcpa_flows_share_equally() {
     let mut jains = Vec::new();
     for path in paths("own kind", 8) {
         let path =
@@ -285,9 +287,9 @@ fn its_own_kind_shares_alike() {
     assert!(jains.iter().sum::<f64>() / jains.len() as f64 >= 0.96, "{jains:?}");
 }
 
-/// Who comes while CUBIC fills a deep queue ends start-up at next to nothing.
+/// A flow that joins while CUBIC fills a deep queue ends start-up at a very low rate.
 #[test]
-fn a_late_comer_comes_to_a_share_beside_cubic() {
+fn a_late_flow_reaches_its_share_beside_cubic() {
     for path in paths("late beside cubic", 12) {
         let rate = path.rate.max(Rate::from_mbit(10));
         let (rtt, lasts) = (path.rtt.min(Span::from_millis(40)), Span::from_secs(30));

@@ -1,4 +1,4 @@
-//! What files leave to be remembered of a path, and what that is worth to the next one.
+//! The memory that files leave of a path, and its benefit for the next file.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +8,7 @@ use sim::{FlowOutcome, FlowSpec, Opening, ReceiveWindow, TcpConfig, Topology, Wo
 use std::sync::Arc;
 use units::{Bytes, Span, Time};
 
-/// To a client whose window is opened as Linux does.
+/// A download by a client that opens its window as Linux does.
 fn download(rate: &str, rtt: Span, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
     let receive_window = ReceiveWindow::Auto { initial: Bytes::kib(64), max: Bytes::kib(3072) };
     let hosts =
@@ -29,10 +29,11 @@ fn download(rate: &str, rtt: Span, size: Bytes, memory: Option<Memory>) -> FlowO
     World::new(&topology, vec![flow], config).unwrap().run().flows.remove(0)
 }
 
-/// The file is over before start-up is. The second takes what the client's window makes unavoidable: four round
-/// trips, of which two bring 64 KiB each, and the rest at the path's rate.
+/// The file ends before start-up does. The second download takes the time that the client's window
+/// makes unavoidable: four round trips, of which two carry 64 KiB each, and the rest at the path's
+/// rate.
 #[test]
-fn a_file_that_is_over_before_the_path_is_full_helps_the_next() {
+fn a_file_that_ends_before_the_path_is_full_helps_the_next() {
     let (rtt, size) = (Span::from_millis(88), Bytes::kib(640));
     let first = download("41.3mbit", rtt, size, None);
     let second = download("41.3mbit", rtt, size, first.noted);
@@ -44,7 +45,7 @@ fn a_file_that_is_over_before_the_path_is_full_helps_the_next() {
 }
 
 #[test]
-fn what_a_first_window_shows_is_not_noted() {
+fn the_rate_of_a_first_window_is_not_noted() {
     let noted = download("41.3mbit", Span::from_millis(88), Bytes::kib(64), None).noted;
     assert_eq!(noted, None);
 }

@@ -1,7 +1,7 @@
 //! TCP flows through a QUIC tunnel in virtual time: every byte arrives, and one seed gives one run.
 //!
-//! `WEIR_TRANSFERS` is how many random transfers there are, `WEIR_SEED` the first one's seed: a
-//! failure names the seed that repeats it.
+//! `WEIR_TRANSFERS` is the number of random transfers, `WEIR_SEED` the seed of the first one. A
+//! failure reports the seed that reproduces it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -71,7 +71,7 @@ fn a_tunnel_fills_a_clean_link() {
 }
 
 #[test]
-fn a_tunnel_keeps_a_lossy_path_where_its_algorithm_does() {
+fn a_tunnel_fills_a_lossy_path_if_its_algorithm_does() {
     let link = link("50mbit", "15ms", "2%", "droptail:200KB");
     let goodput = |by| {
         let config = WorldConfig { measure_from: seconds(3), ..WorldConfig::default() };
@@ -122,7 +122,7 @@ fn one_seed_gives_one_run() {
 }
 
 #[test]
-fn ends_that_gather_packets_and_small_packets_change_little() {
+fn gathered_packets_and_small_packets_change_little() {
     let link = link("50mbit", "10ms", "1%", "droptail:200KB");
     let (topology, from, to) = hosts(&link, &link);
     let goodput = |spec: TunnelSpec| {
@@ -142,7 +142,7 @@ fn ends_that_gather_packets_and_small_packets_change_little() {
 }
 
 #[test]
-fn an_application_that_stops_has_all_it_sent_delivered() {
+fn data_sent_before_an_application_stops_is_delivered() {
     let link = link("10mbit", "10ms", "1%", "droptail:50KB");
     let (topology, from, to) = hosts(&link, &link);
     let tunnels = vec![TunnelSpec::new(from, to, congestion("tcpa"))];

@@ -1,10 +1,10 @@
-//! The simulator against what is known from elsewhere, briefly.
+//! A short validation of the simulator against figures from elsewhere.
 
 use sim::validate::cases;
 
-/// Everything must be met; `weir sim run validate` fails otherwise too.
+/// Every case must pass; otherwise `weir sim run validate` fails too.
 #[test]
-fn worlds_with_a_known_outcome_come_to_it() {
+fn worlds_have_their_known_outcomes() {
     let mut off = Vec::new();
     for case in cases() {
         let checked = case.run(true, 1);

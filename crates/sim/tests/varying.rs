@@ -7,7 +7,7 @@ use sim::{Demand, Dumbbell, FlowSpec, TcpConfig, World, WorldConfig};
 use std::sync::Arc;
 use units::{Rate, Span, Time};
 
-/// One bottleneck, whose rates follow one another again and again.
+/// One bottleneck with a repeated sequence of rates.
 #[derive(Debug)]
 struct Varying {
     /// Mbit/s.
@@ -45,7 +45,7 @@ impl Varying {
         Self::new(&rates, each_ms, rtt_ms, (queue as u64).max(9 * 1514))
     }
 
-    /// Mbit/s that reach the application, in the mean over the moment at which the flow begins.
+    /// Mean goodput in Mbit/s over different start times of the flow.
     fn goodput(&self, algorithm: Algorithm) -> f64 {
         let begins = [1, 310, 790];
         begins.iter().map(|at| self.run(algorithm, Span::from_millis(*at))).sum::<f64>()
@@ -81,7 +81,7 @@ impl Varying {
         outcome.flows[0].goodput.mbit_per_second()
     }
 
-    /// tcpa's goodput, of the better of CUBIC's and BBR's.
+    /// tcpa's goodput, relative to the better of CUBIC's and BBR's.
     fn share(&self) -> f64 {
         let better = self.goodput(Algorithm::Cubic).max(self.goodput(Algorithm::Bbr));
         self.goodput(Algorithm::Tcpa) / better
@@ -89,7 +89,7 @@ impl Varying {
 }
 
 #[test]
-fn a_rate_that_returns_is_taken_up() {
+fn tcpa_follows_a_returning_rate() {
     for path in [
         Varying::new(&[40.0, 1.0, 20.0, 5.0, 10.0, 2.0], 1000, 30, 150_000),
         Varying::new(&[40.0, 1.0], 1000, 30, 150_000),
@@ -102,7 +102,7 @@ fn a_rate_that_returns_is_taken_up() {
     }
 }
 
-/// A rate that is low for several round trips, each time.
+/// A rate that is low for several round trips each time.
 #[test]
 fn a_window_that_is_held_fills_the_path_when_the_rate_returns() {
     for path in [
@@ -116,7 +116,7 @@ fn a_window_that_is_held_fills_the_path_when_the_rate_returns() {
 }
 
 #[test]
-fn rates_drawn_by_chance_are_kept_up_with() {
+fn tcpa_follows_random_rates() {
     let mut stream = Stream::new(1, "varying");
     let mut shares: Vec<f64> =
         (0..24).map(|number| Varying::drawn(&mut stream, number % 3).share()).collect();

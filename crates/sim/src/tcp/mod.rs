@@ -1,4 +1,4 @@
-//! The two ends of a TCP connection, each a state machine without clock and network.
+//! The two ends of a TCP connection, each a state machine without a clock and without I/O.
 
 mod pacer;
 mod probe;

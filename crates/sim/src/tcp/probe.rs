@@ -6,7 +6,7 @@ use units::{Span, Time};
 /// Tail loss probe (RFC 8985, 7).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Probe {
-    /// When one is due.
+    /// The time of the next probe.
     pub(crate) at: Option<Time>,
     /// The probe in flight.
     flying: Option<Flying>,
@@ -16,13 +16,13 @@ pub(crate) struct Probe {
 struct Flying {
     /// TLP.end_seq.
     end: u64,
-    /// It repeated old data.
+    /// The probe retransmitted old data.
     repeats: bool,
 }
 
 impl Probe {
-    /// 7.2: two round trips, and the receiver's delay if it may wait for a second segment; at the
-    /// latest when the retransmission timer would expire, in its stead.
+    /// 7.2: two round trips, and the receiver's delay if it may wait for a second segment. At the
+    /// latest, the probe replaces the expiry of the retransmission timer.
     pub(crate) fn schedule(
         &mut self,
         now: Time,
@@ -52,7 +52,7 @@ impl Probe {
         *self = Self::default();
     }
 
-    /// 7.4.2: whether the acknowledgement shows that the probe repaired a loss.
+    /// 7.4.2: whether the ACK shows that the probe repaired a loss.
     pub(crate) fn repaired(&mut self, acknowledged: u64, needless: bool, news: bool) -> bool {
         let Some(flying) = self.flying.filter(|flying| acknowledged >= flying.end) else {
             return false;

@@ -2,7 +2,7 @@
 /// (`tcp_cwnd_reduction`). In bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reduction {
-    /// The window when the loss was noticed, which Linux takes for RecoverFS.
+    /// The window when the loss was detected, which Linux uses as RecoverFS.
     before: u64,
     threshold: u64,
     delivered: u64,
@@ -19,7 +19,7 @@ impl Reduction {
         self.sent += bytes;
     }
 
-    /// `clean`: the acknowledgement advanced and showed no further loss.
+    /// `clean`: the ACK advanced and showed no further loss.
     pub(crate) fn on_ack(&mut self, delivered: u64, pipe: u64, clean: bool, mss: u64) {
         if delivered == 0 {
             return;
@@ -28,7 +28,7 @@ impl Reduction {
         let allowed = if pipe > self.threshold {
             let share = u128::from(self.delivered) * u128::from(self.threshold);
             let share = share.div_ceil(u128::from(self.before)) as u64;
-            // Whole segments, as Linux counts.
+            // In whole segments, as in Linux.
             share.saturating_sub(self.sent).div_ceil(mss) * mss
         } else {
             let conserved = self.delivered.saturating_sub(self.sent).max(delivered);
@@ -45,12 +45,12 @@ impl Reduction {
 mod tests {
     use super::*;
 
-    /// RFC 6937, section 4.1, first example: FlightSize 20, one loss, a window of CUBIC's 0.7 is
-    /// there; here half, as in the RFC's figure. After the third duplicate one is retransmitted,
-    /// then one segment leaves for every second acknowledgement.
+    /// RFC 6937, section 4.1, first example: FlightSize 20, one loss. The RFC's CUBIC window is
+    /// 0.7; here it is half, as in the RFC's figure. One segment is retransmitted after the third
+    /// duplicate, then one segment leaves for every second ACK.
     #[test]
     fn one_loss_halves_smoothly() {
-        // Nineteen of twenty are acknowledged one by one; SACKs for three came before.
+        // Nineteen of twenty are acknowledged one by one, after SACKs for three.
         let (flight, threshold) = (20, 10);
         let mut prr = Reduction::begin(flight, threshold);
         let mut pipe = 16;
@@ -67,12 +67,12 @@ mod tests {
         }
         assert_eq!(sent.iter().sum::<u64>(), 9);
         assert_eq!(pipe, 10, "the window ends at the threshold");
-        // No burst: at most one at a time but for the beginning.
+        // No burst: at most one segment at a time after the beginning.
         assert!(sent[1..].iter().all(|now| *now <= 1), "{sent:?}");
     }
 
-    /// Second example: so much is lost that pipe falls below the threshold; then as much leaves as
-    /// arrives, and one more where the acknowledgement advances.
+    /// Second example: losses bring the pipe below the threshold. Then as much leaves as arrives,
+    /// and one segment more if the ACK advances.
     #[test]
     fn a_burst_of_losses_is_repaired_by_slow_start() {
         let mut prr = Reduction::begin(20, 10);

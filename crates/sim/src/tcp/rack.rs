@@ -2,18 +2,19 @@ use super::rtt::RoundTrip;
 use super::scoreboard::{Arrival, Change, Scoreboard};
 use units::{Span, Time};
 
-/// Recent acknowledgement (RFC 8985, 6.2): what was sent a reordering window before something that
-/// arrived is lost.
+/// Recent acknowledgement (RFC 8985, 6.2): a segment is lost if it was sent a reordering window
+/// before one that arrived.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rack {
     latest: Option<Arrival>,
     rtt: Span,
     reordered: bool,
-    /// The window in quarters of the smallest round trip: grows where retransmissions prove needless.
+    /// The window in quarters of the smallest round trip: it grows when retransmissions prove
+    /// spurious.
     quarters: u32,
-    /// Recoveries left until that is forgotten.
+    /// Recoveries left until `quarters` is reset.
     persists: u32,
-    /// A needless retransmission counts once a round trip: until this is acknowledged.
+    /// A spurious retransmission counts once a round trip: until this is acknowledged.
     round_ends: u64,
 }
 
@@ -23,7 +24,7 @@ impl Rack {
         self.reordered |= change.reordered;
         let Some(arrival) = change.latest else { return };
         let rtt = now.since(arrival.sent_at);
-        // Faster than the path: it was the first transmission that arrived, not this one.
+        // Shorter than the path's RTT: the first transmission arrived, not this one.
         if arrival.repeated && min_rtt.is_some_and(|min| rtt < min) {
             return;
         }
@@ -33,7 +34,7 @@ impl Rack {
         }
     }
 
-    /// Step 4, a DSACK; where nothing was ever reordered it was a timer that was early
+    /// Step 4, a DSACK. If nothing was ever reordered, a timer expired too early
     /// (`tcp_dsack_seen`).
     pub(crate) fn on_needless(&mut self, una: u64, nxt: u64) {
         if self.reordered && una >= self.round_ends {
@@ -50,7 +51,7 @@ impl Rack {
         }
     }
 
-    /// Step 5: the bytes newly lost, and how long to wait until looking again.
+    /// Step 5: the bytes newly lost, and the time until the next check.
     pub(crate) fn detect(
         &self,
         now: Time,
@@ -69,7 +70,7 @@ impl Rack {
         (bytes, awaited.then(|| (latest.sent_at + patience).since(now) + LEAST_WAIT))
     }
 
-    /// What is so old that a timeout means it (RFC 8985, 6.3).
+    /// A timeout marks segments sent before this as lost (RFC 8985, 6.3).
     pub(crate) fn overdue(&self, now: Time) -> Time {
         Time::from_nanos(now.nanos().saturating_sub(self.rtt.nanos()))
     }
@@ -89,5 +90,5 @@ const DUPLICATES: u64 = 3;
 const RECOVERIES: u32 = 16;
 /// Linux's bound is 255; the smoothed round trip bounds the window anyway.
 const WIDEST: u32 = 255;
-/// `TCP_TIMEOUT_MIN_US`: the timer waits so much longer.
+/// `TCP_TIMEOUT_MIN_US`: the timer waits this much longer.
 const LEAST_WAIT: Span = Span::from_millis(2);

@@ -1,18 +1,18 @@
 use std::collections::VecDeque;
 
-/// Disjoint ranges of a sequence space, ascending: what a receiver holds beyond a hole, and what a
-/// sender knows of that.
+/// Disjoint ranges of a sequence space, ascending: the data that a receiver holds beyond a hole,
+/// and a sender's view of it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ranges(VecDeque<(u64, u64)>);
 
 impl Ranges {
-    /// Adds `start..end` and hands out the parts of it that were not there.
+    /// Adds `start..end` and reports the parts of it that are new.
     #[inline]
     pub(crate) fn add(&mut self, start: u64, end: u64, mut fresh: impl FnMut(u64, u64)) {
         if start >= end {
             return;
         }
-        // Most often the newest range grows, or a new one begins behind it.
+        // Usually the newest range grows, or a new one begins behind it.
         match self.0.back_mut() {
             Some(last) if last.1 == start => {
                 last.1 = end;
@@ -46,7 +46,7 @@ impl Ranges {
         }
     }
 
-    /// Forgets what lies below.
+    /// Removes everything below `sequence`.
     #[inline]
     pub(crate) fn remove_below(&mut self, sequence: u64) {
         while let Some(first) = self.0.front_mut() {
@@ -61,7 +61,7 @@ impl Ranges {
         }
     }
 
-    /// Takes the first range if it begins at or before `sequence`; its end.
+    /// Removes the first range if it begins at or before `sequence`; returns its end.
     #[inline]
     pub(crate) fn take_reaching(&mut self, sequence: u64) -> Option<u64> {
         let (start, end) = *self.0.front()?;
@@ -87,7 +87,7 @@ impl Ranges {
     }
 }
 
-/// What an idle flow may keep allocated.
+/// The most that an idle flow may keep allocated.
 const ROOM_KEPT: usize = 16;
 
 #[cfg(test)]
@@ -97,9 +97,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Against a set of every single byte.
+        /// Compared with a set of single bytes.
         #[test]
-        fn holds_exactly_what_was_added(
+        fn ranges_hold_exactly_the_added_bytes(
             added in prop::collection::vec((0u64..200, 1u64..30), 1..60), below in 0u64..220,
         ) {
             let (mut ranges, mut bytes) = (Ranges::default(), BTreeSet::new());
@@ -115,7 +115,7 @@ mod tests {
             for byte in 0..240 {
                 prop_assert_eq!(ranges.containing(byte).is_some(), bytes.contains(&byte));
             }
-            // Ranges that touch are one.
+            // Adjacent ranges are merged.
             let pairs = ranges.0.iter().zip(ranges.0.iter().skip(1));
             for (left, right) in pairs {
                 prop_assert!(left.1 < right.0);

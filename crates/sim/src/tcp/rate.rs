@@ -6,11 +6,11 @@ use units::{Span, Time};
 pub(crate) struct Delivery {
     pub(crate) delivered: u64,
     delivered_at: Time,
-    /// When the newest packet that was acknowledged had been sent.
+    /// The time of sending of the newest acknowledged packet.
     first_sent: Time,
-    /// What is sent until this much is delivered was sent by an application that had no more.
+    /// Packets sent until this much is delivered are application-limited.
     app_limited_until: u64,
-    /// Marked as lost since the connection began.
+    /// Bytes marked as lost since the connection began.
     pub(crate) lost: u64,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct Departure {
     pub(crate) inflight: u32,
 }
 
-/// What one acknowledgement told.
+/// The measurements of one ACK.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
     pub(crate) acked: u64,
     pub(crate) newest: Option<Newest>,
-    /// The newest and the oldest round trip, of data sent once.
+    /// The newest and the oldest round trip of data sent once.
     pub(crate) rtt: Option<Span>,
     pub(crate) oldest_rtt: Option<Span>,
 }
@@ -73,7 +73,7 @@ impl Delivery {
         self.app_limited_until != 0
     }
 
-    /// The application has no more to send, and the window had room.
+    /// The application has no more data, and the window had room.
     pub(crate) fn app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }
@@ -96,7 +96,7 @@ impl Delivery {
         let sending = newest.sent_at.since(departure.first_sent);
         let acknowledging = now.since(departure.delivered_at);
         let interval = sending.max(acknowledging);
-        // Shorter than a round trip it can only be from a retransmission that was not needed.
+        // An interval below a round trip can only stem from a spurious retransmission.
         let plausible = min_rtt.is_none_or(|min| interval >= min);
         RateSample {
             prior_delivered: departure.delivered,

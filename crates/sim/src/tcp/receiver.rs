@@ -7,22 +7,22 @@ use cc::caqm::CaqmReceiver;
 use std::sync::Arc;
 use units::{Span, Time};
 
-/// The receiving end of a connection: puts the stream together, and acknowledges.
+/// The receiving end of a connection: reassembles the stream, and acknowledges.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     config: Arc<TcpConfig>,
     flow: u32,
     route: u32,
-    /// RCV.NXT: everything below is the application's.
+    /// RCV.NXT: everything below belongs to the application.
     next: u64,
-    /// What the last acknowledgement said.
+    /// The sequence number of the last ACK.
     acknowledged: u64,
-    /// The end of the window that it offered.
+    /// The end of the window offered in it.
     promised: u64,
     /// Bytes that the application has read. `None`: it reads everything at once.
     read: Option<u64>,
     beyond: Ranges,
-    /// Where ranges changed most recently, newest first (RFC 2018, section 4).
+    /// The ranges that changed most recently, newest first (RFC 2018, section 4).
     recent: [u64; RECENT],
     needless: Option<(u64, u64)>,
     /// TS.Recent (RFC 7323, 4.3).
@@ -30,39 +30,39 @@ pub(crate) struct Receiver {
     window: Window,
     quick_acks: u32,
     gathered: Gathered,
-    /// When data in order came last.
+    /// The last arrival of data in order.
     arrived_at: Time,
-    /// When an acknowledgement that waits must go.
+    /// The time at which a delayed ACK must leave.
     due: Time,
-    /// A SYN is on its way since.
+    /// The time of the SYN in flight, and the number of tries.
     knocked: Option<(Time, u32)>,
     mark: Mark,
     last: Option<u64>,
     answers: Answers,
 }
 
-/// What the receiver owes the sender about the requests of CAQM's tags.
+/// The receiver's pending answers to requests in CAQM tags.
 #[derive(Debug, Default)]
 struct Answers {
     /// Both ends agreed on tags.
     agreed: bool,
-    /// The next acknowledgement is to tell something.
+    /// The next ACK has an answer to report.
     due: bool,
     sums: Option<Box<CaqmReceiver>>,
 }
 
-/// What the receiver owes the sender about congestion marks.
+/// The receiver's pending echoes of congestion marks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
-    /// DCTCP.CE: whether the latest segment was marked (RFC 8257, 3.2); classic: ECE is being sent
-    /// until CWR comes (RFC 3168, 6.1.3).
+    /// DCTCP.CE: whether the latest segment was marked (RFC 8257, 3.2). Classic: ECE is sent until
+    /// CWR arrives (RFC 3168, 6.1.3).
     seen: bool,
 }
 
-/// Acknowledgements of data out of order that wait to become one (`__tcp_ack_snd_check`).
+/// ACKs of data out of order that wait to be merged into one (`__tcp_ack_snd_check`).
 #[derive(Debug, Clone, Copy)]
 struct Gathered {
-    /// What the acknowledgements since then were for, and how many left at once.
+    /// The sequence number of these ACKs, and how many left at once.
     next: u64,
     sent: u32,
     waiting: u32,
@@ -96,7 +96,7 @@ impl Receiver {
         }
     }
 
-    /// The application reads with [`read`](Self::read) alone: what it has not read shrinks the window.
+    /// The application reads with [`read`](Self::read) alone: unread data shrinks the window.
     pub(crate) fn with_reader(self) -> Self {
         Self { read: Some(0), ..self }
     }
@@ -149,26 +149,26 @@ impl Receiver {
         self.acknowledge(out);
     }
 
-    /// In order, for the application.
+    /// The bytes in order, for the application.
     #[inline]
     pub(crate) fn received(&self) -> u64 {
         self.next
     }
 
-    /// In order, and not read.
+    /// The bytes in order that are not read yet.
     pub(crate) fn unread(&self) -> u64 {
         self.read.map_or(0, |read| self.next - read)
     }
 
-    /// The application reads so much. The sender learns of the room once it is worth a segment or half of the window
-    /// (RFC 9293, section 3.8.6.2.2).
+    /// The application reads `bytes`. The sender learns of the room once it is worth a segment or
+    /// half of the window (RFC 9293, section 3.8.6.2.2).
     pub(crate) fn read(&mut self, bytes: u64, out: &mut Vec<Packet>) {
         let Some(read) = &mut self.read else { return };
         let before = self.next - *read;
         *read += bytes.min(before);
         let window = u64::from(self.window.offered());
         let worth = self.config.mss.count().min(window / 2);
-        // The window that the last acknowledgement offered ends where all that it left unread fits.
+        // The last ACK's window ends where everything that it left unread fits.
         if self.promised + worth <= *read + window {
             self.acknowledge(out);
         }
@@ -199,11 +199,11 @@ impl Receiver {
         if end <= self.next {
             news = false;
             self.needless = Some((start, end));
-            // An acknowledgement was lost, it seems (`tcp_enter_quickack_mode`).
+            // An ACK was probably lost (`tcp_enter_quickack_mode`).
             self.quick_acks = self.config.quick_acks;
         } else if start <= self.next {
             let before = self.next;
-            // After a pause the sender begins with a small window (`tcp_event_data_recv`).
+            // After an idle period the sender begins with a small window (`tcp_event_data_recv`).
             if now.since(self.arrived_at) > self.config.rto_min {
                 self.quick_acks = self.config.quick_acks;
             }
@@ -239,8 +239,8 @@ impl Receiver {
         }
     }
 
-    /// Something is missing: the first acknowledgements tell so at once, later ones wait for each
-    /// other, but not for long.
+    /// Data is missing: the first ACKs report it at once, later ones wait for each other, but only
+    /// briefly.
     fn gather(&mut self, now: Time, out: &mut Vec<Packet>) {
         if self.quick_acks > 0 {
             self.quick_acks -= 1;
@@ -263,7 +263,8 @@ impl Receiver {
         }
     }
 
-    /// Now, or together with what comes next (RFC 1122, 4.2.3.2; `__tcp_ack_snd_check`)?
+    /// Decides between an ACK now and one with the next data (RFC 1122, 4.2.3.2;
+    /// `__tcp_ack_snd_check`).
     #[inline]
     fn consider(&mut self, now: Time, out: &mut Vec<Packet>) {
         let waiting = self.next - self.acknowledged;
@@ -273,7 +274,7 @@ impl Receiver {
             return self.acknowledge(out);
         }
         let Some(delay) = self.config.delayed_ack else { return self.acknowledge(out) };
-        // Ports are not answered late: a window of one segment would stand still for all that time.
+        // Answer requests without delay: a window of one segment would stall for all that time.
         let delay = if self.answers.due { Span::ZERO } else { delay };
         match self.config.coalesce {
             coalesce if delay == Span::ZERO => match coalesce.filter(|_| waiting < COALESCED) {
@@ -290,7 +291,7 @@ impl Receiver {
         }
     }
 
-    /// To an offer in the other end's part of the handshake.
+    /// Answers an offer in the peer's part of the handshake.
     fn agree(&mut self, packet: &Packet) -> Flags {
         let mut flags = Flags::default();
         if self.config.caqm.receiver && packet.flags.has(Flags::SPEAKS) {
@@ -304,7 +305,7 @@ impl Receiver {
         flags
     }
 
-    /// A segment that brought something new: what comes twice is not to be counted twice.
+    /// Takes the tag of a segment with new data: duplicates do not count twice.
     fn take_request(&mut self, packet: &Packet) {
         let answers = &mut self.answers;
         if packet.tag == Tag::NONE || !answers.agreed {
@@ -330,7 +331,7 @@ impl Receiver {
             }
             Ecn::ByAlgorithm => {
                 if marked != self.mark.seen {
-                    // What waits was of the other kind, and is told so first.
+                    // Waiting data has the other mark: report it first.
                     if self.next > self.acknowledged {
                         self.acknowledge(out);
                     }
@@ -343,7 +344,7 @@ impl Receiver {
     fn note_recent(&mut self, start: u64, out: &mut Vec<Packet>) {
         let Some((first, end)) = self.beyond.containing(start) else { return };
         if self.gathered.waiting > 0 {
-            // What no acknowledgement has told yet must not be crowded out (`tcp_sack_new_ofo_skb`).
+            // Ranges that no ACK has reported yet must not be crowded out (`tcp_sack_new_ofo_skb`).
             let known = self.recent.iter().position(|recent| (first..end).contains(recent));
             let crowded = match known {
                 Some(index) => index + 1 >= Sacks::ROOM,
@@ -356,7 +357,7 @@ impl Receiver {
         let mut moved = first;
         for place in &mut self.recent {
             std::mem::swap(place, &mut moved);
-            // The range was in the list already, perhaps as one that has grown into it.
+            // The range was already in the list, perhaps as one that has grown into it.
             if (first..end).contains(&moved) {
                 break;
             }
@@ -441,13 +442,13 @@ pub(super) fn initial_window(config: &TcpConfig) -> u32 {
 
 /// TCP_NUM_SACKS
 const RECENT: usize = 4;
-/// TCP_FASTRETRANS_THRESH: what a sender without RACK must see.
+/// TCP_FASTRETRANS_THRESH: a sender without RACK must receive this many.
 const DUPLICATES: u32 = 3;
 /// `tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`, `tcp_comp_sack_slack_ns`.
 const GATHERED: u32 = 44;
 const GATHERS_FOR: Span = Span::from_millis(1);
 const GATHER_SLACK: Span = Span::from_micros(100);
-/// What GRO joins at most.
+/// The most that GRO merges.
 const COALESCED: u64 = 65_536;
 
 #[cfg(test)]
@@ -461,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_shrinks_by_what_is_not_read_and_tells_of_room() {
+    fn unread_data_shrinks_the_window_and_new_room_is_reported() {
         let config = TcpConfig {
             mss: Bytes::new(1000),
             delayed_ack: None,
@@ -475,7 +476,7 @@ mod tests {
         }
         let windows: Vec<u32> = out.drain(..).map(|packet| packet.length).collect();
         assert_eq!((windows, receiver.unread()), (vec![2000, 1000, 0], 3000));
-        // Beyond the window: nothing of it is taken.
+        // Beyond the window: the receiver takes nothing of it.
         receiver.on_packet(Time::ZERO, &data(3000), &mut out);
         assert_eq!((out.pop().unwrap().sequence, receiver.received()), (3000, 3000));
         receiver.read(999, &mut out);

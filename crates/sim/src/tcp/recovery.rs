@@ -1,5 +1,5 @@
-//! What follows from losses: the states of congestion (Open, CWR, Recovery, Loss), the reductions,
-//! and taking them back.
+//! The reaction to losses: the congestion states (Open, CWR, Recovery, Loss), the reductions, and
+//! their undo.
 
 use super::prr::Reduction as Prr;
 use super::scoreboard::Change;
@@ -9,23 +9,23 @@ use crate::packet::{Flags, Packet, Sacks};
 use cc::{Ack, Loss, Reduction};
 use units::{Bytes, Time};
 
-/// Where a sender stands between noticing a loss and its repair.
+/// The state of a sender between the detection of a loss and its repair.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recovery {
     state: State,
-    /// What was sent when it began; the repair is over when this is acknowledged.
+    /// SND.NXT when it began; the repair ends when this is acknowledged.
     point: u64,
     /// Bytes allowed now, while the host reduces the window.
     reduction: Option<Prr>,
     undo: Option<Undo>,
-    /// The first retransmission since none was in flight: an echo of something older is an answer to
+    /// The first retransmission since none was in flight: an ACK that echoes an older time answers
     /// a first transmission (Eifel, RFC 3522; `retrans_stamp`).
     repeated_at: Option<Time>,
-    /// Timeouts in a row, with nothing acknowledged in between.
+    /// Timeouts in a row without an acknowledgement in between.
     tries: u32,
-    /// What comes next may prove the timeout needless (RFC 5682).
+    /// The next ACK may prove the timeout spurious (RFC 5682).
     forward: bool,
-    /// New data is sent now in place of what is thought lost (step 2.b).
+    /// Send new data now instead of repairs (step 2.b).
     holds: bool,
 }
 
@@ -40,13 +40,13 @@ enum State {
     TimedOut,
 }
 
-/// What would prove the reduction needless.
+/// The conditions that prove the reduction spurious.
 #[derive(Debug, Clone, Copy)]
 struct Undo {
     from: u64,
-    /// Any retransmission at all.
+    /// There was a retransmission.
     repeated: bool,
-    /// Retransmissions that no DSACK has called needless.
+    /// Retransmissions that no DSACK has reported as spurious.
     unproven: u32,
 }
 
@@ -75,12 +75,12 @@ impl Recovery {
         }
     }
 
-    /// Between on_loss and on_recovered.
+    /// Between `on_loss` and `on_recovered`.
     fn is_reducing(&self) -> bool {
         matches!(self.state, State::Marked | State::Repairing)
     }
 
-    /// `flying`: segments retransmitted before and still on their way.
+    /// `flying`: segments retransmitted earlier and still in flight.
     fn begin(&mut self, state: State, point: u64, una: u64, flying: u32) {
         self.state = state;
         self.point = point;
@@ -90,7 +90,7 @@ impl Recovery {
         self.undo = Some(Undo { from: una, repeated: flying > 0, unproven: flying });
     }
 
-    /// Whether repairs wait for new data to be sent.
+    /// Whether repairs wait until new data is sent.
     #[inline]
     pub(super) fn holds_repairs(&self) -> bool {
         self.holds
@@ -100,7 +100,7 @@ impl Recovery {
         self.forward
     }
 
-    /// New data had its turn: where none was left to send, repairs go on.
+    /// New data has had its turn: if none was left to send, repairs continue.
     pub(super) fn release_repairs(&mut self, nxt: u64) {
         self.holds = false;
         self.forward &= nxt > self.point;
@@ -144,11 +144,11 @@ impl Sender {
             self.leave(now);
         }
         if repaired && self.recovery.state == State::Open {
-            // The probe repaired it, but it was a loss all the same.
+            // The probe repaired it, but it was still a loss.
             self.reduce(now, State::Marked, 0, flight);
             self.leave(now);
         }
-        // Losses beyond the event that is over are the next one (`tcp_time_to_recover`).
+        // Losses beyond the event that has ended begin the next one (`tcp_time_to_recover`).
         if lost > 0 || self.recovery.state == State::Open && self.board.has_lost() {
             self.on_lost(now, lost, flight, lost_again);
         }
@@ -170,14 +170,14 @@ impl Sender {
         }
     }
 
-    /// RACK's timer: what was sent a reordering window ago did not come.
+    /// RACK's timer: segments sent a reordering window ago did not arrive.
     pub(super) fn on_reordering_timer(&mut self, now: Time) {
         let flight = self.board.pipe();
         self.reordering_at = None;
         let (lost, _) = self.detect(now);
         let enters = self.recovery.state != State::Repairing;
         if lost > 0 {
-            // After a timeout too, for a repair was lost (`tcp_rack_reo_timeout`).
+            // After a timeout too, because a repair was lost (`tcp_rack_reo_timeout`).
             self.on_lost(now, lost, flight, true);
             let (pipe, mss) = (self.board.pipe(), self.mss());
             if let Some(reduction) = self.recovery.reduction.as_mut().filter(|_| enters) {
@@ -197,8 +197,8 @@ impl Sender {
         let lost = self.board.lose_all(overdue);
         self.delivery.lost += lost;
         self.unreported += lost;
-        // `tcp_enter_loss`: once for what is in flight; but a timeout after an earlier one and some
-        // progress is an event of its own.
+        // `tcp_enter_loss`: once for the data in flight. A timeout after an earlier one and some
+        // progress is a separate event.
         let repeated = match self.recovery.state {
             State::Open => false,
             State::TimedOut => self.recovery.tries > 0 && self.board.una() < self.recovery.point,
@@ -225,12 +225,12 @@ impl Sender {
         if let Some(algorithm) = &mut self.algorithm {
             algorithm.on_timeout(&loss);
         }
-        // The first segment leaves whatever the window says.
+        // The first segment leaves regardless of the window.
         self.repeat(now, head.sequence, head.length, out);
         self.rearm(now);
     }
 
-    /// Whether a DSACK came (RFC 2883).
+    /// Takes the SACKs; returns whether there was a DSACK (RFC 2883).
     fn take_sacks(&mut self, now: Time, packet: &Packet, change: &mut Change) -> bool {
         if packet.sacks.len() == 0 {
             return false;
@@ -242,8 +242,8 @@ impl Sender {
         let (first, next) = (told[0], told[1]);
         let inside = next.0 <= first.0 && first.1 <= next.1;
         let needless = (first.0 < packet.sequence || inside).then_some(first);
-        // By sequence (`tcp_sacktag_write_queue`): the newest comes first, and what an acknowledgement
-        // that was lost had told of older data would look like reordering.
+        // By sequence (`tcp_sacktag_write_queue`): the newest block comes first. Reports about
+        // older data in a lost ACK would look like reordering.
         let blocks = &mut told[usize::from(needless.is_some())..packet.sacks.len()];
         blocks.sort_unstable();
         for (start, end) in blocks.iter() {
@@ -258,7 +258,7 @@ impl Sender {
         true
     }
 
-    /// Every retransmission of the event proved needless.
+    /// Whether every retransmission of the event proved spurious.
     fn needless_all(&self) -> bool {
         self.recovery.undo.is_some_and(|undo| undo.repeated && undo.unproven == 0)
             && self.board.repeated() == 0
@@ -273,19 +273,19 @@ impl Sender {
         }
     }
 
-    /// Forward RTO recovery (RFC 5682, 3.1; `tcp_process_loss`): whether what arrives after a timeout
-    /// shows that it was needless. A real one costs a round trip in which new data is sent.
+    /// Forward RTO recovery (RFC 5682, 3.1; `tcp_process_loss`): whether an ACK after a timeout
+    /// shows that it was spurious. A genuine timeout costs a round trip in which new data is sent.
     fn move_forward(&mut self, change: &Change, advanced: bool) -> bool {
         if self.recovery.state != State::TimedOut || !self.recovery.forward {
             return false;
         }
-        // Step 3.b: what was sent once and before the timeout arrived.
+        // Step 3.b: a segment that was sent once, before the timeout, arrived.
         if change.original.is_some_and(|end| end <= self.recovery.point) {
             return true;
         }
         let (una, nxt) = (self.board.una(), self.board.nxt());
         if nxt > self.recovery.point {
-            // Step 3.a: the loss was real.
+            // Step 3.a: the loss was genuine.
             let news = advanced || change.sample.acked > 0;
             self.recovery.forward = news && change.sacked == 0;
         } else if advanced && una < self.recovery.point {
@@ -311,7 +311,7 @@ impl Sender {
             // After a timeout a lost repair is a new event (`tcp_fastretrans_alert`).
             State::TimedOut if lost_again => self.reduce(now, State::Repairing, lost, flight),
             State::Open => self.reduce(now, State::Repairing, lost, flight),
-            // Reduced already; what is sent from now on is a repair.
+            // Reduced already; further packets are repairs.
             State::Marked => {
                 self.recovery.state = State::Repairing;
                 self.recovery.point = self.board.nxt();
@@ -364,7 +364,7 @@ impl Sender {
         }
     }
 
-    /// The bytes that came with a mark.
+    /// Returns the bytes that arrived with a mark.
     fn take_echo(&mut self, now: Time, packet: &Packet, acked: u64, flight: u64) -> u64 {
         if !packet.flags.has(Flags::ECHO) {
             return 0;
@@ -389,7 +389,8 @@ impl Sender {
         if acked == 0 && self.unreported == 0 {
             return;
         }
-        // What is not acknowledged in order may be lost: no reason to send more (`tcp_may_raise_cwnd`).
+        // Data that is not acknowledged in order may be lost: do not raise the window
+        // (`tcp_may_raise_cwnd`).
         let window_limited = self.window_limited() && advanced;
         let Some(algorithm) = &mut self.algorithm else { return };
         algorithm.on_ack(&Ack {

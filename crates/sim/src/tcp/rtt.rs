@@ -2,8 +2,8 @@ use super::ticks::Ticks;
 use crate::TcpConfig;
 use units::Span;
 
-/// The round-trip time as RFC 6298 estimates it, with Linux's floor: the variation never counts for
-/// less than the smallest timeout (`tcp_rtt_estimator`).
+/// The round-trip time as in RFC 6298, with Linux's floor: the variation never counts for less than
+/// the smallest timeout (`tcp_rtt_estimator`).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RoundTrip {
     smoothed: u64,
@@ -11,7 +11,7 @@ pub(crate) struct RoundTrip {
     latest: u64,
     min: u64,
     known: bool,
-    /// Doublings since something was acknowledged (RFC 6298, 5.5).
+    /// Doublings since the last acknowledgement (RFC 6298, 5.5).
     pub(crate) backoff: u32,
 }
 
@@ -35,7 +35,7 @@ impl RoundTrip {
         self.min = self.min.min(rtt);
     }
 
-    /// A shorter one from the same acknowledgement, such as without a delayed acknowledgement's wait.
+    /// A shorter sample from the same ACK, such as one without the wait of a delayed ACK.
     pub(crate) fn lower(&mut self, rtt: Span) {
         self.latest = rtt.nanos();
         self.min = self.min.min(rtt.nanos());
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_timeout_is_that_of_rfc_6298() {
+    fn the_timeout_follows_rfc_6298() {
         let config =
             TcpConfig { rto_min: Span::from_millis(1), tick: Span::ZERO, ..TcpConfig::default() };
         let mut rtt = RoundTrip::default();

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use units::Time;
 
-/// Every segment between what is acknowledged and what was sent last, with its fate so far
-/// (RFC 6675's pipe, RFC 8985's times). Each acknowledgement costs what it newly tells, however wide
-/// the window is.
+/// Every segment between the acknowledged sequence and the last one sent, with its state (RFC
+/// 6675's pipe, RFC 8985's times). The cost of an ACK depends on its news, not on the width of the
+/// window.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
     segments: VecDeque<Segment>,
@@ -18,11 +18,11 @@ pub(crate) struct Scoreboard {
     repeated: u64,
     /// The highest sequence acknowledged in any way.
     reached: u64,
-    /// Segments below were judged: the first transmissions left in flight begin here.
+    /// Segments below were judged: first transmissions in flight begin here.
     judged: u64,
-    /// Retransmissions in the order of their times, with those times.
+    /// Retransmissions in the order of their times.
     again: VecDeque<(Time, u64)>,
-    /// Lost and not sent again yet; may name some that were acknowledged meanwhile.
+    /// Lost and not retransmitted yet; may contain some acknowledged meanwhile.
     to_repeat: BinaryHeap<Reverse<u64>>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Change {
     pub(crate) sacked: u64,
     /// The latest transmission that arrived, by time and end: RACK's most recently sent.
     pub(crate) latest: Option<Arrival>,
-    /// A segment sent once arrived behind what was sent after it.
+    /// A segment that was sent once arrived after one that was sent later.
     pub(crate) reordered: bool,
     /// The smallest end of a segment that arrived and was sent once.
     pub(crate) original: Option<u64>,
@@ -62,7 +62,7 @@ impl Segment {
         self.sequence + u64::from(self.length)
     }
 
-    /// Ever sent twice (Karn).
+    /// Ever retransmitted (Karn).
     #[inline]
     pub(crate) fn was_repeated(&self) -> bool {
         self.state & TWICE != 0
@@ -90,7 +90,7 @@ impl Scoreboard {
         self.nxt
     }
 
-    /// Sent and neither acknowledged nor thought lost.
+    /// Sent and neither acknowledged nor marked as lost.
     #[inline]
     pub(crate) fn pipe(&self) -> u64 {
         (self.nxt - self.una) + self.repeated - self.sacked - self.lost
@@ -118,7 +118,7 @@ impl Scoreboard {
         self.repeated
     }
 
-    /// Something was lost and is not sent again.
+    /// A lost segment is not retransmitted yet.
     pub(crate) fn owes(&self) -> bool {
         self.lost > self.repeated
     }
@@ -135,7 +135,7 @@ impl Scoreboard {
         self.nxt += u64::from(length);
     }
 
-    /// Takes in what is acknowledged selectively.
+    /// Processes a selective acknowledgement.
     pub(crate) fn sack(&mut self, now: Time, start: u64, end: u64, change: &mut Change) {
         let (start, end) = (start.max(self.una), end.min(self.nxt));
         let mut known = std::mem::take(&mut self.known);
@@ -163,8 +163,8 @@ impl Scoreboard {
         self.known = known;
     }
 
-    /// Everything below `sequence` arrived; `before` is what was reached before this acknowledgement,
-    /// whose own SACKs are no sign that anything was reordered (`prior_fack` in `tcp_ack`).
+    /// Everything below `sequence` arrived. `before` is the highest sequence reached before this
+    /// ACK: its own SACKs are no sign of reordering (`prior_fack` in `tcp_ack`).
     #[inline]
     pub(crate) fn acknowledge(
         &mut self,
@@ -198,8 +198,9 @@ impl Scoreboard {
         }
     }
 
-    /// Marks as lost what was sent before `latest` and not after `until` (RFC 8985, 6.2, step 5);
-    /// the bytes, and whether anything else was sent before `latest` and is still awaited.
+    /// Marks segments as lost that were sent before `latest` and not after `until` (RFC 8985, 6.2,
+    /// step 5). Returns the bytes, and whether any other segment sent before `latest` is
+    /// outstanding.
     pub(crate) fn lose_before(&mut self, latest: Arrival, until: Time) -> (u64, bool) {
         let mut bytes = 0;
         let mut awaited = false;
@@ -250,8 +251,8 @@ impl Scoreboard {
         (bytes, awaited)
     }
 
-    /// The retransmission timer expired: the first segment is lost, and all that were sent by
-    /// `until` (RFC 8985, 6.3). The bytes newly thought lost.
+    /// The retransmission timer expired: marks the first segment and all segments sent by `until`
+    /// as lost (RFC 8985, 6.3). Returns the bytes newly marked.
     pub(crate) fn lose_all(&mut self, until: Time) -> u64 {
         let mut bytes = 0;
         self.to_repeat.clear();
@@ -280,7 +281,7 @@ impl Scoreboard {
         bytes
     }
 
-    /// Nothing was lost after all.
+    /// The losses were spurious.
     pub(crate) fn lose_nothing(&mut self) {
         for segment in &mut self.segments {
             segment.state &= !LOST;
@@ -290,7 +291,7 @@ impl Scoreboard {
         self.to_repeat.clear();
     }
 
-    /// The first segment that is to be sent again.
+    /// The first segment to retransmit.
     pub(crate) fn next_lost(&mut self) -> Option<Segment> {
         while let Some(Reverse(sequence)) = self.to_repeat.peek().copied() {
             let index = self.index_of(sequence);
@@ -305,7 +306,7 @@ impl Scoreboard {
         None
     }
 
-    /// `sequence` leaves again.
+    /// `sequence` is retransmitted.
     pub(crate) fn repeat(&mut self, now: Time, sequence: u64, departure: Departure, limited: bool) {
         let index = self.index_of(sequence);
         let Some(segment) = self.segments.get_mut(index) else { return };
@@ -325,7 +326,7 @@ impl Scoreboard {
         self.segments.back().copied()
     }
 
-    /// A segment's place is where it would be if all before it were full, or else is searched.
+    /// A segment's index is computed as if all earlier segments were full, or else searched.
     #[inline]
     fn index_of(&self, sequence: u64) -> usize {
         let Some(first) = self.segments.front() else { return 0 };

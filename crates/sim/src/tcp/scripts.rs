@@ -1,4 +1,4 @@
-//! Senders against scripts of acknowledgements, in the manner of packetdrill.
+//! Senders against scripted ACKs, in the manner of packetdrill.
 
 use super::{Identity, Sender};
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
@@ -36,13 +36,13 @@ impl Script {
         self
     }
 
-    /// Writes segments; the numbers of those that leave.
+    /// Writes segments; returns the numbers of those that leave.
     fn write(&mut self, segments: u64) -> Vec<u64> {
         self.sender.write(self.now, segments * 1000, &mut self.out);
         self.left()
     }
 
-    /// Segments up to `number` arrived, and those of the ranges.
+    /// Acknowledges segments up to `number`, and the ranges.
     fn ack(&mut self, number: u64, ranges: &[(u64, u64)]) -> Vec<u64> {
         self.ack_echoing(number, self.now - Span::from_millis(100), ranges)
     }
@@ -72,7 +72,7 @@ impl Script {
         }
     }
 
-    /// Lets the time come to the next timer: how long that took in milliseconds, and what left.
+    /// Advances to the next timer; returns the wait in milliseconds, and the segments that left.
     fn timer(&mut self) -> (u64, Vec<u64>) {
         let at = self.sender.timer();
         let waited = at.since(self.now).nanos() / 1_000_000;
@@ -90,25 +90,26 @@ impl Script {
     }
 }
 
-/// RFC 6928, and slow start: two for each acknowledged.
+/// RFC 6928, and slow start: two segments for each one acknowledged.
 #[test]
-fn ten_leave_at_first() {
+fn the_first_window_is_ten_segments() {
     let mut script = Script::new(TcpConfig::default());
     assert_eq!(script.write(100), (0..10).collect::<Vec<_>>());
     assert_eq!(script.after(100).ack(2, &[]), [10, 11, 12, 13]);
     assert_eq!(script.ack(3, &[]), [14, 15]);
 }
 
-/// RFC 8985 without reordering: three SACKs beyond a hole mean that it is lost, and it is repeated
-/// at once. RFC 6937 then sends one for every two that arrive.
+/// RFC 8985 without reordering: three SACKs beyond a hole mean that it is lost, and it is
+/// retransmitted at once. RFC 6937 then sends one segment for every two that arrive.
 #[test]
 fn three_sacks_mean_a_loss() {
     let mut script = Script::new(TcpConfig::default());
     script.write(10);
     script.write(100);
     assert_eq!(script.after(100).ack(0, &[(1, 2)]).first(), Some(&10));
-    // What is acknowledged out of order makes room, but no larger window (`tcp_may_raise_cwnd`); of so
-    // little room segmentation offload makes no use while more acknowledgements are due.
+    // Data acknowledged out of order makes room, but does not enlarge the window
+    // (`tcp_may_raise_cwnd`). Segmentation offload leaves such small room unused while more ACKs
+    // are due.
     assert_eq!(script.ack(0, &[(1, 3)]), [0; 0]);
     assert_eq!(script.ack(0, &[(1, 4)]), [0]);
     assert_eq!(script.sender.counts().recoveries, 1);
@@ -117,12 +118,12 @@ fn three_sacks_mean_a_loss() {
         sent += script.ack(0, &[(1, end)]).len();
     }
     assert!((2..=4).contains(&sent), "{sent}");
-    // The hole is filled a round trip later: the window is half of what was in flight.
+    // The hole is filled a round trip later: the window is half of the former flight.
     script.after(100).ack(14, &[]);
     assert_eq!(script.window(), 6);
 }
 
-/// Two SACKs are not enough; a quarter of a round trip later the timer says so (6.2, step 5), and
+/// Two SACKs are not enough. The timer expires a quarter of a round trip later (6.2, step 5), and
 /// Linux's timers wait two milliseconds more.
 #[test]
 fn fewer_sacks_wait_for_the_reordering_window() {
@@ -130,14 +131,14 @@ fn fewer_sacks_wait_for_the_reordering_window() {
     script.write(4);
     assert_eq!(script.after(100).ack(0, &[(2, 4)]), [0; 0]);
     let (waited, sent) = script.timer();
-    // Both are lost; proportional rate reduction lets one go for now.
+    // Both are lost; proportional rate reduction allows one for now.
     assert_eq!((waited, sent), (27, vec![0]));
     assert_eq!(script.after(100).ack(1, &[(2, 4)]), [1]);
 }
 
-/// A retransmission that is lost is found by what was sent after it and arrived.
+/// A lost retransmission is detected by a segment that was sent after it and arrived.
 #[test]
-fn a_lost_retransmission_is_sent_again() {
+fn a_lost_retransmission_is_retransmitted() {
     let mut script = Script::new(TcpConfig::default());
     script.write(100);
     assert_eq!(script.after(100).ack(0, &[(1, 10)]).first(), Some(&0));
@@ -149,8 +150,8 @@ fn a_lost_retransmission_is_sent_again() {
     assert_eq!(script.sender.counts().timeouts, 0);
 }
 
-/// RFC 8985, 7: two round trips after the last segment it is sent once more, and if that shows it had
-/// been lost, the window shrinks.
+/// RFC 8985, 7: two round trips after the last segment it is retransmitted. If that shows that it
+/// had been lost, the window shrinks.
 #[test]
 fn a_probe_repairs_the_tail() {
     let mut script = Script::new(TcpConfig::default());
@@ -158,7 +159,7 @@ fn a_probe_repairs_the_tail() {
     script.after(100).ack(4, &[]);
     let window = script.window();
     let (waited, sent) = script.timer();
-    // One segment may wait for the receiver's delayed acknowledgement.
+    // A single segment may wait for the receiver's delayed ACK.
     assert_eq!((waited / 10, sent), (30, vec![4]));
     assert_eq!(script.sender.counts().probes, 1);
     script.after(100).ack(5, &[]);
@@ -168,7 +169,7 @@ fn a_probe_repairs_the_tail() {
     assert_eq!(script.sender.counts().timeouts, 0);
 }
 
-/// A needless probe is answered by a DSACK, and nothing shrinks.
+/// A DSACK answers a spurious probe, and the window does not shrink.
 #[test]
 fn a_needless_probe_costs_nothing() {
     let mut script = Script::new(TcpConfig::default());
@@ -184,7 +185,7 @@ fn a_needless_probe_costs_nothing() {
     assert_eq!(script.sender.counts().recoveries, 0);
 }
 
-/// RFC 6298: each timeout in a row waits twice as long; only the first segment is sent again.
+/// RFC 6298: each timeout in a row waits twice as long; only the first segment is retransmitted.
 #[test]
 fn timeouts_back_off() {
     let mut script = Script::new(TcpConfig { tail_loss_probe: false, ..TcpConfig::default() });
@@ -203,10 +204,10 @@ fn timeouts_back_off() {
     assert_eq!(script.after(100).ack(3, &[]), [3, 4, 5, 6]);
 }
 
-/// Eifel (RFC 3522): the acknowledgement after a timeout echoes the first transmission, so that
-/// nothing was lost, and the window is what it was.
+/// Eifel (RFC 3522): the ACK after a timeout echoes the first transmission. Nothing was lost, and
+/// the window is restored.
 #[test]
-fn a_needless_timeout_is_taken_back() {
+fn a_spurious_timeout_is_undone() {
     let mut script = Script::new(TcpConfig { tail_loss_probe: false, ..TcpConfig::default() });
     script.write(10);
     let sent_at = script.now;
@@ -218,9 +219,9 @@ fn a_needless_timeout_is_taken_back() {
     assert!(script.window() >= 10, "{}", script.window());
 }
 
-/// DSACKs for every retransmission tell the same (RFC 3708), and RACK waits longer from then on.
+/// DSACKs for every retransmission prove the same (RFC 3708), and RACK waits longer from then on.
 #[test]
-fn dsacks_take_a_recovery_back() {
+fn dsacks_undo_a_recovery() {
     let mut script = Script::new(TcpConfig::default());
     script.write(100);
     script.after(100).ack(0, &[(1, 5)]);
@@ -248,7 +249,7 @@ fn nothing_leaves_beyond_the_offered_window() {
     }
 }
 
-/// A SYN that gets no answer is repeated after 1, 2, 4 seconds.
+/// An unanswered SYN is repeated after 1, 2, 4 seconds.
 #[test]
 fn syns_are_repeated() {
     let config = Arc::new(TcpConfig { opening: Opening::BySender, ..TcpConfig::default() });
@@ -266,7 +267,8 @@ fn syns_are_repeated() {
     assert!(out.len() == 4 && out.iter().all(|packet| packet.kind == Kind::Syn));
 }
 
-/// Whatever answers are forged, doubled or come late: a window grows by what was asked for, and not beyond its cap.
+/// With forged, duplicate or late answers, a window grows by the requests at most, and not beyond
+/// its cap.
 #[test]
 fn forged_answers_gain_nothing() {
     let usual = crate::CaqmHosts::default();
@@ -304,13 +306,13 @@ fn forged_answers_gain_nothing() {
             script.sender.on_packet(script.now, &packet, &mut script.out);
         }
         assert_eq!(script.window(), 10);
-        // The same acknowledgement over and over: it acknowledges nothing, so that nothing more is asked for.
+        // The same ACK again and again acknowledges nothing, so no more is requested.
         for _ in 0..1000 {
             packet.tag = caqm.tag(Info::answer(255));
             script.sender.on_packet(script.now, &packet, &mut script.out);
             script.out.clear();
         }
-        // It doubles in a round trip, and two.
+        // At most it doubles in a round trip, plus two.
         let most = expected.unwrap_or(22);
         assert!(script.window() <= most, "{} of {most}", script.window());
         for _ in 0..1000 {
@@ -321,7 +323,7 @@ fn forged_answers_gain_nothing() {
     }
 }
 
-/// A forger that knows the connection but not its numbers changes nothing, with a tag or without.
+/// A forger who knows the connection but not its numbers changes nothing, with or without a tag.
 #[test]
 fn acknowledgements_outside_the_window_change_nothing() {
     let caqm = crate::CaqmHosts::default();
@@ -333,7 +335,7 @@ fn acknowledgements_outside_the_window_change_nothing() {
     let mut script = Script { sender, now: Time::ZERO, out: Vec::new() };
     script.sender.open(script.now, &mut script.out);
     script.write(1 << 20);
-    // Several of the largest windows: 1 MiB, of which the first acknowledgement tells.
+    // Several of the largest windows: the first ACK reports 1 MiB.
     for round in 0..40 {
         script.after(100);
         let mut packet = script.answer(script.sender.board.nxt() / 1000, script.now, &[]);
@@ -356,7 +358,7 @@ fn acknowledgements_outside_the_window_change_nothing() {
         let now = (script.sender.board.una(), script.sender.board.nxt(), script.window());
         assert_eq!(now, (una, nxt, window), "{outside}");
     }
-    // One that others have overtaken still counts.
+    // An ACK that others have overtaken still counts.
     refuse(&mut script, una - 1000);
     assert!(script.window() < window);
 }

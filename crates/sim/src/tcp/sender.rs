@@ -14,8 +14,8 @@ use std::sync::Arc;
 use units::{Bytes, Rate, Span, Time};
 use wire::caqm::Info;
 
-/// The sending end of a connection. Without a clock and without a network: it is told what arrives
-/// and what the time is, and hands out packets and the time at which it wants to be called again.
+/// The sending end of a connection, without a clock and without I/O: the caller passes arriving
+/// packets and the time. The sender returns packets and the time of its next call.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(super) config: Arc<TcpConfig>,
@@ -29,30 +29,30 @@ pub(crate) struct Sender {
     pacer: Pacer,
     identity: Identity,
     phase: Phase,
-    /// What the application has written.
+    /// Bytes written by the application.
     written: u64,
-    /// Nothing will be written any more.
+    /// The application will write nothing more.
     closed: bool,
-    /// The first byte beyond the window that the receiver offers.
+    /// The first byte beyond the receiver's window.
     edge: u64,
-    /// The largest window that it ever offered.
+    /// The largest window offered so far.
     widest: u64,
     pub(super) usage: WindowUsage,
-    /// RTO, or the handshake's.
+    /// The RTO timer, or the handshake's.
     pub(super) timeout_at: Time,
     /// RACK's reordering timer.
     pub(super) reordering_at: Option<Time>,
     last_sent: Time,
-    /// Losses that no acknowledgement has reported to the algorithm.
+    /// Losses that no ACK has reported to the algorithm.
     pub(super) unreported: u64,
-    /// Reduced for a congestion mark: the next new segment says so (RFC 3168, 6.1.2).
+    /// Reduced for a congestion mark: the next new segment reports it (RFC 3168, 6.1.2).
     pub(super) tells_reduced: bool,
-    /// CAQM: data bears requests.
+    /// CAQM: data carries requests.
     asks: bool,
     pub(super) counts: Counts,
 }
 
-/// What makes a sender this one.
+/// The identity of a sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity {
     pub(crate) flow: u32,
@@ -70,13 +70,13 @@ pub(crate) struct Counts {
     pub(crate) recoveries: u32,
     pub(crate) undone: u32,
     pub(crate) probes: u32,
-    /// Data packets that bore a tag of CAQM's.
+    /// Data packets that carried a CAQM tag.
     pub(crate) tagged: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// A SYN (or the answer to one) is on its way since `since`.
+    /// A SYN (or the answer to one) is in flight since `since`.
     Opening {
         since: Time,
         tries: u32,
@@ -85,7 +85,7 @@ enum Phase {
     Open,
 }
 
-/// Whether the window was the bound (`tcp_cwnd_validate`).
+/// Whether the window limited the flight (`tcp_cwnd_validate`).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WindowUsage {
     limited: bool,
@@ -122,7 +122,7 @@ impl Sender {
         }
     }
 
-    /// The connection begins, if it is for this end to begin it.
+    /// Opens the connection, if this end initiates it.
     pub(crate) fn open(&mut self, now: Time, out: &mut Vec<Packet>) {
         match self.config.opening {
             Opening::BySender => self.knock(now, now, 0, Kind::Syn, out),
@@ -145,17 +145,17 @@ impl Sender {
         self.written
     }
 
-    /// How much more the application may write.
+    /// The number of bytes that the application may still write.
     pub(crate) fn room(&self) -> u64 {
         self.bound_by_buffer().saturating_sub(self.written)
     }
 
-    /// The application has written all.
+    /// The application has written everything.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Takes back what was written and not sent.
+    /// Discards data that was written and not sent.
     pub(crate) fn cut_short(&mut self) {
         self.written = self.board.nxt();
         self.closed = true;
@@ -191,7 +191,8 @@ impl Sender {
             }
             (Kind::SynAck, Phase::Opening { since, tries }) => {
                 self.offered(0, packet.length);
-                // Karn: after a repeated SYN nobody knows which one is answered; the echo does.
+                // Karn: after a repeated SYN it is unknown which one is answered; the echo resolves
+                // it.
                 let rtt = if tries == 0 { now.since(since) } else { now.since(packet.stamp) };
                 self.asks = self.agrees(packet);
                 self.establish(now, Some(rtt), out);
@@ -206,13 +207,13 @@ impl Sender {
                 self.asks = self.asks && self.agrees(packet);
                 self.establish(now, Some(now.since(packet.stamp)), out);
             }
-            // A repeated SYN: the answer was lost, or is on its way. An acknowledgement that nobody can have sent is
-            // forged, and neither it nor its tag changes anything.
+            // A repeated SYN: the answer was lost, or is in flight. Any other ACK is forged:
+            // neither it nor its tag changes anything.
             _ => {}
         }
     }
 
-    /// When it wants [`on_timer`](Self::on_timer).
+    /// The time of the next call of [`on_timer`](Self::on_timer).
     #[inline]
     pub(crate) fn timer(&self) -> Time {
         let first = self.reordering_at.or(self.probe.at).unwrap_or(Time::NEVER);
@@ -240,7 +241,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// When the pacer lets the next burst go; never if nothing waits for that.
+    /// The time at which the pacer releases the next burst; never if nothing waits for it.
     #[inline]
     pub(crate) fn pace_timer(&self, now: Time) -> Time {
         if self.pacer.next > now && self.is_open() && self.could_send() {
@@ -270,7 +271,7 @@ impl Sender {
         self.rtt.min()
     }
 
-    /// What the algorithm would have the next connection know.
+    /// The algorithm's memory for the next connection.
     pub(crate) fn note(&self) -> Option<cc::Memory> {
         self.algorithm.as_ref()?.note()
     }
@@ -279,7 +280,7 @@ impl Sender {
         self.board.pipe()
     }
 
-    /// The window in force: the algorithm's, or that of a reduction under way.
+    /// The window in force: the algorithm's, or that of a reduction in progress.
     pub(crate) fn window(&self) -> u64 {
         let Some(algorithm) = &self.algorithm else { return 0 };
         self.recovery.window().unwrap_or_else(|| algorithm.cwnd().count())
@@ -290,11 +291,11 @@ impl Sender {
         algorithm.pacing_rate().or_else(|| self.host_rate().filter(|_| self.config.paces))
     }
 
-    /// What the host would pace at, if the algorithm leaves that to it.
+    /// The host's pacing rate, if the algorithm leaves it to the host.
     fn host_rate(&self) -> Option<Rate> {
         let algorithm = self.algorithm.as_deref()?;
         let smoothed = self.rtt.smoothed()?;
-        // tcp_update_pacing_rate: half of ssthresh is where slow start slows down.
+        // tcp_update_pacing_rate: slow start slows down at half of ssthresh.
         let cwnd = algorithm.cwnd().count();
         let ratio = if cwnd < algorithm.ssthresh().count() / 2 { 200 } else { 120 };
         let window = u128::from(cwnd.max(self.board.pipe()));
@@ -318,7 +319,7 @@ impl Sender {
         };
     }
 
-    /// Nothing is on the board but what is under repair: a probe would tell nothing.
+    /// With a repair in progress a probe would prove nothing.
     pub(super) fn schedule_probe(&mut self, now: Time) {
         let pipe = self.board.pipe();
         if pipe == 0 || self.board.has_sacked() || self.recovery.is_repairing() {
@@ -356,25 +357,25 @@ impl Sender {
         out.push(packet);
     }
 
-    /// Whether this end would ask ports for its windows.
+    /// Whether this end would send CAQM requests.
     fn offers(&self) -> bool {
         self.identity.algorithm == Algorithm::Caqm && self.config.caqm.sender
     }
 
-    /// Whether the other end does what was offered, and a port on the way too.
+    /// Whether the peer accepts the offer, and a port on the path speaks CAQM.
     fn agrees(&self, packet: &Packet) -> bool {
         let spoken_to = packet.flags.has(Flags::SPOKEN_TO) || self.config.caqm.trusts_path;
         self.offers() && packet.flags.has(Flags::SPEAKS) && spoken_to
     }
 
-    /// The receiver offers a window from this byte on.
+    /// The receiver offers a window from byte `from` on.
     fn offered(&mut self, from: u64, window: u32) {
         self.edge = self.edge.max(from + u64::from(window));
         self.widest = self.widest.max(window.into());
     }
 
-    /// Whether the receiver can acknowledge up to here: what was sent, and not more than a window before what it has
-    /// acknowledged (RFC 5961, section 5).
+    /// Whether the receiver can acknowledge up to here: at most what was sent, and at least one
+    /// window before the acknowledged sequence (RFC 5961, section 5).
     fn is_plausible(&self, acknowledged: u64) -> bool {
         let first = self.board.una().saturating_sub(self.widest);
         (first..=self.board.nxt()).contains(&acknowledged)
@@ -389,7 +390,7 @@ impl Sender {
         }
     }
 
-    /// What leaves as one super-packet asks together, and each of its segments bears the same tag.
+    /// Requests for a whole super-packet: each of its segments carries the same tag.
     fn ask(&mut self, piece: &mut [Packet]) {
         if !self.asks {
             return;
@@ -429,7 +430,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// There is something to send again, perhaps after a pause.
+    /// There is data to send again, perhaps after an idle period.
     fn wake(&mut self, now: Time, out: &mut Vec<Packet>) {
         if !self.is_open() {
             return;
@@ -446,7 +447,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// The next new segment that may leave as far as the two ends are concerned.
+    /// The next new segment that both ends allow to leave.
     #[inline]
     fn next_new(&self) -> Option<u16> {
         let nxt = self.board.nxt();
@@ -455,7 +456,7 @@ impl Sender {
             end = end.min(self.board.una() + buffer.count());
         }
         let length = end.saturating_sub(nxt).min(self.mss());
-        // Silly window avoidance (RFC 1122, 4.2.3.4): no part of a segment for want of window.
+        // Silly window avoidance (RFC 1122, 4.2.3.4): do not split a segment for lack of window.
         (length > 0 && nxt + length <= self.edge).then_some(length as u16)
     }
 
@@ -471,7 +472,7 @@ impl Sender {
     pub(super) fn transmit(&mut self, now: Time, out: &mut Vec<Packet>) {
         let rate = self.rate();
         let mut limited = false;
-        // Where the super-packet begins that is being put together.
+        // The index at which the current super-packet begins.
         let mut piece = out.len();
         loop {
             let burst = match rate {
@@ -496,7 +497,7 @@ impl Sender {
                     piece = out.len();
                     segment.length
                 } else if let Some(length) = self.next_new() {
-                    // A window of less than a segment must not stop the flow for ever.
+                    // A window below a segment must not stop the flow for ever.
                     if u64::from(length) > room && pipe > 0 {
                         limited = true;
                         break;
@@ -531,9 +532,9 @@ impl Sender {
         self.note_usage(limited);
     }
 
-    /// What segmentation offload sends as one piece where the window has so much room; nothing if it
-    /// waits for more (`tcp_tso_should_defer`): acknowledgements come so fast that a third of the
-    /// window will soon be free.
+    /// The size of one piece for segmentation offload with this much room in the window. Zero if it
+    /// waits for more (`tcp_tso_should_defer`): ACKs arrive so fast that a third of the window will
+    /// soon be free.
     fn super_packet(&self, now: Time, room: u64) -> u64 {
         let mss = self.mss();
         let (Some(head), Some(smoothed)) = (self.board.head(), self.rtt.smoothed()) else {
@@ -542,7 +543,7 @@ impl Sender {
         let window = self.window();
         let rate = self.rate().or_else(|| self.host_rate());
         let most = rate.map_or(mss, |r| Pacer::burst(r, self.rtt.min(), mss, &self.config));
-        // `tcp_cwnd_test` keeps two in flight.
+        // `tcp_cwnd_test` keeps two pieces in flight.
         let piece = room.min(most).min(window / 2).max(mss);
         let left = self.written.saturating_sub(self.board.nxt());
         let waits = self.config.offload
@@ -552,7 +553,7 @@ impl Sender {
             && room < most
             && room < window / 3
             && (head.sent_at + smoothed).since(now) <= DEFERS_FOR.min(smoothed / 2)
-            // The end of the stream is not waited for.
+            // The end of the stream does not wait.
             && !(self.closed && left <= room);
         if waits { 0 } else { piece }
     }
@@ -560,7 +561,7 @@ impl Sender {
     fn note_usage(&mut self, limited: bool) {
         let out = self.board.nxt() - self.board.una();
         let pipe = self.board.pipe();
-        // A window that is full counts as limiting though nothing waited just now.
+        // A full window counts as limiting, even if no data waits just now.
         let limited = limited || pipe + self.mss() > self.window();
         let usage = &mut self.usage;
         if self.board.una() >= usage.until || limited || !usage.limited && out > usage.most {
@@ -605,7 +606,7 @@ impl Sender {
         self.sent(now, length, packet, out);
         let last = out.len() - 1;
         self.ask(&mut out[last..]);
-        // The oldest one has its whole time again (`tcp_xmit_retransmit_queue`).
+        // Restart the timer for the oldest segment (`tcp_xmit_retransmit_queue`).
         if sequence == self.board.una() || self.timeout_at == Time::NEVER {
             self.rearm(now);
         }
@@ -641,7 +642,7 @@ impl Sender {
         }
     }
 
-    /// A probe: new data if there is any, else the last segment again (RFC 8985, 7.3).
+    /// Sends a probe: new data if there is any, else the last segment again (RFC 8985, 7.3).
     fn send_probe(&mut self, now: Time, out: &mut Vec<Packet>) {
         self.counts.probes += 1;
         if let Some(length) = self.next_new() {
@@ -658,8 +659,8 @@ impl Sender {
     }
 }
 
-/// Where the last piece left longer ago, or the next acknowledgement is further away, none waits.
+/// No piece waits if the last one left longer ago, or the next ACK is further away.
 const DEFERS_FOR: Span = Span::from_millis(1);
-/// What an offload takes at once, and how many segments CAQM's core counts at once.
+/// The most that an offload takes at once, and the most segments that CAQM's core counts at once.
 const SUPER_PACKET: u64 = 65_536;
 const MOST_SEGMENTS: u64 = 1024;

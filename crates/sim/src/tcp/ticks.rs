@@ -1,8 +1,8 @@
 use units::{Span, Time};
 
-/// The clock of Linux's timers: they are set in whole ticks and fire at a tick, never early, and the
-/// later the wheel's slot is the wider (`calc_wheel_index` in `kernel/time/timer.c`). Without ticks a
-/// timer fires on time.
+/// The clock of Linux's timers. They are set in whole ticks and fire at a tick, never early. The
+/// later a timer, the wider its slot of the wheel (`calc_wheel_index` in `kernel/time/timer.c`).
+/// Without ticks a timer fires on time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticks(pub(crate) Span);
 
@@ -15,7 +15,7 @@ impl Ticks {
         }
     }
 
-    /// When a timer fires that is set now.
+    /// The firing time of a timer that is set now.
     pub(crate) fn after(self, now: Time, span: Span) -> Time {
         let tick = self.0.nanos();
         if tick == 0 {
@@ -32,9 +32,9 @@ impl Ticks {
     }
 }
 
-/// LVL_SIZE - 1: what a level of the wheel reaches, in its own slots.
+/// LVL_SIZE - 1: the range of a level of the wheel, in its own slots.
 const SLOTS: u64 = 63;
-/// LVL_CLK_SHIFT: a level's slots are eight times as wide as those of the level before.
+/// LVL_CLK_SHIFT: a level's slots are eight times as wide as those of the previous level.
 const LEVEL: u32 = 3;
 const WIDEST: u32 = 24;
 
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn without_ticks_it_is_on_time() {
+    fn without_ticks_a_timer_is_on_time() {
         let ticks = Ticks(Span::ZERO);
         let now = Time::ZERO + Span::from_micros(17);
         assert_eq!(ticks.after(now, Span::from_micros(5)).nanos(), 22_000);

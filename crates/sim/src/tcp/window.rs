@@ -2,18 +2,18 @@ use super::receiver::initial_window;
 use crate::{ReceiveWindow, TcpConfig};
 use units::{Span, Time};
 
-/// The window a receiver offers: fixed, or twice what arrives in a round trip and more while that
+/// The window that a receiver offers: fixed, or twice the data of a round trip and more while that
 /// grows (`tcp_rcv_space_adjust`).
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     offered: u32,
     max: u32,
     mss: u32,
-    /// What arrived in the round trip before.
+    /// The data of the previous round trip.
     space: u64,
     arrived: u64,
     since: Time,
-    /// The handshake's round trip, and the shortest way here since.
+    /// The handshake's round trip, and the shortest one-way delay since.
     base: Option<Span>,
     shortest: Span,
 }
@@ -42,7 +42,7 @@ impl Window {
         self.offered
     }
 
-    /// As far as a receiver can know.
+    /// The receiver's estimate.
     pub(super) fn rtt(&self) -> Option<Span> {
         self.base.or((self.shortest < Span::MAX).then(|| self.shortest * 2))
     }
@@ -52,7 +52,7 @@ impl Window {
         self.base = rtt;
     }
 
-    /// `bytes` reached the application; the segment had left at `sent_at`.
+    /// `bytes` reached the application; their segment was sent at `sent_at`.
     #[inline]
     pub(super) fn arrived(&mut self, now: Time, sent_at: Time, bytes: u64) {
         let way = now.since(sent_at);
@@ -63,8 +63,8 @@ impl Window {
             return;
         }
         self.arrived += bytes;
-        // The handshake's time and what queues have added on the way here since. A receiver knows
-        // the latter from timestamps; those of acknowledgements travel the other way.
+        // The handshake's time and the queueing delay on the way to the receiver since. Timestamps
+        // show the latter to a receiver; those of ACKs travel the other way.
         let rtt = self.base.unwrap_or(self.shortest * 2) + (way - self.shortest);
         if now.since(self.since) < rtt {
             return;
@@ -83,5 +83,5 @@ impl Window {
     }
 }
 
-/// In segments: what of a first round trip is no growth yet (`tcp_init_buffer_space`).
+/// In segments: this part of the first round trip is not growth yet (`tcp_init_buffer_space`).
 const FIRST_ROUND: u64 = 10;

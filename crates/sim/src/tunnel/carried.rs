@@ -5,13 +5,13 @@ use quic::{Connection, PathWindow, Readable, Reassembly, StreamError, StreamId, 
 use std::time::Instant;
 use units::Time;
 
-/// A TCP flow inside a tunnel: what the client reads from the connection that ends there, and what
-/// the server writes to its own connection.
+/// A TCP flow inside a tunnel: the data that the client reads from the connection that ends there,
+/// and the data that the server writes to its own connection.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
-    /// As the client opened it.
+    /// The client's stream.
     stream: Option<StreamId>,
-    /// As the server accepted it.
+    /// The server's stream.
     accepted: Option<StreamId>,
     /// The client has written everything.
     fed: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Carried {
     handed_on: bool,
 }
 
-/// How much one end of a tunnel holds.
+/// The buffer sizes of one end of a tunnel.
 #[derive(Debug)]
 pub(crate) struct Windows {
     receive: PathWindow,
@@ -62,8 +62,8 @@ impl Carried {
         self.handed_on
     }
 
-    /// At the client: reads from the application's connection as much as the stream takes; tells whether that was
-    /// anything.
+    /// At the client: reads from the application's connection as much as the stream takes; returns
+    /// whether that was anything.
     pub(crate) fn feed(
         &mut self,
         near: &mut Leg,
@@ -84,7 +84,7 @@ impl Carried {
             let written = most - piece.len();
             near.receiver.read(written as u64, out);
             moved |= written > 0;
-            // An event tells when there is room.
+            // An event reports when there is room.
             if !piece.is_empty() {
                 return moved;
             }
@@ -97,7 +97,7 @@ impl Carried {
         moved | all
     }
 
-    /// At the client: the server has everything, and sends nothing.
+    /// At the client: the server has received everything, and sends nothing.
     pub(crate) fn on_delivered(&mut self, connection: &mut Connection) {
         if let Some(stream) = self.stream {
             connection.stop(stream, 0);
@@ -105,7 +105,7 @@ impl Carried {
         }
     }
 
-    /// At the server: takes what has arrived of the stream, and writes what is in order.
+    /// At the server: takes the arrived data of the stream, and writes data that is in order.
     pub(crate) fn take(
         &mut self,
         stream: StreamId,
@@ -139,8 +139,8 @@ impl Carried {
         self.hand_on(now, far, connection, out);
     }
 
-    /// At the server: writes what is in order, as far as its connection's buffer has room; tells whether that was
-    /// anything.
+    /// At the server: writes data that is in order, as far as its connection's buffer has room;
+    /// returns whether that was anything.
     pub(crate) fn hand_on(
         &mut self,
         now: Time,

@@ -1,22 +1,22 @@
 use bytes::BytesMut;
 
 /// The payloads of a tunnel's packets while links hold them. A packet carries the number of its
-/// payload, since packets are copied and a payload is not.
+/// payload, because packets are copied and payloads are not.
 ///
-/// A link that drops a packet tells nobody. What is no longer needed is found by looking at all
-/// packets that links hold, each time twice as many payloads are there as the last look left.
+/// A link drops packets silently. Unused payloads are found by a sweep over all packets in links,
+/// each time there are twice as many payloads as the last sweep left.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     slots: Vec<Option<BytesMut>>,
     free: Vec<u32>,
     sweep_at: usize,
-    /// Links duplicate packets: a payload stays for the copy.
+    /// Links duplicate packets: a payload is kept for the copy.
     stays: bool,
     needed: Vec<bool>,
 }
 
 impl Datagrams {
-    /// `stays` where a link duplicates packets.
+    /// `stays`: a link duplicates packets.
     pub(crate) fn new(stays: bool) -> Self {
         Self {
             slots: Vec::new(),
@@ -36,7 +36,7 @@ impl Datagrams {
         u64::from(number)
     }
 
-    /// The payload of a packet that arrived.
+    /// Takes the payload of a packet that arrived.
     pub(crate) fn take(&mut self, number: u64) -> Option<BytesMut> {
         let slot = self.slots.get_mut(number as usize)?;
         if self.stays {
@@ -55,7 +55,7 @@ impl Datagrams {
         self.held() >= self.sweep_at
     }
 
-    /// Forgets every payload whose number `show` does not tell.
+    /// Drops every payload whose number `show` does not report.
     pub(crate) fn sweep(&mut self, show: impl FnOnce(&mut dyn FnMut(u64))) {
         self.needed.clear();
         self.needed.resize(self.slots.len(), false);

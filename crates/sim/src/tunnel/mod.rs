@@ -26,19 +26,19 @@ pub(crate) struct Tunnel {
     pub(crate) spec: TunnelSpec,
     plain: Plain,
     pub(crate) ends: [End; 2],
-    /// Where its ways begin, there and back.
+    /// The indices at which its paths begin, there and back.
     pub(crate) ways: (u32, u32),
     /// The flow number of its packets.
     pub(crate) number: u32,
     pub(crate) flows: Vec<Passenger>,
-    /// Flows that have begun and have no stream, by their places in `flows`.
+    /// Flows that have begun but have no stream, by their indices in `flows`.
     waiting: VecDeque<usize>,
-    /// The places of those that have one, in the order of the streams' numbers.
+    /// The indices of flows with a stream, in the order of the streams' numbers.
     opened: Vec<usize>,
-    /// Flows that have not come to their end.
+    /// Flows that have not ended.
     pub(crate) left: usize,
     pub(crate) lost: Option<String>,
-    /// When the connection is gone.
+    /// The figures of a connection that has ended.
     last: Measured,
     pub(crate) before: TunnelCount,
 }
@@ -58,9 +58,9 @@ pub(crate) struct End {
     pub(crate) address: SocketAddr,
     pub(crate) key: Option<Key>,
     pub(crate) windows: Windows,
-    /// When its event is in the wheel.
+    /// The time of its event in the wheel.
     pub(crate) armed: Time,
-    /// Packets that wait to be looked at.
+    /// Packets that wait to be processed.
     pub(crate) inbox: VecDeque<Arrival>,
     pub(crate) look_at: Time,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Measured {
 }
 
 impl Tunnel {
-    /// `flows`: by their numbers, each with the connection beyond the server.
+    /// `flows`: by their numbers, each with its connection from the server.
     pub(crate) fn new(
         spec: TunnelSpec,
         (start, seed): (Instant, u64),
@@ -134,7 +134,7 @@ impl Tunnel {
         }
     }
 
-    /// Accepts whoever connects; tells whether anybody did.
+    /// Accepts every connecting client; returns whether there was any.
     pub(crate) fn accept(&mut self, side: usize, now: Instant) -> bool {
         let end = &mut self.ends[side];
         let mut any = false;
@@ -152,7 +152,7 @@ impl Tunnel {
         self.waiting.push_back(place);
     }
 
-    /// Opens streams for those that wait, as far as the server allows; tells the places.
+    /// Opens streams for waiting flows, as far as the server allows; returns their indices.
     pub(crate) fn open(&mut self) -> Vec<usize> {
         let mut opened = Vec::new();
         let Some(connection) = self.ends[CLIENT].connection() else { return opened };
@@ -169,12 +169,12 @@ impl Tunnel {
         opened
     }
 
-    /// The place of the flow in this stream.
+    /// The index of the flow in this stream.
     pub(crate) fn place_of(&self, stream: StreamId) -> Option<usize> {
         self.opened.get(usize::try_from(stream.index()).ok()?).copied()
     }
 
-    /// As the client sees it; after the connection's end, as it was then.
+    /// The client's figures; after the connection's end, the last ones.
     pub(crate) fn measured(&mut self) -> Measured {
         if let Some(connection) = self.ends[CLIENT].connection() {
             let told = connection.statistics();
@@ -211,7 +211,7 @@ impl End {
         self.endpoint.get(self.key?)
     }
 
-    /// The connection and how much it holds.
+    /// The connection and its buffer sizes.
     pub(crate) fn parts(&mut self) -> Option<(&mut Connection, &mut Windows)> {
         let connection = self.endpoint.get(self.key?)?;
         Some((connection, &mut self.windows))
@@ -224,7 +224,7 @@ impl End {
     }
 }
 
-/// As `weir tunnel` has them.
+/// The values of `weir tunnel`.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const LARGEST_PACKET: u16 = 1472;
 const STREAMS: u32 = 16_384;

@@ -3,8 +3,8 @@ use quic::Congestion;
 use std::sync::Arc;
 use units::{Bytes, Span, Time};
 
-/// A QUIC tunnel between two hosts. It carries the flows whose [`Traffic::Tunnelled`] names it, a
-/// stream for each; an application's TCP connection ends at the tunnel on its own host.
+/// A QUIC tunnel between two hosts. It carries each flow whose [`Traffic::Tunnelled`] names it, in
+/// one stream per flow. An application's TCP connection ends at the tunnel on its own host.
 ///
 /// [`Traffic::Tunnelled`]: crate::Traffic::Tunnelled
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,11 +15,11 @@ pub struct TunnelSpec {
     /// When the client connects.
     pub start: Time,
     pub congestion: Congestion,
-    /// The largest IP packet that the path takes; larger ones are dropped before it.
+    /// The largest IP packet that the path takes; larger ones are dropped.
     pub mtu: Bytes,
-    /// Packets that arrive are looked at once in so long, as an end does that is woken often.
+    /// Arrived packets are processed once in this interval, as by an end that is woken often.
     pub gather: Span,
-    /// From an application to the tunnel on its host.
+    /// The delay from an application to the tunnel on its host.
     pub local_delay: Span,
     /// The TCP connections within the hosts.
     pub local: Arc<TcpConfig>,
@@ -59,7 +59,7 @@ impl TunnelSpec {
     }
 }
 
-/// Linux's loopback interface: its MTU is 65536 bytes, and nothing is lost.
+/// Linux's loopback interface: its MTU is 65536 bytes, and it loses nothing.
 fn local() -> TcpConfig {
     TcpConfig {
         mss: Bytes::new(65_000),

@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         let measure = move |effort| {
             lossy(Algorithm::Reno, 100, Losses::Share(p), effort, pftk(p, 0.1, 0.3) * 0.1)
         };
-        let note = "Padhye et al. 1998, one acknowledgement a segment, timeouts of 300 ms; a bound from below, 27 % under at 5 %, for SACK and probes spare most of them";
+        let note = "Padhye et al. 1998, one acknowledgement a segment, timeouts of 300 ms; a lower bound, 27 % low at 5 %, because SACK and probes avoid most of them";
         cases.push(formula(name, note, 0.30, Box::new(measure)));
     }
     for (name, rtt_ms, every) in [
@@ -64,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
             let window = RESPONSE * (Span::from_millis(rtt_ms).secs_f64() * 1000.0).powf(0.75);
             lossy(Algorithm::CubicRfc9438, rtt_ms, Losses::Every(1_000), effort, window)
         };
-        let note = "RFC 9438, 5.1; some 15 % below it: of 10 to 18 round trips between losses one repairs and grows nothing";
+        let note = "RFC 9438, 5.1; some 15 % below it: one of 10 to 18 round trips between losses repairs and does not grow";
         cases.push(formula(name, note, 0.20, Box::new(measure)));
     }
     let friendly = |effort| {
@@ -108,7 +108,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The median of the path's content and the queue, in BDP.
+/// The median of the path's content and its queue, in BDP.
 fn in_flight(flows: usize, effort: Effort) -> Option<f64> {
     let mut path = Path { flows, ..Path::new(Rate::from_mbit(100), Span::from_millis(40)) };
     path.queue = droptail(Bytes::new(8 * path.bdp().count()));
@@ -127,7 +127,7 @@ enum Losses {
     Share(f64),
 }
 
-/// On a path that loses and never fills; `window` is the mean expected, in segments.
+/// On a path that loses and never fills; `window` is the expected mean, in segments.
 fn lossy(
     algorithm: Algorithm,
     rtt_ms: u64,
@@ -151,7 +151,7 @@ fn lossy(
         }
     };
     let rtt = path.rtt.secs_f64();
-    // From one loss to the next.
+    // The time from one loss to the next.
     let cycle = rtt / (p * window);
     let cycles = match (effort.short, p < 0.001) {
         (true, true) => 60.0,
@@ -161,7 +161,7 @@ fn lossy(
     let settle = (6.0 * cycle).ceil().max(20.0) as u64;
     let length = (cycles * cycle).ceil().max(20.0) as u64;
     let run = path.run(algorithm, Window::seconds(settle, length), effort.seed)?;
-    // What is lost is sent twice and counts once.
+    // A lost segment is sent twice and counts once.
     let expected = window * 1448.0 * 8.0 / rtt / 1e6;
     Some(Measured { expected, measured: run.goodput() })
 }

@@ -60,12 +60,12 @@ impl Cell {
         }
     }
 
-    /// The mean of as many runs like the measured ones as make it certain.
+    /// The mean of enough runs like the measured ones for a reliable figure.
     fn measure(&self, effort: Effort) -> Option<Measured> {
         let mut path = link_of(self.rate_mbit, self.rtt_ms, self.buffer);
         path.loss = self.loss.map(|percent| percent / 100.0);
         path.flows = self.flows;
-        // Without losses, or where they do not count, one is like the other.
+        // Without losses, or where they have no effect, all runs are alike.
         let least = if self.loss == [0.0; 2] || self.goodput > 500.0 { 1 } else { 2 };
         let runs = effort.seconds(2_700, 6_000) / (self.goodput as u64).max(1);
         let runs = runs.clamp(least, 64);
@@ -105,8 +105,8 @@ macro_rules! measured {
     };
 }
 
-/// Algorithm, Mbit/s, ms, loss there and back in per cent, buffer, flows, Mbit/s; the mean of runs whose
-/// losses differ, or the median where nothing is lost, with its interval of 95 %.
+/// Algorithm, Mbit/s, ms, loss there and back in per cent, buffer, flows, Mbit/s. The last is the
+/// mean of runs whose losses differ, or the median if nothing is lost, with its 95 % interval.
 static MEASURED: [Cell; 45] = measured! {
     "cubic 1 ms 0 %" Cubic 600 1 [0.0, 0.0] Deep 1 549.0; // 6 runs, ± 3.3 %
     "bbr 1 ms 0 %" Bbr 600 1 [0.0, 0.0] Deep 1 572.0; // one run
@@ -155,10 +155,10 @@ static MEASURED: [Cell; 45] = measured! {
     "reno 100 Mbit/s 50 ms 3 % there" Reno 100 50 [3.0, 0.0] Deep 16 23.4; // 3 runs, ± 6.7 %
 };
 const TOLERANCE: f64 = 0.10;
-/// What two hosts and the emulation add to a round trip where little is sent: the lab's median of what
-/// TCP smooths is 1.165 ms for 1 ms at 1 % loss, and here too.
+/// The time that two hosts and the emulation add to a round trip at low rates: the lab's median of
+/// TCP's smoothed RTT is 1.165 ms for 1 ms at 1 % loss, and here too.
 const HOSTS: Span = Span::from_micros(50);
-/// How long it takes until the application reads: where the receive buffer is as large as the window,
-/// Linux acknowledges then (`__tcp_ack_snd_check`). Its hosts send 0.40 to 0.50 acknowledgements for each
-/// segment of a burst.
+/// The time until the application reads: Linux sends an ACK then if the receive buffer is as large
+/// as the window (`__tcp_ack_snd_check`). Its hosts send 0.40 to 0.50 ACKs for each segment of a
+/// burst.
 const READS_AFTER: Span = Span::from_micros(15);

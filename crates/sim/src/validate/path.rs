@@ -10,21 +10,21 @@ use units::{Bytes, Rate, Share, Span, Time};
 pub(super) struct Path {
     pub(super) rate: Rate,
     pub(super) rtt: Span,
-    /// Of the bottleneck; the way back has as much.
+    /// The queue of the bottleneck; the way back has the same.
     pub(super) queue: QueueConfig,
-    /// On the way there, and on the way back; by chance.
+    /// On the way there, and on the way back; random.
     pub(super) loss: [f64; 2],
-    /// One of so many is lost on the way there.
+    /// One packet in this many is lost on the way there.
     pub(super) loses_every: Option<usize>,
-    /// The way back has the bottleneck's rate, else no bound.
+    /// The way back has the bottleneck's rate, else no limit.
     pub(super) symmetric: bool,
     pub(super) hosts: TcpConfig,
     pub(super) flows: usize,
-    /// A point of the traces each so often.
+    /// The interval between points of the traces.
     pub(super) sample_every: Span,
 }
 
-/// When a world is measured.
+/// The measured time of a world.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub(super) from: Span,
@@ -67,7 +67,7 @@ impl Path {
         Dumbbell::new(&vec![LinkConfig::default(); self.flows], &there, &back)
     }
 
-    /// Flows without end, traced.
+    /// Runs endless flows, traced.
     pub(super) fn run(&self, algorithm: Algorithm, when: Window, seed: u64) -> Option<Run> {
         let shape = self.shape();
         let hosts = Arc::new(self.hosts.clone());
@@ -91,7 +91,7 @@ impl Path {
     }
 }
 
-/// A world that has been.
+/// A completed world.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) outcome: Outcome,
@@ -100,12 +100,12 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Of the flows together, in Mbit/s.
+    /// The goodput of all flows together, in Mbit/s.
     pub(super) fn goodput(&self) -> f64 {
         self.outcome.flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum()
     }
 
-    /// What was queued at each point of the measured time, in bytes.
+    /// The queued bytes at each point of the measured time.
     pub(super) fn queue(&self) -> Vec<f64> {
         let trace = self.outcome.link(self.bottleneck).and_then(|link| link.trace.as_ref());
         let points = trace.into_iter().flat_map(|trace| trace.points());
@@ -130,7 +130,7 @@ impl Window {
     }
 }
 
-/// What formulas with a deterministic loss assume.
+/// A deterministic loss, as the formulas assume.
 fn regular(every: usize) -> Option<Loss> {
     let text = format!("{}1", "0".repeat(every.saturating_sub(1)));
     LossTrace::parse(&text).ok().map(|trace| Loss::Trace(Arc::new(trace)))
@@ -140,10 +140,10 @@ pub(super) fn droptail(limit: Bytes) -> QueueConfig {
     QueueConfig::DropTail(link::Limit::Bytes(limit))
 }
 
-/// Acknowledges every segment, and waits for none; sends each when it may: what formulas assume.
+/// Acknowledges every segment at once, and sends each as soon as allowed, as the formulas assume.
 pub(super) fn plain_hosts() -> TcpConfig {
     TcpConfig { delayed_ack: None, offload: false, ..TcpConfig::default() }
 }
 
-/// Payload of what a frame carries.
+/// The share of payload in a frame.
 pub(super) const EFFICIENCY: f64 = 1448.0 / 1514.0;

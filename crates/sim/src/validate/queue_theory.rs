@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
         name: "queue with a window of one BDP",
         layer: Layer::QueueTheory,
         unit: "of the path's data, 1 + queue/BDP",
-        note: "what fills the link exactly leaves nothing to wait",
+        note: "a window that fills the link exactly leaves no queue",
         tolerance: 0.02,
         measure: Box::new(|effort| {
             let run = fixed_window(1.0, effort)?;

@@ -41,7 +41,7 @@ pub(super) fn application(nodes: u32, tunnel: usize, side: usize) -> Node {
     Node(nodes + 2 * tunnel as u32 + side as u32)
 }
 
-/// The tunnels of a world that begins.
+/// The tunnels of a new world.
 #[derive(Debug)]
 pub(super) struct Laid {
     pub(super) tunnels: Vec<Tunnel>,
@@ -50,7 +50,7 @@ pub(super) struct Laid {
 }
 
 impl Laid {
-    /// `ways` has those of the flows, and gets those of the connections beyond servers.
+    /// `ways` holds the paths of the flows, and receives those of the connections from servers.
     pub(super) fn new(
         (nodes, joints): (u32, &[Joint]),
         flows: &[FlowSpec],
@@ -82,7 +82,7 @@ impl Laid {
     }
 }
 
-/// Whether any link makes copies of packets.
+/// Whether any link duplicates packets.
 pub(super) fn duplicates(topology: &Topology) -> bool {
     let later = topology.changes().iter().map(|change| &change.config);
     let configs = topology.joints().iter().map(|joint| &joint.config).chain(later);
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// Something happened to a connection within a host.
+    /// Acts on progress of a connection within a host.
     pub(super) fn leg_moved(&mut self, leg: Leg) {
         let (index, place) = (leg.tunnel as usize, leg.place as usize);
         if !leg.is_far {
@@ -188,12 +188,12 @@ impl World {
         }
     }
 
-    /// An end of a tunnel looks at what has arrived, and at its timers.
+    /// An end of a tunnel processes arrived packets and its timers.
     pub(super) fn wake_end(&mut self, whose: usize) {
         let (index, side) = (whose / 2, whose % 2);
         let (now, instant) = (self.now, self.instant());
         let tunnel = &mut self.tunnels[index];
-        // One that was replaced by an earlier one.
+        // An earlier event replaced this one.
         if tunnel.ends[side].armed != now {
             return;
         }
@@ -221,7 +221,7 @@ impl World {
         self.settle_end(index, side);
     }
 
-    /// A tunnel's packet has come to the end of its way.
+    /// A tunnel's packet arrives at the end of its path.
     pub(super) fn receive_tunnelled(&mut self, packet: &Packet) {
         let Some(payload) = self.datagrams.take(packet.sequence) else { return };
         let index = packet.flow as usize - self.connections.len();
@@ -249,7 +249,7 @@ impl World {
         }
     }
 
-    /// Lets an end of a tunnel do all that it can do now.
+    /// Lets an end of a tunnel do everything possible now.
     fn settle_end(&mut self, index: usize, side: usize) {
         let instant = self.instant();
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -324,7 +324,7 @@ impl World {
                 let connection = tunnel.ends[side].connection();
                 let why = connection.and_then(|connection| connection.lost().cloned());
                 if tunnel.left > 0 {
-                    // The endpoint forgets a connection at once whose peer is silent for too long.
+                    // The endpoint drops a connection at once if its peer is silent for too long.
                     let why = why.unwrap_or(quic::Lost::Silent);
                     tunnel.lost.get_or_insert_with(|| why.to_string());
                     tunnel.measured();
@@ -361,7 +361,7 @@ impl World {
         }
     }
 
-    /// The client reads what the application has sent, as far as the stream takes it.
+    /// The client reads the application's data, as far as the stream takes it.
     fn feed(&mut self, index: usize, place: usize) -> bool {
         let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
         let passenger = &mut flows[place];
@@ -482,7 +482,7 @@ impl World {
     }
 }
 
-/// As many datagrams as one system call takes at most.
+/// The most datagrams of one system call.
 const SEGMENTS: usize = 44;
 const IP_AND_UDP: usize = 20 + 8;
 const MAC: usize = 14;
@@ -505,7 +505,7 @@ mod tests {
         World::new(&topology, vec![flow], config).unwrap()
     }
 
-    /// Packets that links drop or copy leave no payload behind.
+    /// Packets that links drop or duplicate leave no payload behind.
     #[test]
     fn payloads_of_a_long_run_are_bounded() {
         let mut link = LinkConfig {
@@ -541,7 +541,7 @@ mod tests {
         let [Some(near), Some(far)] = &world.connections[..] else { panic!("both stand") };
         let (sent, arrived) = (near.sender.counts().sent_bytes, far.receiver.received());
         assert!((3_000_000..4_000_000).contains(&arrived), "{arrived}");
-        // A window of the first connection, and what the tunnel keeps for retransmissions.
+        // A window of the first connection, and the tunnel's data kept for retransmissions.
         assert!(near.receiver.unread() <= 1 << 20, "{}", near.receiver.unread());
         assert!(sent - arrived < 3 << 20, "{sent} {arrived}");
     }
