@@ -5,16 +5,13 @@
 //! | [`kernel`] | the abilities of this kernel, before anything is tried |
 //! | [`object`] | loads compiled programs into the kernel |
 //! | [`algorithm`] | `tcpa` among the kernel's congestion controls |
-//! | [`rules`], [`cgroup`] | which connections get the algorithm, and with which tunables |
+//! | [`rules`], [`cgroup`] | selects the connections that get it, and their tunables |
 //! | [`policy`], [`policy_file`], [`system`] | all rules and system settings, and their file |
-//! | [`pins`], [`installation`] | objects that outlive the command; on, off, and the state in force
-//! |
+//! | [`pins`], [`installation`] | objects that outlive the command; on, off, and in force |
 //! | [`open`], [`namespaces`] | connections that are already open, in all network namespaces |
-//! | [`status`], [`core_view`] | the installation, the state of its connections, and the core's
-//! estimates of their paths |
+//! | [`status`], [`core_view`] | the installation, its connections, and the core's estimates |
 //! | [`memory`] | the estimates that ended connections left |
-//! | [`caqm`] | another algorithm: both ends agree on it and send requests to the ports on the path
-//! |
+//! | [`caqm`] | another algorithm: both ends agree and send requests to the ports on the path |
 
 pub mod algorithm;
 pub mod caqm;

@@ -42,7 +42,7 @@ CC_INLINE u64 tcpa_cubic(const struct tcpa *t, u64 now_us)
 {
 	u64 best = t->peak / t->mss;
 	u64 passed = cc_min((now_us - t->peak_at_us + t->rtt) / 1000, 200000);
-	/* K in milliseconds: the cube root of what was cut / 0.4 of the best window */
+	/* K in milliseconds: the cube root of the reduction / 0.4 of the best window */
 	u64 k = tcpa_cube_root(cc_max(best, 1) * t->cut * 2441406ULL);
 	u64 off = passed > k ? passed - k : k - passed;
 	u64 segments = off * off * off / 2500000000ULL;

@@ -2,9 +2,9 @@
 /*
  * The path's rate fell (tcpa_slump.h) and rises again.
  *
- * While a queue stands, acknowledgements arrive at the path's rate. Where that rate is more than
- * the window uses, the window is raised to it at once. Where no queue stands, the window grows as
- * in start-up, up to the rate the path carried before it fell. Where the rate returned soon each
+ * While a queue stands, acknowledgements arrive at the path's rate. If that rate is more than
+ * the window uses, the window is raised to it at once. If no queue stands, the window grows as
+ * in start-up, up to the rate the path carried before it fell. If the rate returned soon each
  * time, the window stays as it is while the rate is low.
  */
 #ifndef WEIR_CC_TCPA_RETURN_H
@@ -84,7 +84,7 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 	t->train_since_us = ack->now_us;
 	t->train_delivered = ack->delivered;
 	window = cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed);
-	/* Beside others a short train may arrive faster than the flow's share. Above the rate that the
+	/* Beside other flows a short train may arrive faster than the flow's share. Above the rate that the
 	 * path carried before, only a rate of four windows a round trip is believed. */
 	if (t->lumpy || cc_bytes_in(window, t->min_rtt) < 4ULL * t->window)
 		window = cc_min(window, t->most);

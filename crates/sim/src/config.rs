@@ -83,7 +83,7 @@ pub enum Opening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveWindow {
     Fixed(Bytes),
-    /// Grows with what arrives in a round trip (Linux's `tcp_rcv_space_adjust`).
+    /// Grows with the data of a round trip (Linux's `tcp_rcv_space_adjust`).
     Auto {
         initial: Bytes,
         max: Bytes,

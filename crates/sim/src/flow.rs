@@ -32,7 +32,7 @@ pub enum Traffic {
     /// UDP: it never slows down.
     Datagrams {
         rate: Rate,
-        /// Of a frame.
+        /// The size of a frame.
         size: Bytes,
         spacing: Spacing,
     },

@@ -176,7 +176,7 @@ fn an_idle_window_does_not_grow() {
     let outcome = World::new(&shape.topology, vec![flow], WorldConfig::default()).unwrap().run();
     let flow = &outcome.flows[0];
     let last = flow.trace.as_ref().unwrap().points().last().copied().unwrap();
-    // In slow start up to twice what is in flight: nine segments, some of them small.
+    // In slow start up to twice the flight: nine segments, some of them small.
     assert!(last.window <= Bytes::new(2 * 9 * 1448 + 3000), "{}", last.window);
     let rate = flow.goodput.mbit_per_second();
     assert!((2.3..2.5).contains(&rate), "{rate}");

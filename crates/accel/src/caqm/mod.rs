@@ -8,8 +8,7 @@
 //! | [`place`] | the interfaces at which tags are added and removed |
 //! | [`programs`] | the algorithm, the negotiation and the tags, in the kernel |
 //! | [`installation`] | on, off, changed while it runs |
-//! | [`status`], [`view`] | what is installed, the traffic counters, and the state of each
-//! connection |
+//! | [`status`], [`view`] | the installation, the traffic counters, and its connections |
 
 pub mod installation;
 mod kernel_calls;

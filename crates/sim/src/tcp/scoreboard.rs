@@ -35,7 +35,7 @@ pub(crate) struct Segment {
     state: u8,
 }
 
-/// What an acknowledgement changed on the board.
+/// The changes that an ACK made on the board.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     pub(crate) sample: Sample,
