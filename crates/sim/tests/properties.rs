@@ -123,7 +123,7 @@ proptest! {
 
     /// A world that is stopped at any time has lost no packet either.
     #[test]
-    fn every_packet_is_accounted_for_at_any_time(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
+    fn packets_are_accounted_for(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
         let shape = Dumbbell::new(&[LinkConfig::default()], &there, &LinkConfig::default());
         let flows = Algorithm::ALL
             .iter()
