@@ -38,7 +38,7 @@ pub(crate) struct Tunnel {
     /// Flows that have not ended.
     pub(crate) left: usize,
     pub(crate) lost: Option<String>,
-    /// The figures of a connection that has ended.
+    /// The latest figures, for use after the connection has ended.
     last: Measured,
     pub(crate) before: TunnelCount,
 }
