@@ -1,4 +1,4 @@
-//! What one packet costs from its arrival to its delivery.
+//! Measures the cost of one packet from arrival to delivery.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use link::{Link, LinkConfig, Packet};
 use std::hint::black_box;
 use units::{Bytes, Span, Time};
 
-/// Like an emulator's: a handle to a buffer, and what was read from it.
+/// Models an emulator's packet: a buffer handle and the fields read from it.
 #[derive(Clone)]
 struct Handle {
     buffer: u32,
@@ -41,7 +41,7 @@ impl Packet for Handle {
 fn arrival_to_delivery(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("arrival_to_delivery");
     group.throughput(Throughput::Elements(BATCH));
-    // 800 opportunities a millisecond: 9.6 Gbit/s.
+    // 800 delivery opportunities per millisecond give 9.6 Gbit/s.
     let trace = format!("trace:{}1", "1,".repeat(799));
     for (name, rate, queue, jitter, loss, reorder) in [
         ("perfect wire", "unlimited", "droptail", "none", "none", "none"),

@@ -4,7 +4,7 @@ use crate::{LinkError, TraceError};
 use std::sync::Arc;
 use units::{Bytes, Rate, Time};
 
-/// How fast frames leave.
+/// The rate at which frames leave.
 ///
 /// Written `unlimited`, a rate such as `600mbit`, or `trace:5,10,10,20` (milliseconds, see
 /// [`Trace`]; traces of any length come from files through [`Trace::parse`]).
@@ -27,7 +27,7 @@ impl Capacity {
         }
     }
 
-    /// The rate in the long run; `None` where there is no limit.
+    /// The long-term mean rate; `None` for an unlimited link.
     pub fn mean_rate(&self) -> Option<Rate> {
         match self {
             Self::Unlimited => None,
@@ -82,21 +82,21 @@ impl std::fmt::Display for Capacity {
 
 as_text!(Capacity, "a rate such as \"600mbit\"");
 
-/// A capacity at work: when the next frame may start, and when it is through.
+/// The running state of a capacity: when the next frame may start, and when it ends.
 #[derive(Debug)]
 pub(crate) enum Server {
     Unlimited,
     Fixed {
         rate: u64,
-        /// Whole nanoseconds, and the rest in units of 1/rate of a nanosecond: rates that divide no
-        /// nanosecond evenly do not drift.
+        /// Whole nanoseconds in `free`, the remainder in `rest` in units of 1/rate nanosecond.
+        /// Rates that do not divide a nanosecond evenly therefore do not drift.
         free: Time,
         rest: u64,
     },
     Trace {
         trace: Arc<Trace>,
         start: Time,
-        /// The opportunity in use, counted over all repetitions, and what is left of it.
+        /// The current opportunity, counted over all repetitions, and the bytes left in it.
         opportunity: u64,
         left: u64,
     },
@@ -118,8 +118,9 @@ impl Server {
         }
     }
 
-    /// A frame comes to an idle link. Opportunities that found no frame are lost, as is the rest of
-    /// one that ran out of frames (`LinkQueue::rationalize` in mahimahi's link_queue.cc).
+    /// A frame arrives at an idle link. An opportunity that found no frame is lost, and so is the
+    /// remainder of an opportunity that ran out of frames (`LinkQueue::rationalize` in mahimahi's
+    /// link_queue.cc).
     #[inline]
     pub(crate) fn wake(&mut self, now: Time) {
         if let Self::Trace { trace, start, opportunity, left } = self {
@@ -128,7 +129,7 @@ impl Server {
         }
     }
 
-    /// When a frame that waits since `since` may start.
+    /// The time at which a frame that has waited since `since` may start.
     #[inline]
     pub(crate) fn ready(&self, since: Time) -> Time {
         match self {
@@ -140,7 +141,7 @@ impl Server {
         }
     }
 
-    /// When a frame of `size` that starts at `at` is through.
+    /// The time at which a frame of `size` that starts at `at` ends.
     #[inline]
     pub(crate) fn serve(&mut self, at: Time, size: Bytes) -> Time {
         match self {
@@ -157,8 +158,8 @@ impl Server {
             }
             Self::Trace { trace, start, opportunity, left } => {
                 let each = Trace::OPPORTUNITY.count();
-                // The frame's last byte goes with the opportunity that holds byte `last`, counted
-                // from the beginning of the one in use.
+                // The frame's last byte leaves with the opportunity that holds byte `last`, counted
+                // from the beginning of the current opportunity.
                 let last = (each - *left) + size.count() - 1;
                 let finish = *start + trace.at(*opportunity + last / each);
                 *opportunity += (last + 1) / each;
@@ -168,8 +169,8 @@ impl Server {
         }
     }
 
-    /// What is still to be sent at `now` of a frame of `size` that would be through at `finish`.
-    /// A trace cannot tell parts: such a frame starts anew.
+    /// The bytes of a frame of `size` that are unsent at `now`, if the frame would end at `finish`.
+    /// A trace does not track partial frames: such a frame starts again.
     pub(crate) fn unsent(&self, now: Time, finish: Time, size: Bytes) -> Bytes {
         match self {
             Self::Fixed { rate, .. } => {
@@ -203,7 +204,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// After any number of back-to-back frames the link is free when exact arithmetic says.
+        /// After any number of back-to-back frames, the link is free at the time that exact
+        /// arithmetic gives.
         #[test]
         fn a_fixed_rate_never_drifts(
             rate in 1u64..400_000_000_000,
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_thousand_frames_take_exactly_their_time() {
+    fn a_hundred_thousand_frames_take_the_exact_time() {
         let mut server = Server::new(&"7mbit".parse().unwrap(), Time::ZERO);
         let mut finish = Time::ZERO;
         for _ in 0..100_000 {
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn a_wrong_rate_is_explained() {
         let message = |text: &str| text.parse::<Capacity>().unwrap_err().to_string();
         assert!(message("0mbit").contains("rate is 0"));
         assert!(message("600").contains("has no unit"));

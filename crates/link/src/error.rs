@@ -1,6 +1,6 @@
 use units::UnitError;
 
-/// Why a link cannot be made as described. The message says what would work.
+/// The description of a link is invalid. The message says what would work.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]
@@ -27,7 +27,7 @@ impl LinkError {
     }
 }
 
-/// Why a text is not a trace.
+/// A text is not a valid trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     #[error(

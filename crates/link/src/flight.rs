@@ -1,4 +1,4 @@
-//! Packets on their way, in the order of delivery times.
+//! Packets in flight, in the order of delivery times.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -7,15 +7,15 @@ use units::{Bytes, Time};
 #[derive(Debug)]
 pub(crate) struct Airborne<P> {
     pub(crate) at: Time,
-    /// In the order of departures: breaks ties, and tells which packets were overtaken.
+    /// The departure order. It breaks ties and shows which packets were overtaken.
     pub(crate) sequence: u64,
     pub(crate) arrived: Time,
     pub(crate) size: Bytes,
     pub(crate) packet: P,
 }
 
-/// Most packets keep their order and stand in line; only those that are overtaken, or overtake,
-/// pay for a heap.
+/// Most packets keep their order and need only a queue. Only packets that overtake, or are
+/// overtaken, need a heap.
 #[derive(Debug)]
 pub(crate) struct Flight<P> {
     line: VecDeque<Airborne<P>>,
@@ -27,7 +27,7 @@ impl<P> Flight<P> {
         Self { line: VecDeque::new(), astray: BinaryHeap::new() }
     }
 
-    /// Not before the one ahead of it.
+    /// Delivers the packet no earlier than the packet ahead of it.
     #[inline]
     pub(crate) fn push_in_order(&mut self, mut item: Airborne<P>) {
         if let Some(ahead) = self.line.back() {
@@ -36,7 +36,7 @@ impl<P> Flight<P> {
         self.line.push_back(item);
     }
 
-    /// At its own time, wherever the others are.
+    /// Delivers the packet at its own time, regardless of the others.
     #[inline]
     pub(crate) fn push_free(&mut self, item: Airborne<P>) {
         match self.line.back() {
@@ -45,7 +45,7 @@ impl<P> Flight<P> {
         }
     }
 
-    /// At its own time, and the next ones do not wait behind it.
+    /// Delivers the packet at its own time, and later packets do not wait for it.
     pub(crate) fn push_held_back(&mut self, item: Airborne<P>) {
         self.astray.push(Astray(item));
     }
@@ -87,7 +87,7 @@ impl<P> Flight<P> {
     }
 }
 
-/// Ordered so that the largest, which a heap gives first, is the earliest.
+/// Reversed order: the heap pops the largest item, which is the earliest.
 #[derive(Debug)]
 struct Astray<P>(Airborne<P>);
 

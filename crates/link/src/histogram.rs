@@ -1,9 +1,9 @@
-//! Histograms with logarithmic buckets: 32 to each doubling, so that a quantile is within 1.6 % of
-//! the truth, and recording is one shift and one addition.
+//! Histograms with logarithmic buckets. Each doubling has 32 buckets, so a quantile is within 1.6 %
+//! of the exact value, and recording costs one shift and one addition.
 
 use units::{Bytes, Share, Span, Time};
 
-/// How many bytes a queue held, for how long.
+/// The distribution of a queue's size in bytes, weighted by time.
 #[derive(Debug, Clone)]
 pub struct Occupancy {
     held: Histogram,
@@ -25,7 +25,7 @@ impl Occupancy {
         self.held.mean()
     }
 
-    /// The largest size that lasted at all.
+    /// The largest size that lasted longer than zero time.
     pub fn max(&self) -> Bytes {
         Bytes::new(self.held.max)
     }
@@ -35,19 +35,19 @@ impl Occupancy {
         Span::from_nanos(self.held.weight)
     }
 
-    /// What was observed after `earlier`, a state of this same queue.
+    /// The observations made after `earlier`, an earlier state of the same queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self { held: self.held.since(&earlier.held), now: self.now, since: self.since }
     }
 
-    /// The queue holds `bytes` from `at` on.
+    /// The queue holds `bytes` from `at` onwards.
     #[inline]
     pub(crate) fn becomes(&mut self, at: Time, bytes: Bytes) {
         self.until(at);
         self.now = bytes.count();
     }
 
-    /// Nothing has changed until `at`.
+    /// The queue size is unchanged until `at`.
     #[inline]
     pub(crate) fn until(&mut self, at: Time) {
         let lasted = at.since(self.since).nanos();
@@ -58,7 +58,7 @@ impl Occupancy {
     }
 }
 
-/// How long packets waited in a queue, from arrival to the start of their serialisation.
+/// The time packets waited in a queue, from arrival to the start of their serialisation.
 #[derive(Debug, Clone, Default)]
 pub struct Sojourns(Histogram);
 
@@ -75,12 +75,12 @@ impl Sojourns {
         Span::from_nanos(self.0.max)
     }
 
-    /// Those of the packets that left after `earlier`, a state of this same queue.
+    /// The sojourns of packets that left after `earlier`, an earlier state of the same queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self(self.0.since(&earlier.0))
     }
 
-    /// How many packets left the queue.
+    /// The number of packets that left the queue.
     pub fn packets(&self) -> u64 {
         self.0.weight
     }
@@ -93,7 +93,8 @@ impl Sojourns {
 
 #[derive(Debug, Clone, Default)]
 struct Histogram {
-    /// As far as the largest value so far: most links of a large network never queue anything.
+    /// Sized for the largest value so far, because most links of a large network never queue
+    /// anything.
     buckets: Vec<u64>,
     weight: u64,
     sum: u128,
@@ -113,14 +114,14 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// To the end of the doubling, so that it happens a few times only.
+    /// Grows to the end of the doubling, so that it grows only a few times.
     #[cold]
     fn grow(&mut self, index: usize) {
         self.buckets.resize(((index >> SUB_BITS) + 1) << SUB_BITS, 0);
     }
 
     fn quantile(&self, share: Share) -> u64 {
-        // The first bucket at which at least this much weight is reached; at least one unit of it.
+        // The first bucket at which the cumulative weight reaches this much, at least one unit.
         let wanted = ((self.weight as f64 * share.fraction()).ceil() as u64).max(1);
         let mut seen = 0;
         for (index, weight) in self.buckets.iter().enumerate() {
@@ -132,7 +133,7 @@ impl Histogram {
         self.max
     }
 
-    /// The largest value is that of the highest bucket with anything new in it, as near as buckets tell.
+    /// The maximum is approximate: it is the value of the highest bucket that has new entries.
     fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets.clone();
         for (bucket, before) in buckets.iter_mut().zip(&earlier.buckets) {
@@ -161,7 +162,7 @@ fn bucket(value: u64) -> usize {
     (octave << SUB_BITS) + (value >> octave) as usize
 }
 
-/// A value in the middle of what the bucket counts.
+/// The value in the middle of the bucket's interval.
 fn middle(index: usize) -> u64 {
     let octave = (index >> SUB_BITS).saturating_sub(1);
     let low = ((index - (octave << SUB_BITS)) as u64) << octave;
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_held_anything_is_small() {
+    fn an_empty_histogram_is_small() {
         let mut sojourns = Sojourns::default();
         (0..1000).for_each(|_| sojourns.add(Span::ZERO));
         assert_eq!(sojourns.0.buckets.len(), 32);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_is_what_came_later() {
+    fn a_difference_holds_only_later_values() {
         let mut sojourns = Sojourns::default();
         (0..1000).for_each(|_| sojourns.add(Span::from_micros(700)));
         let before = sojourns.clone();

@@ -3,12 +3,12 @@ use crate::random::Stream;
 use crate::text::{Term, as_text, terms};
 use units::Span;
 
-/// How the propagation delay varies from packet to packet.
+/// The variation of the propagation delay from packet to packet.
 ///
-/// Written `1ms` or `1ms,uniform` (the delay ± up to 1 ms), `1ms,normal` (a standard deviation of
-/// 1 ms, at most six of them), each with `,reorder` if a packet with a shorter delay may overtake;
-/// without it, packets keep their order and one that would overtake arrives together with the one
-/// before. `none` is no jitter. A delay never becomes negative.
+/// Written `1ms` or `1ms,uniform` (the delay ± up to 1 ms) or `1ms,normal` (a standard deviation of
+/// 1 ms, at most six of them). With `,reorder`, a packet with a shorter delay may overtake. Without
+/// it packets keep their order: a packet that would overtake arrives together with the packet
+/// before it. `none` means no jitter. A delay never becomes negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Jitter {
     pub spread: Span,
@@ -36,7 +36,7 @@ impl Jitter {
         Ok(())
     }
 
-    /// `delay` as one packet meets it.
+    /// The delay of one packet, drawn around `delay`.
     #[inline]
     pub(crate) fn vary(&self, delay: Span, random: &mut Stream) -> Span {
         if self.spread == Span::ZERO {
@@ -50,7 +50,7 @@ impl Jitter {
         Span::from_nanos(delay.nanos().saturating_add_signed(offset))
     }
 
-    /// The shortest that `delay` can become.
+    /// The shortest possible result for `delay`.
     pub(crate) fn shortest(&self, delay: Span) -> Span {
         match self.shape {
             JitterShape::Uniform => delay - self.spread,
@@ -105,7 +105,7 @@ impl std::fmt::Display for Jitter {
 
 as_text!(Jitter, "a jitter such as \"1ms,normal\"");
 
-/// The sum of twelve uniform numbers less six has mean 0 and variance 1, lies within 0.2 % of the
+/// The sum of twelve uniform numbers minus six has mean 0 and variance 1, lies within 0.2 % of the
 /// normal distribution everywhere, and needs no function that rounds differently on another
 /// platform. Each number takes 16 bits.
 fn normal(random: &mut Stream) -> f64 {
@@ -114,7 +114,7 @@ fn normal(random: &mut Stream) -> f64 {
         let bits = random.bits();
         sum += (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     }
-    // Twelve times half a step: each number stands for the middle of its interval.
+    // Adds twelve times half a step, because each number stands for the middle of its interval.
     (sum as f64 + 6.0) / 65536.0 - 6.0
 }
 
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_has_the_deviation_it_names() {
+    fn normal_jitter_has_the_configured_deviation() {
         let jitter: Jitter = "1ms,normal".parse().unwrap();
         let (mean, deviation, min, max) = moments(jitter, Span::from_millis(10));
         assert!((mean - 10.0).abs() < 0.01, "{mean}");

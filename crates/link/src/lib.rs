@@ -1,7 +1,7 @@
-//! One direction of a link over logical time: pure code without I/O, clock or threads.
+//! One direction of a link over logical time, without I/O, a clock or threads.
 //!
-//! A simulator drives [`Link`] with virtual time, an emulator with real packets, and both get the
-//! same decisions. A packet passes through these stages:
+//! A simulator drives [`Link`] with virtual time, and an emulator drives it with real packets. Both
+//! get the same decisions. A packet passes through these stages:
 //!
 //! 1. **arrival**: the [queue](QueueConfig) takes it or drops it;
 //! 2. **serialisation** at the [rate](Capacity): `start = max(free, arrival)`,
@@ -11,8 +11,8 @@
 //! 4. **propagation**: delay, [jitter](Jitter), [reordering](Reorder);
 //! 5. **delivery**, in the order of delivery times.
 //!
-//! Late or early calls change nothing: arrivals carry their own time, and every decision is made
-//! at the logical time of its event.
+//! Late or early calls change nothing: each arrival carries its own time, and the link makes every
+//! decision at the logical time of its event.
 
 mod capacity;
 mod config;

@@ -5,22 +5,22 @@ use crate::random::Stream;
 use crate::{Balance, Count, LinkConfig, LinkError, LinkStats, Packet, Queue, Queued};
 use units::{Bytes, Time};
 
-/// One direction of a link. See the crate's documentation for what happens to a packet.
+/// One direction of a link. The crate documentation describes how a packet passes through it.
 #[derive(Debug)]
 pub struct Link<P: Packet> {
     config: LinkConfig,
-    /// Everything up to this time has happened.
+    /// All events up to this time have been processed.
     clock: Time,
     queue: Queue<P>,
     server: Server,
     serving: Option<Serving<P>>,
-    /// When the head of the queue may start, where that is neither at once nor at the end of a
-    /// packet being serialised: a trace's next opportunity.
+    /// The time at which the head of the queue may start, if that is neither immediately nor at the
+    /// end of the packet being serialised. This is a trace's next opportunity.
     next_start: Option<Time>,
     flight: Flight<P>,
     in_flight: Count,
     next_sequence: u64,
-    /// The sequence behind the latest one delivered.
+    /// One more than the sequence number of the last delivered packet.
     expected: u64,
     loss: LossProcess,
     jitter: Stream,
@@ -33,7 +33,7 @@ pub struct Link<P: Packet> {
 /// A packet that has crossed the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery<P> {
-    /// The logical time of delivery, at most the `now` that fetched it.
+    /// The logical time of delivery, never after the `now` passed to the call that fetched it.
     pub at: Time,
     pub arrived: Time,
     pub packet: P,
@@ -63,8 +63,8 @@ impl<P: Packet> Link<P> {
         })
     }
 
-    /// A packet arrives at `now`, after everything that is due by then. Times do not go backwards:
-    /// one earlier than any seen before counts as that one.
+    /// A packet arrives at `now`, after all events due by then. Time never runs backwards: a `now`
+    /// earlier than the latest time seen counts as the latest time.
     pub fn arrive(&mut self, now: Time, packet: P) {
         self.advance(now);
         let now = self.clock;
@@ -79,23 +79,23 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// The earliest time at which anything happens: a start, a departure or a delivery. Nobody need
-    /// call at that time; a simulator does.
+    /// The earliest time at which anything happens: a start, a departure or a delivery. A simulator
+    /// calls at that time; other callers need not.
     pub fn next_event(&self) -> Option<Time> {
         earliest(self.next_step(), self.flight.next())
     }
 
-    /// The earliest time at which [`deliver`](Self::deliver) can have something: exact for packets
-    /// in flight, a lower bound for others (those may still be dropped or delayed more). To sleep
-    /// until then misses nothing.
+    /// The earliest time at which [`deliver`](Self::deliver) can return a packet. It is exact for
+    /// packets in flight and a lower bound for others, which may still be dropped or delayed more.
+    /// A caller that sleeps until then misses nothing.
     pub fn next_delivery(&self) -> Option<Time> {
         let shortest = self.config.jitter.shortest(self.config.delay);
         let step = self.next_step().map(|at| at + shortest);
         earliest(step, self.flight.next())
     }
 
-    /// The next packet whose delivery is due at `now`, in the order of delivery times and, where
-    /// those are equal, of departures.
+    /// The next packet whose delivery is due at `now`. Packets come in the order of delivery times;
+    /// packets with equal times come in the order of departure.
     pub fn deliver(&mut self, now: Time) -> Option<Delivery<P>> {
         self.advance(now);
         let item = self.flight.pop_due(now)?;
@@ -109,10 +109,11 @@ impl<P: Packet> Link<P> {
         Some(Delivery { at: item.at, arrived: item.arrived, packet: item.packet })
     }
 
-    /// Changes the link while it runs. Packets in the queue and in flight stay, except those a
-    /// smaller queue has no room for (counted as overflow); a packet being serialised goes on at
-    /// the new rate; packets in flight keep their delivery times, and a shorter delay does not let
-    /// later ones overtake unless the jitter may reorder. Random streams go on: `seed` is ignored.
+    /// Changes the link while it runs. Packets in the queue and in flight stay, except packets for
+    /// which a smaller queue has no room (counted as overflow). A packet being serialised continues
+    /// at the new rate. Packets in flight keep their delivery times, and a shorter delay does not
+    /// let later packets overtake them unless the jitter may reorder. Random streams continue:
+    /// `seed` is ignored.
     pub fn reconfigure(&mut self, now: Time, config: &LinkConfig) -> Result<(), LinkError> {
         config.validate()?;
         self.advance(now);
@@ -135,35 +136,35 @@ impl<P: Packet> Link<P> {
         Ok(())
     }
 
-    /// What the link is like now.
+    /// The current configuration.
     pub fn config(&self) -> &LinkConfig {
         &self.config
     }
 
-    /// Up to the latest time that a call named.
+    /// Statistics up to the latest time passed to any call.
     pub fn stats(&self) -> &LinkStats {
         &self.stats
     }
 
-    /// Packets and bytes in the queue, without the packet being serialised.
+    /// Packets and bytes in the queue, excluding the packet being serialised.
     pub fn queued(&self) -> (usize, Bytes) {
         (self.queue.packets(), self.queue.bytes())
     }
 
-    /// Packets being serialised, propagating, or waiting to be fetched.
+    /// The number of packets being serialised, propagating, or waiting to be fetched.
     pub fn in_flight(&self) -> usize {
         self.flight.len() + usize::from(self.serving.is_some())
     }
 
-    /// Shows each packet that the link holds, in any order: whoever keeps the payloads of packets elsewhere learns
-    /// which are still needed.
+    /// Visits each packet that the link holds, in any order. A caller that stores payloads
+    /// elsewhere learns which payloads are still needed.
     pub fn for_each(&self, mut see: impl FnMut(&P)) {
         self.queue.for_each(&mut see);
         self.serving.iter().for_each(|serving| see(&serving.item.packet));
         self.flight.for_each(&mut see);
     }
 
-    /// Every packet accounted for. It holds after any call.
+    /// Accounts for every packet. The balance holds after any call.
     pub fn balance(&self) -> Balance {
         let (packets, bytes) = self.queued();
         Balance {
@@ -190,7 +191,7 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// Lets everything happen that is due at `now`.
+    /// Processes all events due at `now`.
     #[inline]
     fn run(&mut self, now: Time) {
         while let Some(at) = self.next_step() {
@@ -204,7 +205,7 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// The link is free at `at`: the queue's next packet starts, or waits for its opportunity.
+    /// The link is free at `at`: the next packet of the queue starts, or waits for its opportunity.
     #[inline]
     fn start_next(&mut self, at: Time) {
         self.next_start = None;
@@ -213,7 +214,7 @@ impl<P: Packet> Link<P> {
             self.next_start = Some(start);
             return;
         }
-        // An empty queue is asked too: to some disciplines it matters that the link is idle.
+        // Poll an empty queue too: some disciplines need to know that the link is idle.
         if let Some(item) = self.queue.dequeue(at, &mut self.stats) {
             self.in_flight.add(item.size);
             let size = self.config.overhead.on_the_medium(item.size);
@@ -222,8 +223,8 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// Each component draws for every departure, whatever the others decide: turning one on does
-    /// not change what the others do.
+    /// Each component draws a random number for every departure, whatever the others decide.
+    /// Enabling one component therefore does not change the decisions of the others.
     #[inline]
     fn depart(&mut self, at: Time, item: Queued<P>) {
         let config = &self.config;

@@ -4,7 +4,7 @@ use crate::{LinkError, TraceError};
 use std::sync::Arc;
 use units::Share;
 
-/// Which packets the medium loses after serialisation.
+/// Decides which packets the medium loses after serialisation.
 ///
 /// Written `1%` (each packet alone), `gilbert:p=1%,r=30%,h=0%,k=100%` (see [`GilbertElliott`]),
 /// `trace:00100` (repeated without end), or `none`.
@@ -18,21 +18,22 @@ pub enum Loss {
 /// A good and a bad state, changed between packets (Gilbert 1960, Elliott 1963; in the notation of
 /// Hasslinger and Hohlfeld 2008 and of netem's `gemodel`).
 ///
-/// Each packet is lost or kept by the state it finds, then the state may change: the order of
-/// `loss_gilb_ell` in the kernel's net/sched/sch_netem.c.
+/// The current state decides whether a packet is lost, then the state may change. The kernel uses
+/// the same order (`loss_gilb_ell` in net/sched/sch_netem.c).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GilbertElliott {
-    /// From good to bad.
+    /// The probability of changing from good to bad.
     pub p: Share,
-    /// From bad to good. Left out of the text, it is `1 - p`: as in netem, that is one state.
+    /// The probability of changing from bad to good. It defaults to `1 - p`; as in netem, the two
+    /// states are then equivalent to one.
     pub r: Share,
-    /// What a packet's chance to get through is in the bad state; 0 % if left out.
+    /// The probability that a packet survives in the bad state. It defaults to 0 %.
     pub h: Share,
-    /// What it is in the good state; 100 % if left out.
+    /// The probability that a packet survives in the good state. It defaults to 100 %.
     pub k: Share,
 }
 
-/// A recorded or made-up sequence of losses, repeated without end.
+/// A recorded or artificial sequence of losses, repeated without end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LossTrace(Box<[bool]>);
 
@@ -43,7 +44,7 @@ impl Loss {
         Ok(())
     }
 
-    /// The share of packets lost in the long run.
+    /// The long-term share of packets lost.
     pub fn mean(&self) -> Share {
         match self {
             Self::Bernoulli(share) => *share,
@@ -66,7 +67,7 @@ impl GilbertElliott {
 }
 
 impl LossTrace {
-    /// Reads 0 (kept) and 1 (lost); spaces, commas and line ends may stand between them.
+    /// Reads 0 (kept) and 1 (lost). Spaces, commas and line ends may separate them.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut losses = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -134,7 +135,7 @@ impl std::fmt::Display for Loss {
 
 as_text!(Loss, "a loss such as \"1%\"");
 
-/// A loss model at work.
+/// The running state of a loss model.
 #[derive(Debug)]
 pub(crate) struct LossProcess {
     model: Loss,
@@ -148,7 +149,8 @@ impl LossProcess {
         Self { model: model.clone(), random: Stream::new(seed, "loss"), bad: false, next: 0 }
     }
 
-    /// Goes on with the same stream, in the same state where the new model has that state.
+    /// Continues with the same random stream, and with the same state if the new model has that
+    /// state.
     pub(crate) fn reconfigure(&mut self, model: &Loss) {
         if self.model != *model {
             self.next = 0;
@@ -197,7 +199,7 @@ fn gilbert(text: &str) -> Result<GilbertElliott, LinkError> {
     })?;
     let r = match r {
         Some(r) => r,
-        // Through its text, so that it reads back as the same number.
+        // Convert through text, so that the printed value parses to the same number.
         None => Share::new(1.0 - p.fraction()).unwrap_or_default().to_string().parse()?,
     };
     Ok(GilbertElliott { p, r, h, k })
@@ -235,7 +237,7 @@ mod tests {
 
     /// With h = 0 and k = 1 a loss shows the bad state, so both transitions can be counted.
     #[test]
-    fn gilbert_changes_state_as_often_as_it_says() {
+    fn gilbert_changes_state_at_the_configured_rates() {
         let lost = losses("gilbert:p=1%,r=30%", 1_000_000);
         let after = |state: bool| {
             lost.windows(2).filter(move |pair| pair[0] == state).map(move |pair| pair[1] != state)
@@ -246,8 +248,8 @@ mod tests {
         assert!(within(r, 0.3, in_bad), "r {r}");
     }
 
-    /// The variance of the mean of a two-state chain is that of independent draws times
-    /// (2 - p - r) / (p + r) for the part that the state decides; as a bound, for all of it.
+    /// The mean of a two-state chain has the variance of independent draws times (2 - p - r) / (p +
+    /// r), for the part that the state decides. The test applies it to the whole as a bound.
     #[test]
     fn elliott_loses_its_mean() {
         let model: Loss = "gilbert:p=2%,r=20%,h=30%,k=99%".parse().unwrap();
@@ -267,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn a_wrong_loss_is_explained() {
         let message = |text: &str| text.parse::<Loss>().unwrap_err().to_string();
         assert!(message("140%").contains("from 0% to 100%"), "{}", message("140%"));
         assert!(message("gilbrt:p=1%").contains("did you mean `gilbert`?"));

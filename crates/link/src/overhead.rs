@@ -2,8 +2,8 @@ use crate::LinkError;
 use crate::text::{as_text, hint};
 use units::Bytes;
 
-/// Bytes that each frame takes on the medium beyond (or short of) its size from the MAC addresses
-/// on. They count for the rate alone, never for queues or statistics.
+/// The difference in bytes between a frame's size on the medium and its size from the MAC addresses
+/// onwards. It affects only the rate, never queues or statistics.
 ///
 /// Written `0`, `ethernet` (+24: preamble and start delimiter 8, frame check sequence 4,
 /// inter-frame gap 12), `ip` (-14: only the IP packet counts), or a number.
@@ -20,7 +20,7 @@ impl Overhead {
         Self(bytes)
     }
 
-    /// What the medium carries for a frame of `size`: at least one byte.
+    /// The bytes that the medium carries for a frame of `size`, at least one.
     #[inline]
     pub const fn on_the_medium(self, size: Bytes) -> Bytes {
         let bytes = size.count().saturating_add_signed(self.0 as i64);
@@ -61,7 +61,8 @@ impl std::fmt::Display for Overhead {
 
 as_text!(Overhead, "an overhead such as \"ethernet\"");
 
-/// Nothing carries less than the IP packet behind two VLAN tags, or a link would be faster than its rate.
+/// The minimum leaves the IP packet behind two VLAN tags. A smaller value would make a link faster
+/// than its rate.
 const KNOWN: std::ops::RangeInclusive<i32> = -22..=10_000;
 
 #[cfg(test)]

@@ -1,32 +1,33 @@
 use units::Bytes;
 use wire::caqm::Info;
 
-/// What a link must know of the packets it carries. They may be buffers, handles to buffers, or a
-/// simulator's records; a link clones one only to duplicate it.
+/// The properties of a packet that a link needs. Packets may be buffers, handles to buffers, or a
+/// simulator's records. A link clones a packet only to duplicate it.
 pub trait Packet: Clone {
-    /// The frame's bytes from the MAC addresses on, without the frame check sequence. It must not
-    /// change while the link holds the packet.
+    /// The frame's size in bytes from the MAC addresses onwards, without the frame check sequence.
+    /// It must not change while the link holds the packet.
     fn size(&self) -> Bytes;
 
-    /// A hash of what makes a flow (addresses, protocol, ports), for FQ-CoDel.
+    /// A hash of the flow's addresses, protocol and ports, for FQ-CoDel.
     fn flow(&self) -> u64;
 
-    /// Whether the packet may be marked instead of dropped: ECT(0), ECT(1) or already CE.
+    /// Whether a queue may mark the packet instead of dropping it: ECT(0), ECT(1) or already CE.
     fn ecn_capable(&self) -> bool;
 
-    /// Sets "congestion experienced" (RFC 3168).
+    /// Sets the CE ("congestion experienced") mark (RFC 3168).
     fn mark_congestion(&mut self);
 
     /// Flips one bit, chosen by `random`.
     fn corrupt(&mut self, random: u64);
 
-    /// What its CAQM tag says, where tags bear this TPID; most packets have none.
+    /// Reads the packet's CAQM tag, if it has one with this TPID. Most packets have none.
     fn caqm(&self, _tpid: u16) -> Option<Info> {
         None
     }
 
-    /// Writes over what [`Self::caqm`] reads; where there is nothing it does nothing.
+    /// Overwrites the tag that [`Self::caqm`] reads. Does nothing if there is none.
     fn set_caqm(&mut self, _tpid: u16, _info: Info) {}
-    /// Where it is a handshake's packet that asks whether a port on the way speaks CAQM with such tags, says so in it.
+    /// If this is a handshake packet that asks whether a port on the path supports CAQM with this
+    /// TPID, answers the question in the packet.
     fn answer_caqm_offer(&mut self, _tpid: u16) {}
 }

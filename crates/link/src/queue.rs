@@ -1,5 +1,5 @@
-//! What waits for the link. Every discipline is one file with one type that is a [`Discipline`];
-//! a new one adds its variant to [`QueueConfig`] and to `Kind` here.
+//! Queues in front of the link. Each discipline is one file with one type that implements
+//! [`Discipline`]. A new discipline adds its variant to [`QueueConfig`] and to `Kind` here.
 
 mod backlog;
 mod caqm;
@@ -30,29 +30,29 @@ use units::{Bytes, Rate, Time};
 #[derive(Debug, Clone)]
 pub struct Queued<P> {
     pub packet: P,
-    /// Read once, at the arrival.
+    /// Read once, on arrival.
     pub size: Bytes,
     pub arrived: Time,
 }
 
-/// How a queue decides. Times are logical and never go backwards; every packet that is taken comes
-/// out again or is counted in `stats.dropped`.
+/// A queueing discipline. Times are logical and never run backwards. Every accepted packet is
+/// dequeued later or counted in `stats.dropped`.
 pub trait Discipline<P: Packet>: Sized {
     type Config;
 
-    /// `pace` is the link's rate in the long run, `None` without a limit.
+    /// `pace` is the link's long-term rate, `None` for an unlimited link.
     fn new(config: &Self::Config, pace: Option<Rate>, seed: u64) -> Self;
 
-    /// Other settings from now on; what was learnt stays. The limit is enforced by the caller,
-    /// which takes all packets out and admits them again.
+    /// Applies new settings and keeps the learnt state. The caller enforces the limit: it takes all
+    /// packets out and admits them again.
     fn retune(&mut self, config: &Self::Config, pace: Option<Rate>);
 
     fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats);
 
-    /// Takes a packet that was queued before, dropping only for want of room.
+    /// Admits a packet that was already queued. Drops it only if there is no room.
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats);
 
-    /// The link is free: the next packet to be sent, from now on off the queue. `None` where
+    /// The link is free. Returns the next packet to send and removes it from the queue. `None` if
     /// nothing is left to send; the link then asks again only after the next arrival.
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
 
@@ -60,20 +60,20 @@ pub trait Discipline<P: Packet>: Sized {
 
     fn bytes(&self) -> Bytes;
 
-    /// Shows each packet, in any order.
+    /// Visits each packet, in any order.
     fn for_each(&self, see: &mut dyn FnMut(&P));
 
-    /// All packets in the order of their arrival, leaving none.
+    /// Removes all packets and returns them in the order of their arrival.
     fn take_all(&mut self) -> Vec<Queued<P>>;
 }
 
-/// Any of the disciplines, with the statistics of its occupancy kept.
+/// Any of the disciplines, with statistics of its occupancy.
 #[derive(Debug)]
 pub struct Queue<P: Packet> {
     config: QueueConfig,
     pace: Option<Rate>,
     seed: u64,
-    /// How often the discipline was changed for another: each gets streams of its own.
+    /// How often the discipline has been replaced. Each discipline gets its own random streams.
     generation: u64,
     kind: Kind<P>,
 }
@@ -125,7 +125,7 @@ impl<P: Packet> Queue<P> {
         item
     }
 
-    /// Changes the settings or the whole discipline; packets stay as long as there is room.
+    /// Changes the settings or the whole discipline. Packets stay as long as there is room.
     pub fn reconfigure(
         &mut self,
         now: Time,
@@ -156,7 +156,7 @@ impl<P: Packet> Queue<P> {
         each!(&self.kind, queue => queue.packets())
     }
 
-    /// Shows each packet, in any order.
+    /// Visits each packet, in any order.
     pub fn for_each(&self, see: &mut dyn FnMut(&P)) {
         each!(&self.kind, queue => queue.for_each(see));
     }
@@ -180,7 +180,7 @@ impl<P: Packet> Kind<P> {
         }
     }
 
-    /// False where `config` is of another kind.
+    /// Returns false if `config` is for another discipline.
     fn retune(&mut self, config: &QueueConfig, pace: Option<Rate>) -> bool {
         match (self, config) {
             (Self::DropTail(queue), QueueConfig::DropTail(c)) => queue.retune(c, pace),

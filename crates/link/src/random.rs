@@ -3,14 +3,14 @@ use units::Share;
 
 /// One component's own stream of random numbers.
 ///
-/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm of integers only: the same seed
-/// gives the same decisions on every platform and with every version.
+/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm on integers only. The same seed gives
+/// the same decisions on every platform and in every version.
 #[derive(Debug, Clone)]
 pub struct Stream(Pcg64);
 
 impl Stream {
-    /// The stream of the component `name`. Streams of different names share nothing, so that
-    /// turning one component on leaves the others' decisions as they were.
+    /// The stream of the component `name`. Streams of different names are independent, so that
+    /// enabling one component does not change the decisions of the others.
     pub fn new(seed: u64, name: &str) -> Self {
         let mut state = mix(seed) ^ fnv1a(name);
         let mut word = || {
@@ -27,13 +27,13 @@ impl Stream {
         self.0.next_u64()
     }
 
-    /// Uniform in [0, 1), with all the 53 bits a double holds.
+    /// Uniform in [0, 1), with all 53 bits of a double's precision.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Between the bounds, both included; each order of magnitude is as likely as another.
+    /// A value between the bounds, both included. Each order of magnitude is equally likely.
     pub fn log_uniform(&mut self, least: u64, most: u64) -> u64 {
         let (low, high) = ((least + 1) as f64, (most + 2) as f64);
         let drawn = low * (high / low).powf(self.unit());
@@ -50,7 +50,7 @@ impl Stream {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a hash of one word, and zero of zero.
+/// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a hash of one word. Zero maps to zero.
 pub fn mix(value: u64) -> u64 {
     let mut z = value;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_and_impossible_are_exact() {
+    fn probabilities_of_zero_and_one_are_exact() {
         let mut stream = Stream::new(7, "loss");
         assert!((0..10_000).all(|_| stream.happens(Share::ONE)));
         assert!((0..10_000).all(|_| !stream.happens(Share::ZERO)));

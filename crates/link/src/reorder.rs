@@ -2,8 +2,8 @@ use crate::LinkError;
 use crate::text::{Term, as_text, hint, terms};
 use units::{Share, Span};
 
-/// A share of the packets is held back by an extra delay, and what departs within that delay
-/// overtakes them. Written `1%,5ms`, or `none`.
+/// Holds a share of the packets back by an extra delay. Packets that depart within that delay
+/// overtake them. Written `1%,5ms`, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reorder {
     pub share: Share,

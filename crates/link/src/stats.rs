@@ -1,27 +1,27 @@
 use crate::histogram::{Occupancy, Sojourns};
 use units::{Bytes, Time};
 
-/// What has happened on a link since it was made.
+/// Counters and distributions of a link since its creation.
 #[derive(Debug, Clone)]
 pub struct LinkStats {
     pub arrived: Count,
     pub delivered: Count,
     pub dropped: Drops,
-    /// Copies made; each is delivered or in flight besides its original.
+    /// Copies made. Each copy is delivered or in flight in addition to its original.
     pub duplicated: Count,
     pub corrupted: Count,
-    /// Delivered after a packet that had departed later (RFC 4737, section 3).
+    /// Packets delivered after a packet that had departed later (RFC 4737, section 3).
     pub reordered: Count,
-    /// Marked "congestion experienced" by the queue.
+    /// Packets marked "congestion experienced" by the queue.
     pub marked: Count,
-    /// The queue's size over time, without the packet being serialised.
+    /// The queue's size over time, excluding the packet being serialised.
     pub occupancy: Occupancy,
-    /// How long packets that left the queue had waited in it.
+    /// The queueing delay of packets that left the queue.
     pub sojourns: Sojourns,
 }
 
 impl LinkStats {
-    /// Statistics of nothing yet. A link keeps its own; a queue used without a link needs one.
+    /// Empty statistics. A link keeps its own; a queue used without a link needs one.
     pub fn new(start: Time) -> Self {
         Self {
             arrived: Count::default(),
@@ -40,9 +40,9 @@ impl LinkStats {
 /// Packets that were not delivered, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Drops {
-    /// The queue was full (or became smaller while it held them).
+    /// The queue was full, or was made smaller while it held them.
     pub overflow: Count,
-    /// The queue's active management chose to: RED, CoDel, PIE.
+    /// The queue's active management dropped them: RED, CoDel, PIE.
     pub early: Count,
     /// Lost by the medium after serialisation.
     pub loss: Count,
@@ -54,7 +54,7 @@ impl Drops {
     }
 }
 
-/// Packets and their bytes, counted from the MAC addresses on.
+/// Packets and their bytes, counted from the MAC addresses onwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Count {
     pub packets: u64,
@@ -82,7 +82,7 @@ impl std::ops::Add for Count {
     }
 }
 
-/// Every packet accounted for: what came in is what went out, was dropped, or is still inside.
+/// Accounts for every packet: each one that entered was delivered, dropped, or is still inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
     /// Arrived or duplicated.

@@ -1,9 +1,9 @@
-//! How the parts of a link are written: `name:setting=value,flag`.
+//! The text form of a link's parts: `name:setting=value,flag`.
 
 use crate::LinkError;
 
-/// Serialises through `Display` and deserialises through `FromStr`: files, flags and JSON all
-/// show the one form.
+/// Serialises through `Display` and deserialises through `FromStr`, so that files, flags and JSON
+/// share one form.
 macro_rules! as_text {
     ($type:ty, $expected:literal) => {
         impl serde::Serialize for $type {
@@ -31,7 +31,7 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// One of the settings behind the colon.
+/// One setting behind the colon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term<'a> {
     Pair(&'a str, &'a str),
@@ -39,7 +39,7 @@ pub(crate) enum Term<'a> {
 }
 
 impl Term<'_> {
-    /// The error of a term that is none of `known` (each written `name=` or `flag`).
+    /// The error for a term that is not in `known` (each written `name=` or `flag`).
     pub(crate) fn unknown(self, of: &'static str, known: &[&'static str]) -> LinkError {
         let found = match self {
             Self::Pair(name, _) => name,
@@ -55,7 +55,7 @@ impl Term<'_> {
     }
 }
 
-/// The name before the colon, and what stands behind it.
+/// Splits the text into the name before the colon and the terms behind it.
 pub(crate) fn name_and_terms(text: &str) -> (&str, &str) {
     let (name, terms) = text.trim().split_once(':').unwrap_or((text.trim(), ""));
     (name.trim(), terms.trim())
@@ -70,7 +70,7 @@ pub(crate) fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
     })
 }
 
-/// ", did you mean `x`?" where one of `known` is near enough to `found`.
+/// ", did you mean `x`?" if an entry of `known` is close enough to `found`.
 pub(crate) fn hint(found: &str, known: &[&str]) -> String {
     let found = found.to_ascii_lowercase();
     known
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn takes_a_form_apart() {
+    fn a_form_splits_into_name_and_terms() {
         let (name, rest) = name_and_terms(" red: limit=10p , ecn ");
         assert_eq!(name, "red");
         assert_eq!(
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_only_at_what_is_near() {
+    fn a_hint_names_only_a_similar_word() {
         assert_eq!(hint("dropptail", &["droptail", "red"]), ", did you mean `droptail`?");
         assert_eq!(hint("codle", &["droptail", "codel"]), ", did you mean `codel`?");
         assert_eq!(hint("banana", &["droptail", "codel"]), "");

@@ -1,28 +1,28 @@
 use crate::TraceError;
 use units::{Bytes, Rate, Span};
 
-/// A link whose capacity was recorded: mahimahi's packet-delivery trace (Netravali et al.,
-/// "Mahimahi: Accurate Record-and-Replay for HTTP", USENIX ATC 2015, section 4.1; the semantics
-/// are those of src/frontend/link_queue.cc).
+/// A recorded link capacity: mahimahi's packet-delivery trace (Netravali et al., "Mahimahi:
+/// Accurate Record-and-Replay for HTTP", USENIX ATC 2015, section 4.1; the semantics are those of
+/// src/frontend/link_queue.cc).
 ///
-/// Each line is a time in milliseconds at which 1504 bytes may leave. The trace repeats from its
-/// last time on. A frame leaves the queue at the first opportunity after its arrival; a larger one
-/// takes several, and what it leaves of the last goes to the next frames. An opportunity that finds
-/// nothing to send, or its rest, is lost.
+/// Each line is a time in milliseconds at which 1504 bytes may leave. The trace repeats after its
+/// last time. A frame leaves the queue at the first opportunity after its arrival. A larger frame
+/// takes several opportunities, and the next frames use the remainder of the last one. An
+/// opportunity, or its remainder, is lost if the queue is empty.
 ///
-/// Mahimahi counts an IP packet and 4 bytes of its TUN header, so that a packet of 1500 bytes is
-/// one opportunity. Frames here count from the MAC addresses on; an overhead of `-10` makes them
-/// equal.
+/// Mahimahi counts an IP packet plus 4 bytes of TUN header, so that a packet of 1500 bytes takes
+/// one opportunity. Frames here count from the MAC addresses onwards; an overhead of `-10` makes
+/// them equal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
-    /// Sorted, not empty, and the last is above 0.
+    /// Sorted and not empty; the last entry is above 0.
     milliseconds: Box<[u64]>,
 }
 
 impl Trace {
     pub const OPPORTUNITY: Bytes = Bytes::new(1504);
 
-    /// Reads one time a line; empty lines and lines that begin with `#` do not count.
+    /// Reads one time per line. Empty lines and lines that begin with `#` are ignored.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut milliseconds: Vec<u64> = Vec::new();
         for (index, content) in text.lines().enumerate() {
@@ -50,9 +50,9 @@ impl Trace {
         }
     }
 
-    /// One rate after the other, each for its time in whole milliseconds.
+    /// Plays the rates one after another, each for its time in whole milliseconds.
     pub fn of_rates(rates: &[(Rate, Span)]) -> Result<Self, TraceError> {
-        // In bits a second times milliseconds, so that nothing is rounded.
+        // Bits per second times milliseconds, so that nothing is rounded.
         const EACH: u128 = Trace::OPPORTUNITY.count() as u128 * 8 * 1000;
         let length: u64 =
             rates.iter().fold(0, |sum, (_, span)| sum.saturating_add(span.nanos() / 1_000_000));
@@ -76,7 +76,7 @@ impl Trace {
         match milliseconds.last() {
             None => Err(TraceError::NothingSent),
             Some(last) => {
-                // The last time is the length.
+                // The last time is the trace's length.
                 if *last < length {
                     milliseconds.push(length);
                 }
@@ -85,7 +85,7 @@ impl Trace {
         }
     }
 
-    /// How long the trace takes before it repeats.
+    /// The duration of the trace before it repeats.
     pub fn length(&self) -> Span {
         Span::from_millis(self.length_ms())
     }
@@ -100,7 +100,7 @@ impl Trace {
         Rate::from_bits_per_second(rate.clamp(1, i64::MAX as u128) as u64)
     }
 
-    /// When the opportunity `index` comes, counted over all repetitions.
+    /// The time of the opportunity `index`, counted over all repetitions.
     #[inline]
     pub(crate) fn at(&self, index: u64) -> Span {
         let count = self.milliseconds.len() as u64;
@@ -115,7 +115,8 @@ impl Trace {
         let milliseconds = passed.nanos() / 1_000_000;
         let (repeated, within) = (milliseconds / self.length_ms(), milliseconds % self.length_ms());
         let skipped = self.milliseconds.partition_point(|at| *at <= within) as u64;
-        // The last opportunity of the repetition before falls on this one's time 0 and is over.
+        // The last opportunity of the previous repetition falls on time 0 of this one and has
+        // passed.
         repeated * count + skipped
     }
 
@@ -135,7 +136,7 @@ impl std::fmt::Display for Trace {
 
 /// A year.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;
-/// 64 MB of them: hours of a link of a gigabit.
+/// 64 MB of opportunities: hours of a gigabit link.
 const MOST_OPPORTUNITIES: u128 = 8_000_000;
 
 #[cfg(test)]
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_which_line_is_wrong() {
+    fn a_wrong_line_is_named() {
         let error = |text: &str| Trace::parse(text).unwrap_err();
         assert_eq!(error("# nothing\n\n"), TraceError::Empty);
         assert_eq!(error("0\n0\n"), TraceError::NoLength);
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(trace.opportunities(), 4000);
         assert_eq!(trace.first_after(second), 3000);
         assert_eq!(trace.at(3000), Span::from_millis(2001));
-        // The end is an opportunity of its own where none falls on it.
+        // If no opportunity falls on the end, the end itself becomes one.
         let trace = Trace::of_rates(&[(rate(1), second), (rate(0), second)]).unwrap();
         assert_eq!((trace.length(), trace.opportunities()), (Span::from_secs(2), 1001));
         assert_eq!(Trace::of_rates(&[(rate(0), second)]), Err(TraceError::NothingSent));

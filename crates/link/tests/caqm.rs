@@ -1,4 +1,5 @@
-//! A CAQM port and frames of every kind: only whole requests are answered, everything else passes as it came.
+//! Sends frames of every kind through a CAQM port. The port answers only whole requests and passes
+//! everything else unchanged.
 #![allow(clippy::unwrap_used)]
 
 use link::{Link, LinkConfig, Packet};
@@ -39,14 +40,15 @@ impl Packet for Frame {
     }
 }
 
-/// Addresses, then these words.
+/// A frame of two addresses followed by these words.
 fn frame(words: &[u16]) -> Frame {
     let mut bytes = vec![2; 12];
     bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
     Frame(bytes)
 }
 
-/// Through a port that has waited for too long already, so that it refuses whatever it may; in order.
+/// Passes the frames, in order, through a port whose queue is already too long, so that it refuses
+/// every request it may.
 fn refused(frames: &[Frame]) -> Vec<Frame> {
     let config = LinkConfig {
         rate: "1mbit".parse().unwrap(),
@@ -61,7 +63,7 @@ fn refused(frames: &[Frame]) -> Vec<Frame> {
     for frame in frames {
         link.arrive(Time::from_nanos(1000), frame.clone());
     }
-    // What keeps the queue long until the last of them has left.
+    // Filler keeps the queue long until the last of the frames has left.
     for number in 0..300 {
         link.arrive(Time::from_nanos(2000 + number), filler.clone());
     }
@@ -79,7 +81,7 @@ fn requests_behind_at_most_two_vlans_are_refused_and_nothing_else_is_touched() {
         frame(&tag),
         frame(&[&customer[..], &tag].concat()),
         frame(&[&service[..], &customer, &tag].concat()),
-        // Tag in tag: the outer one counts.
+        // A tag inside a tag: the outer one counts.
         frame(&[&[TPID, asks][..], &tag].concat()),
     ];
     for (before, after) in requests.iter().zip(refused(&requests)) {
@@ -104,7 +106,7 @@ fn requests_behind_at_most_two_vlans_are_refused_and_nothing_else_is_touched() {
 }
 
 #[test]
-fn cut_at_every_byte_a_request_is_whole_or_passes_as_it_came() {
+fn a_truncated_request_passes_unchanged() {
     let whole = frame(&[0x9100, 6, 0x8100, 5, TPID, Info::request(9).bits(), 0x0800]);
     let cut: Vec<Frame> =
         (0..whole.0.len()).map(|length| Frame(whole.0[..length].to_vec())).collect();
@@ -112,7 +114,7 @@ fn cut_at_every_byte_a_request_is_whole_or_passes_as_it_came() {
     assert_ne!(refused(std::slice::from_ref(&whole)), [whole]);
 }
 
-/// A SYN of TCP over IPv4 that offers CAQM; checksums are others' business here.
+/// A TCP SYN over IPv4 that offers CAQM. Its checksums are not valid.
 fn offer(info: Info) -> Frame {
     let ip = [0x0800, 0x4500, 52, 0, 0x4000, 0x4006, 0, 0x0a00, 1, 0x0a00, 2];
     let tcp = [7000, 80, 0, 1, 0, 0, 0x8002, 0xfaf0, 0, 0];
@@ -121,13 +123,13 @@ fn offer(info: Info) -> Frame {
 }
 
 #[test]
-fn an_offers_question_is_answered_whatever_there_is_to_give() {
+fn an_offer_is_answered_even_without_credit() {
     let asks = [Info::question(), Info::question().echoed()];
     let answered = refused(&asks.map(offer));
     for (asks, answered) in asks.into_iter().zip(answered) {
         assert_eq!(wire::caqm::offer::read(&answered.0, TPID), Some(asks.answered()));
     }
-    // What was answered already, and what is told to the other end, is not touched.
+    // The port does not touch an offer that is already answered, or information for the other end.
     let passes = [
         offer(Info::question().answered()),
         offer(Info::question().of_kind(2)),
@@ -135,7 +137,7 @@ fn an_offers_question_is_answered_whatever_there_is_to_give() {
         frame(&[TPID, Info::go_ahead(false).bits(), 0x0800]),
     ];
     assert_eq!(refused(&passes), passes);
-    // A port of another kind does not speak.
+    // A port with another discipline does not answer.
     let mut link = Link::new(
         &LinkConfig { queue: "droptail:100p".parse().unwrap(), ..LinkConfig::default() },
         Time::ZERO,
@@ -147,9 +149,10 @@ fn an_offers_question_is_answered_whatever_there_is_to_give() {
 }
 
 proptest! {
-    /// Nothing that comes can make more of a frame than two changed bytes, or of a request more than was asked for.
+    /// The port changes at most two bytes of a frame, and never grants a request more than it asked
+    /// for.
     #[test]
-    fn whatever_comes_leaves_in_order_and_in_size(
+    fn any_frame_leaves_in_order_and_with_its_size(
         frames in proptest::collection::vec(
             proptest::collection::vec(
                 prop_oneof![Just(0x81), Just(0x91), Just(0), Just(0x88), Just(0xa8), any::<u8>()], 0..40,
@@ -168,7 +171,7 @@ proptest! {
         let mut link = Link::new(&config, Time::ZERO).unwrap();
         let mut sent = Vec::new();
         for (number, bytes) in frames.into_iter().enumerate() {
-            // Every other one is a frame with a tag of any bits.
+            // Every other frame has a tag with arbitrary bits.
             let frame = match number % 2 {
                 0 => Frame(bytes),
                 _ => frame(&[TPID, bits ^ bytes.len() as u16, 0x0800]),

@@ -1,4 +1,4 @@
-//! Each discipline does what its paper or RFC says it is for.
+//! Each discipline behaves as its paper or RFC describes.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,8 @@ fn ten_mbit(queue: &str) -> LinkConfig {
     }
 }
 
-/// A steady stream that ignores every signal: one packet of 1250 bytes each `gap` from `from` on.
+/// A steady stream that ignores every signal: one packet of 1250 bytes every `gap`, starting at
+/// `from`.
 fn stream(link: &mut Link<TestPacket>, from: Span, until: Span, gap: Span, ecn: bool) {
     let mut now = from.nanos();
     while now < until.nanos() {
@@ -72,17 +73,17 @@ fn a_frame_too_large_for_the_queue_empties_none() {
     }
 }
 
-/// DCTCP's threshold: from K on every packet that can be marked is, and none is dropped for it.
+/// DCTCP's threshold: from K upwards, every ECN-capable packet is marked and none is dropped early.
 #[test]
 fn a_step_marks_all_above_its_threshold() {
     let mut link = link(&ten_mbit("red:limit=20p,min=5p,step"));
     for number in 0..30 {
-        // The first is being sent, so that number n finds n - 1 in the queue.
+        // The first packet is in transmission, so that packet n finds n - 1 in the queue.
         let packet = TestPacket { ecn: number % 2 == 0, ..TestPacket::new(number, 1250) };
         link.arrive(at(0), packet);
     }
     let stats = link.stats();
-    // 6, 8, ... 20 of those that find room.
+    // Packets 6, 8, ... 20, which find room.
     assert_eq!(stats.marked.packets, 8);
     assert_eq!((stats.dropped.early.packets, stats.dropped.overflow.packets), (0, 9));
     let text = "red:limit=1000p,min=65p,max=1000p,p=10%,weight=0.2%,ecn,step";
@@ -96,7 +97,7 @@ fn a_step_marks_all_above_its_threshold() {
 }
 
 #[test]
-fn a_deep_queue_without_management_stands_full() {
+fn a_deep_queue_without_management_stays_full() {
     let (link, delivered) = four_senders("droptail:300p", false);
     assert!(median_wait(link.stats()) > 150.0, "{}", median_wait(link.stats()));
     assert!(delivered > FULL * 98 / 100);
@@ -126,21 +127,21 @@ fn codel_marks_instead_of_dropping() {
     assert!(link.stats().dropped.early.packets > 0);
 }
 
-/// RFC 8289, section 5: nothing for an interval above the target, then drops that come
-/// closer by the square root.
+/// RFC 8289, section 5: no drops during the first interval above the target, then drops whose
+/// spacing shrinks with the square root.
 #[test]
 fn codel_drops_by_its_control_law() {
     let mut link = link(&ten_mbit("codel:limit=10000p,target=5ms,interval=100ms"));
     let mut drops = Vec::new();
     for number in 0..4000u64 {
-        // 25 % more than the link carries.
+        // 25 % more than the link's rate.
         link.arrive(at(number * 800_000), TestPacket::new(number, 1250));
         while drops.len() < link.stats().dropped.early.packets as usize {
             drops.push(number as f64 * 0.8);
         }
     }
-    // The wait grows by 0.25 ms each millisecond: 5 ms are reached after some 20 ms + 5 ms, and
-    // the first drop comes an interval later.
+    // The wait grows by 0.25 ms per millisecond. It reaches 5 ms after about 20 ms + 5 ms, and the
+    // first drop follows one interval later.
     assert!((120.0..130.0).contains(&drops[0]), "{}", drops[0]);
     let mut due = drops[0];
     for (index, drop) in drops.iter().enumerate().take(20) {
@@ -152,7 +153,7 @@ fn codel_drops_by_its_control_law() {
 #[test]
 fn codel_leaves_a_queue_below_its_target_alone() {
     let mut link = link(&ten_mbit("codel"));
-    // Bursts of five packets, which wait up to 4 ms.
+    // Bursts of five packets wait up to 4 ms.
     for burst in 0..1000u64 {
         for number in 0..5 {
             link.arrive(at(burst * 6_000_000), TestPacket::new(number, 1250));
@@ -163,15 +164,15 @@ fn codel_leaves_a_queue_below_its_target_alone() {
     assert!(link.stats().sojourns.max() < Span::from_millis(5));
 }
 
-/// RFC 8289, section 4: on a slow link one packet takes longer than the target; it is no standing
-/// queue.
+/// RFC 8289, section 4: on a slow link one packet takes longer than the target, but it is not a
+/// standing queue.
 #[test]
 fn codel_never_drops_the_only_packet() {
     let config = LinkConfig { rate: "1mbit".parse().unwrap(), ..ten_mbit("codel") };
     let mut link = link(&config);
     link.arrive(at(0), TestPacket::new(0, 1250));
     for number in 0..100 {
-        // Each waits 8 ms for the one before it.
+        // Each packet waits 8 ms for the one before it.
         let now = at(number * 10_000_000 + 2_000_000);
         link.arrive(now, TestPacket::new(number + 1, 1250));
     }
@@ -180,7 +181,7 @@ fn codel_never_drops_the_only_packet() {
     assert_eq!(link.stats().dropped.total().packets, 0);
 }
 
-/// RFC 8033, section 4.2: the delay settles at the reference, the drops at the excess.
+/// RFC 8033, section 4.2: the delay settles at the target, and the drop rate at the excess load.
 #[test]
 fn pie_holds_its_delay_against_an_unresponsive_stream() {
     let mut link = link(&ten_mbit("pie:limit=2000p"));
@@ -214,7 +215,7 @@ fn pie_lets_bursts_pass() {
 
 /// RFC 8033, section 5.1: marks up to a probability of 10 %, drops above it.
 #[test]
-fn pie_marks_while_that_helps() {
+fn pie_marks_up_to_a_probability_of_ten_percent() {
     let (link, delivered) = four_senders("pie:limit=300p,ecn", true);
     let stats = link.stats();
     assert!(stats.marked.packets > 0);
@@ -246,7 +247,7 @@ fn red_holds_the_average_between_its_thresholds() {
 }
 
 #[test]
-fn red_passes_what_stays_below_its_lower_threshold() {
+fn red_passes_all_packets_below_its_lower_threshold() {
     let mut link = link(&ten_mbit("red:limit=100p,min=10p,max=30p,p=100%,weight=100%"));
     for burst in 0..1000u64 {
         for number in 0..10 {
@@ -257,14 +258,14 @@ fn red_passes_what_stays_below_its_lower_threshold() {
     assert_eq!(link.stats().dropped.total().packets, 0);
 }
 
-/// RFC 8290, section 1.3: a flow that sends three times as much gets no more.
+/// RFC 8290, section 1.3: a flow that sends three times as much as another gets no larger share.
 #[test]
 fn fq_codel_shares_between_unequal_flows() {
     let mut link = link(&ten_mbit("fq_codel"));
     let mut delivered = [0u64; 2];
     for step in 0..40_000u64 {
         let now = at(step * 400_000);
-        // 1 ms of the link each 0.4 ms from one, each 1.2 ms from the other.
+        // One flow sends 1 ms of link time every 0.4 ms, the other every 1.2 ms.
         link.arrive(now, TestPacket::new(step, 1250));
         if step % 3 == 0 {
             let other = TestPacket { flow: 1, ..TestPacket::new(step, 1250) };
@@ -278,7 +279,7 @@ fn fq_codel_shares_between_unequal_flows() {
     assert!((share - 0.5).abs() < 0.01, "{delivered:?}");
 }
 
-/// With packets of different sizes it is the bytes that are equal.
+/// With packets of different sizes, the flows get equal bytes.
 #[test]
 fn fq_codel_shares_bytes() {
     let mut link = link(&ten_mbit("fq_codel:limit=2000p"));
@@ -297,7 +298,7 @@ fn fq_codel_shares_bytes() {
     assert!((share - 0.5).abs() < 0.01, "{bytes:?}");
 }
 
-/// RFC 8290, section 1.3: sparse flows pass bulk ones, whatever stands there.
+/// RFC 8290, section 1.3: sparse flows overtake bulk flows, however long the bulk queue is.
 #[test]
 fn fq_codel_lets_sparse_flows_pass() {
     let longest = |queue: &str| {
@@ -318,13 +319,13 @@ fn fq_codel_lets_sparse_flows_pass() {
         }
         longest
     };
-    // The packet on the wire, and its own 80 µs.
+    // The packet in transmission, plus its own 80 µs.
     assert!(longest("fq_codel") <= Span::from_micros(1080));
     assert!(longest("codel") > Span::from_millis(5));
 }
 
-/// RFC 8290, section 4.2: flows that empty and come back at once are not new again. Two of them
-/// could otherwise keep the link for themselves.
+/// RFC 8290, section 4.2: a flow that empties and returns at once does not count as new again.
+/// Otherwise two such flows could keep the link to themselves.
 #[test]
 fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
     let mut link = link(&ten_mbit("fq_codel:limit=10000p,target=10s,interval=100s"));
@@ -332,7 +333,8 @@ fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
         link.arrive(at(0), TestPacket::new(number, 1250));
     }
     let mut delivered = [0u64; 3];
-    // The first three turns are the bulk's, then one of the two is there whenever the link is free.
+    // The bulk flow has the first three turns. Then one of the two others has a packet whenever the
+    // link is free.
     for step in 2..3002u64 {
         let now = at(step * 1_000_000 + 1000);
         let flow = 1 + step % 2;
@@ -346,7 +348,7 @@ fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
     assert!((share - 1.0 / 3.0).abs() < 0.05, "{delivered:?}");
 }
 
-/// RFC 8290, section 4.1: an overload is paid by the flow that makes it.
+/// RFC 8290, section 4.1: an overload drops packets of the flow that causes it.
 #[test]
 fn fq_codel_drops_from_the_fattest_flow() {
     let mut link = link(&ten_mbit("fq_codel:limit=100p"));
@@ -361,16 +363,16 @@ fn fq_codel_drops_from_the_fattest_flow() {
     let deliveries = drain(&mut link);
     let of_thin = deliveries.iter().filter(|(_, p)| p.flow == 1).count();
     assert_eq!(of_thin, 10);
-    // From the head: the fat flow's last ones are there.
+    // It drops from the head: the last packets of the fat flow remain.
     assert!(deliveries.iter().any(|(_, p)| p.flow == 0 && p.number == 499));
 }
 
-/// Half of the fattest flow at once, at most 64 packets, so that the search for it is rare.
+/// It drops half of the fattest flow at once, at most 64 packets, so that the search stays rare.
 #[test]
 fn fq_codel_drops_in_batches() {
     let queued = |limit: u64, size: u64| {
         let mut link = link(&ten_mbit(&format!("fq_codel:limit={limit}p")));
-        // The first is on the wire at once, the last is too many.
+        // The first packet is in transmission at once, and the last one exceeds the limit.
         for number in 0..limit + 2 {
             link.arrive(at(0), TestPacket::new(number, size));
         }
@@ -381,7 +383,8 @@ fn fq_codel_drops_in_batches() {
     assert_eq!(queued(99, 0), 99, "frames without bytes still go");
 }
 
-/// How many of a thousand requests are approved where frames come at this share of the link's rate.
+/// The number of approved requests of a thousand, if frames arrive at this share of the link's
+/// rate.
 fn approved(percent: u64) -> usize {
     let mut link = link(&ten_mbit("caqm:15KB,limit=1000p"));
     for number in 0..1000 {
@@ -403,7 +406,7 @@ fn caqm_approves_what_the_port_can_carry() {
     assert_eq!(approved(50), 1000);
     let most = approved(99);
     assert!(most > 950, "{most}");
-    // A queue that grows reaches the target, and from then on nothing is approved.
+    // A growing queue reaches the target, and from then on the port approves nothing.
     let few = approved(200);
     assert!((10..60).contains(&few), "{few}");
 }

@@ -1,4 +1,4 @@
-//! What happens to single packets, stage by stage, in numbers one can check by hand.
+//! Follows single packets through each stage, with numbers that a reader can check by hand.
 
 #![allow(clippy::unwrap_used)]
 
@@ -73,7 +73,7 @@ fn overhead_counts_for_the_rate_alone() {
 }
 
 #[test]
-fn copies_follow_their_originals_and_corruption_shows() {
+fn copies_follow_their_originals_and_corruption_is_counted() {
     let mut link = link(&LinkConfig { duplicate: Share::ONE, corrupt: Share::ONE, ..eight_gbit() });
     link.arrive(at(0), TestPacket::new(1, 1000));
     link.arrive(at(0), TestPacket::new(2, 1000));
@@ -106,7 +106,7 @@ fn a_packet_held_back_is_overtaken() {
 #[test]
 fn packets_due_together_keep_their_order() {
     let mut link = link(&LinkConfig { reorder: "50%,1us".parse().unwrap(), ..eight_gbit() });
-    // One that is held back is due with the next.
+    // A packet that is held back is due together with the next one.
     for number in 0..1000 {
         link.arrive(at(number * 1000), TestPacket::new(number, 1000));
     }
@@ -127,7 +127,7 @@ fn an_idle_queue_counts_as_empty_time() {
 }
 
 #[test]
-fn jitter_keeps_the_order_unless_it_may_not() {
+fn jitter_keeps_the_order_unless_it_may_reorder() {
     let reordered = |jitter: &str| {
         let mut link = link(&LinkConfig { jitter: jitter.parse().unwrap(), ..eight_gbit() });
         for number in 0..10_000 {
@@ -146,7 +146,7 @@ fn jitter_keeps_the_order_unless_it_may_not() {
     assert!(reordered("5us,normal,reorder"));
 }
 
-/// Opportunities at 2, 5, 5 and 10 ms, again from 10 ms on: 12, 15, …
+/// Opportunities at 2, 5, 5 and 10 ms, then again from 10 ms: 12, 15, …
 #[test]
 fn a_trace_gives_mahimahis_opportunities() {
     let mut link =
@@ -156,7 +156,8 @@ fn a_trace_gives_mahimahis_opportunities() {
         link.arrive(ms(2), TestPacket::new(number, size));
     }
     assert_eq!(link.next_event(), Some(ms(5)));
-    // Nothing waits at 12 and 15, so those are lost; the rest of 22 is lost on 7, which comes later.
+    // No packet waits at 12 and 15, so those are lost. The remainder of 22 is lost too, because
+    // packet 7 arrives later.
     link.arrive(ms(21), TestPacket::new(6, 100));
     link.arrive(ms(22), TestPacket::new(7, 100));
     let deliveries: Vec<(u64, u64)> =
@@ -170,7 +171,7 @@ fn a_link_changes_while_it_runs() {
     for number in 1..=4 {
         link.arrive(at(0), TestPacket::new(number, 1000));
     }
-    // Half of the first is through; the rest takes ten times as long.
+    // Half of the first packet is sent. The rest takes ten times as long.
     let slower = LinkConfig {
         rate: "800mbit".parse().unwrap(),
         delay: Span::from_micros(1),
@@ -179,14 +180,14 @@ fn a_link_changes_while_it_runs() {
     link.reconfigure(at(500), &slower).unwrap();
     assert_eq!(link.next_event(), Some(at(5500)));
     link.reconfigure(at(6000), &LinkConfig::default()).unwrap();
-    // The first left at 5500 with a delay of 1 µs, so the others may not come before 6500.
+    // The first packet left at 5500 with a delay of 1 µs, so the others may not arrive before 6500.
     assert_eq!(times(&drain(&mut link)), [(6500, 1), (6500, 2), (6500, 3), (6500, 4)]);
     assert!(link.balance().holds());
 }
 
-/// Nor do random streams begin again, or a controller forget what it has learnt.
+/// Random streams do not restart, and a controller keeps its learnt state.
 #[test]
-fn a_change_that_changes_nothing_is_not_seen() {
+fn an_equal_configuration_changes_nothing() {
     let run = |queue: &str, larger: &str| {
         let config = |queue: &str| LinkConfig {
             // 1000 bytes take 1 ms.
@@ -216,7 +217,7 @@ fn a_change_that_changes_nothing_is_not_seen() {
 }
 
 #[test]
-fn a_smaller_queue_drops_what_has_no_room() {
+fn a_smaller_queue_drops_the_excess_packets() {
     let mut link = link(&eight_gbit());
     for number in 1..=5 {
         link.arrive(at(0), TestPacket::new(number, 1000));

@@ -1,4 +1,4 @@
-//! What is written is what is read, and what cannot be read says why.
+//! A printed value parses to the same value, and a text that cannot be parsed gets a helpful error.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The model against queueing theory, and its random decisions against each other.
+//! Compares the model with queueing theory, and checks that its random decisions are independent.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,16 +34,16 @@ fn the_mean_wait_is_that_of_m_d_1() {
         let wait = link.stats().sojourns.mean().nanos() as f64;
         let error = (wait - expected) / expected;
         assert!(error.abs() < 0.03, "load {load}: {wait} ns, not {expected}");
-        // Little's law for what waits.
+        // Little's law for the waiting packets.
         let held = link.stats().occupancy.mean() / 1250.0;
         let by_little = wait * load / service;
         assert!((held - by_little).abs() / by_little < 0.01, "{held} {by_little}");
     }
 }
 
-/// Turning one impairment on does not change what another does to which packet.
+/// Enabling one impairment does not change which packets another one affects.
 #[test]
-fn impairments_decide_alone() {
+fn impairments_are_independent() {
     let alone = |config: LinkConfig| impaired(&config);
     let share = Share::new(0.05).unwrap();
     let only = LinkConfig { seed: 99, ..LinkConfig::default() };
@@ -69,7 +69,7 @@ fn impairments_decide_alone() {
     }
 }
 
-/// The decisions of a seed are part of the format: labs of one version repeat in the next.
+/// The decisions of a seed are part of the format: a lab repeats exactly in the next version.
 #[test]
 fn a_seed_loses_the_same_packets_in_every_version() {
     let lost = |loss: &str| {
@@ -84,11 +84,11 @@ struct Impaired {
     lost: BTreeSet<u64>,
     corrupted: BTreeSet<u64>,
     duplicated: BTreeSet<u64>,
-    /// By more than jitter can make them.
+    /// Packets later than jitter alone can make them.
     late: BTreeSet<u64>,
 }
 
-/// What becomes of 10,000 packets, one each 10 ms.
+/// The outcome for 10,000 packets, one every 10 ms.
 fn impaired(config: &LinkConfig) -> Impaired {
     let config = LinkConfig { delay: Span::from_millis(7), ..config.clone() };
     let mut link = link(&config);

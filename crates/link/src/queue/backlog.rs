@@ -2,7 +2,7 @@ use crate::queue::Queued;
 use std::collections::VecDeque;
 use units::Bytes;
 
-/// Packets in the order of their arrival, and their bytes.
+/// Packets in the order of their arrival, and their total bytes.
 #[derive(Debug)]
 pub(super) struct Backlog<P> {
     items: VecDeque<Queued<P>>,
@@ -41,7 +41,7 @@ impl<P> Backlog<P> {
         self.items.iter().for_each(|item| see(&item.packet));
     }
 
-    /// Leaves nothing.
+    /// Removes and returns all packets.
     pub(super) fn take_all(&mut self) -> Vec<Queued<P>> {
         self.bytes = Bytes::ZERO;
         self.items.drain(..).collect()

@@ -5,8 +5,8 @@ use crate::text::{Term, terms};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Span, Time};
 
-/// Controlled Delay (RFC 8289): drops at the head while even the shortest wait of an interval is
-/// above the target.
+/// Controlled Delay (RFC 8289). Drops at the head while even the shortest wait within an interval
+/// is above the target.
 #[derive(Debug)]
 pub struct CoDel<P> {
     config: CoDelConfig,
@@ -20,7 +20,7 @@ pub struct CoDelConfig {
     pub limit: Limit,
     pub target: Span,
     pub interval: Span,
-    /// Mark packets that can be marked, instead of dropping them.
+    /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -111,7 +111,7 @@ impl<P: Packet> Discipline<P> for CoDel<P> {
     }
 }
 
-/// What CoDel aims at, for one queue or for each of FQ-CoDel's.
+/// CoDel's parameters, for a single queue or for each of FQ-CoDel's queues.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Law {
     pub(super) target: Span,
@@ -120,8 +120,9 @@ pub(super) struct Law {
 }
 
 impl Law {
-    /// RFC 8289, section 5 (`control_law`): the drop rate rises with the square root of the drops so far, to
-    /// lower a TCP's rate linearly. A square root and a division round alike everywhere (IEEE 754).
+    /// RFC 8289, section 5 (`control_law`): the drop rate rises with the square root of the number
+    /// of drops, which lowers a TCP's rate linearly. IEEE 754 square roots and divisions round
+    /// identically on every platform.
     fn next(self, from: Time, count: u32) -> Time {
         let interval = self.interval.nanos() as f64 / f64::from(count.max(1)).sqrt();
         from + Span::from_nanos(interval as u64)
@@ -131,18 +132,18 @@ impl Law {
 /// CoDel's state for one queue (RFC 8289, section 5).
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// When the wait will have been above the target for an interval.
+    /// The time at which the wait will have been above the target for one interval.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
     last_count: u32,
     dropping: bool,
-    /// No queue as short as one packet is a standing one.
+    /// The largest packet seen. A queue no longer than one packet is not a standing queue.
     largest: Bytes,
 }
 
 impl Control {
-    /// RFC 8289, section 5 (`deque`). With ECN, a packet is marked where it would be dropped, and goes out:
+    /// RFC 8289, section 5 (`deque`). With ECN, a packet is marked instead of dropped, and is sent:
     /// codel_dequeue in the kernel's include/net/codel_impl.h.
     pub(super) fn dequeue<P: Packet>(
         &mut self,
@@ -180,8 +181,8 @@ impl Control {
         Some(item)
     }
 
-    /// The head, and whether the wait has been above the target for an interval. Nothing at the
-    /// head ends dropping.
+    /// Takes the head, and returns whether the wait has been above the target for an interval. An
+    /// empty queue ends dropping.
     fn take<P>(
         &mut self,
         law: Law,
@@ -202,7 +203,7 @@ impl Control {
         Some((item, now >= first_above))
     }
 
-    /// If the queue was under control a moment ago, the drop rate that did it is a good start.
+    /// If dropping ended recently, resume near the drop rate that controlled the queue then.
     fn enter(&mut self, law: Law, now: Time) {
         self.dropping = true;
         let delta = self.count.saturating_sub(self.last_count);
@@ -240,7 +241,7 @@ pub(super) fn validate_times(
     Ok(())
 }
 
-/// RFC 8289, section 4: from the round-trip times of the Internet.
+/// RFC 8289, section 4, derived from typical Internet round-trip times.
 pub(super) const TARGET: Span = Span::from_millis(5);
 pub(super) const INTERVAL: Span = Span::from_millis(100);
 const SETTINGS: [&str; 4] = ["limit=", "target=", "interval=", "ecn"];

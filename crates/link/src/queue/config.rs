@@ -4,10 +4,10 @@ use crate::queue::{
 };
 use crate::text::{Term, as_text, hint, name_and_terms, terms};
 
-/// Which packets wait, for how long, and which are dropped or marked.
+/// The queueing discipline: which packets wait, for how long, and which are dropped or marked.
 ///
-/// Written as a name, and settings behind a colon; what is left out has the default shown here.
-/// A limit counts bytes (`256KiB`) or packets (`100p`) and may stand alone.
+/// Written as a name, then settings behind a colon. Settings left out have the defaults shown here.
+/// A limit counts bytes (`256KiB`) or packets (`100p`) and may be written without `limit=`.
 ///
 /// | form | see |
 /// | --- | --- |
@@ -101,7 +101,7 @@ impl std::fmt::Display for QueueConfig {
 
 as_text!(QueueConfig, "a queue such as \"droptail:256KiB\"");
 
-/// A limit may stand alone: what begins like a number is one.
+/// A limit may be written without `limit=`: a term that begins like a number is a limit.
 pub(crate) fn bare_limit<'a>(term: Term<'a>) -> Option<&'a str> {
     match term {
         Term::Pair("limit", limit) => Some(limit),

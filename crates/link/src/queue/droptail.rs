@@ -3,7 +3,7 @@ use crate::queue::{Discipline, Limit, Queued, limit_only};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Time};
 
-/// What arrives at a full queue is dropped.
+/// A full queue drops arriving packets.
 #[derive(Debug)]
 pub struct DropTail<P> {
     limit: Limit,
@@ -63,5 +63,5 @@ pub(crate) fn parse(terms: &str) -> Result<Limit, LinkError> {
     limit_only("droptail", terms, DEFAULT)
 }
 
-/// Some 15 MB of full frames: as deep as the queues that gave bufferbloat its name.
+/// About 15 MB of full frames, as deep as the queues that caused bufferbloat.
 pub(crate) const DEFAULT: Limit = Limit::Packets(10_000);

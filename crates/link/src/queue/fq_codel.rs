@@ -8,17 +8,17 @@ use crate::{LinkError, LinkStats, Packet};
 use std::collections::VecDeque;
 use units::{Bytes, Rate, Span, Time};
 
-/// Flow queues served in turn, new ones first, each under CoDel (RFC 8290).
+/// Serves flow queues in turn, new flows first, each under CoDel (RFC 8290).
 #[derive(Debug)]
 pub struct FqCoDel<P> {
     config: FqCoDelConfig,
     flows: Vec<Flow<P>>,
-    /// Flows that just began, and those that have had their first quantum (section 4.2).
+    /// Flows that just began, and flows that have used their first quantum (section 4.2).
     new: VecDeque<u32>,
     old: VecDeque<u32>,
     packets: usize,
     bytes: Bytes,
-    /// Makes collisions differ from link to link (section 8).
+    /// Makes hash collisions differ between links (section 8).
     salt: u64,
 }
 
@@ -26,14 +26,14 @@ pub struct FqCoDel<P> {
 /// a flag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FqCoDelConfig {
-    /// Of all flows together.
+    /// The limit for all flows together.
     pub limit: Limit,
     pub target: Span,
     pub interval: Span,
     pub flows: u32,
-    /// What a flow may send in one turn.
+    /// The bytes a flow may send in one turn.
     pub quantum: Bytes,
-    /// Mark packets that can be marked, instead of dropping them.
+    /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
 }
 
@@ -134,7 +134,7 @@ impl<P: Packet> Discipline<P> for FqCoDel<P> {
     }
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        // One that would not fit into the empty queue must not empty it.
+        // A packet too large for even the empty queue must not empty the queue.
         if !self.config.limit.has_room(0, Bytes::ZERO, item.size) {
             stats.dropped.overflow.add(item.size);
             return;
@@ -180,8 +180,8 @@ impl<P: Packet> Discipline<P> for FqCoDel<P> {
                 flow.deficit -= item.size.count().min(MOST_QUANTUM) as i64;
                 return Some(item);
             }
-            // A new flow that is empty must wait among the old ones once: otherwise one that sends
-            // a packet at each turn would starve them.
+            // A new flow that is empty must wait once among the old flows. Otherwise a flow that
+            // sends one packet per turn would starve them.
             list.pop_front();
             if is_new && !self.old.is_empty() {
                 self.old.push_back(index);
@@ -221,7 +221,7 @@ impl<P: Packet> Discipline<P> for FqCoDel<P> {
 struct Flow<P> {
     backlog: Backlog<P>,
     control: Control,
-    /// Bytes it may still send in this turn.
+    /// Bytes the flow may still send in this turn.
     deficit: i64,
     listed: bool,
 }
@@ -235,7 +235,7 @@ impl<P> Flow<P> {
 impl<P: Packet> FqCoDel<P> {
     fn bucket(&self, flow: u64) -> u32 {
         let hash = crate::random::mix(flow ^ self.salt);
-        // The high half of a product is as even as a remainder, without a division.
+        // The high half of the product distributes as evenly as a remainder, without a division.
         ((u128::from(hash) * u128::from(self.config.flows)) >> 64) as u32
     }
 
@@ -246,9 +246,9 @@ impl<P: Packet> FqCoDel<P> {
         }
     }
 
-    /// Section 4.1: the largest flow pays for an overload, at its head. Half of it goes at once, at
-    /// most 64 packets, so that the search is rare under attack: fq_codel_drop in the kernel's
-    /// net/sched/sch_fq_codel.c.
+    /// Section 4.1: on overload, the largest flow loses packets from its head. Half of its backlog
+    /// is dropped at once, at most 64 packets, so that the search stays rare under attack:
+    /// fq_codel_drop in the kernel's net/sched/sch_fq_codel.c.
     fn drop_from_the_fattest(&mut self, stats: &mut LinkStats) {
         let fattest = self.new.iter().chain(&self.old).max_by_key(|index| {
             let backlog = &self.flows[**index as usize].backlog;
@@ -276,7 +276,7 @@ impl<P: Packet> FqCoDel<P> {
 
 const MOST_DROPS: usize = 64;
 const MOST_FLOWS: u32 = 65_536;
-/// A turn that adds less than this would have a large frame wait for thousands of turns.
+/// With a smaller quantum, a large frame would wait for thousands of turns.
 const LEAST_QUANTUM: u64 = 64;
 const MOST_QUANTUM: u64 = 1 << 30;
 const SETTINGS: [&str; 6] = ["limit=", "target=", "interval=", "flows=", "quantum=", "ecn"];

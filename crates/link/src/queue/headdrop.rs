@@ -3,8 +3,9 @@ use crate::queue::{Discipline, Limit, Queued, droptail, limit_only};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Time};
 
-/// A full queue drops what has waited longest, so that the loss is seen a queue's length earlier
-/// (Lakshman, Neidhardt, Ott: "The Drop from Front Strategy in TCP and in TCP over ATM", 1996).
+/// A full queue drops its oldest packet, so that the sender sees the loss one queueing delay
+/// earlier (Lakshman, Neidhardt, Ott: "The Drop from Front Strategy in TCP and in TCP over ATM",
+/// 1996).
 #[derive(Debug)]
 pub struct HeadDrop<P> {
     limit: Limit,
@@ -27,7 +28,7 @@ impl<P: Packet> Discipline<P> for HeadDrop<P> {
     }
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        // One that would not fit into the empty queue must not empty it.
+        // A packet too large for even the empty queue must not empty the queue.
         if !self.limit.has_room(0, Bytes::ZERO, item.size) {
             stats.dropped.overflow.add(item.size);
             return;

@@ -2,7 +2,7 @@ use crate::LinkError;
 use crate::text::as_text;
 use units::Bytes;
 
-/// How much a queue holds. Written `256KiB`, or `100p` for packets.
+/// The capacity of a queue. Written `256KiB`, or `100p` for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
     Bytes(Bytes),
@@ -10,7 +10,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// Whether a frame of `size` fits behind what is there.
+    /// Whether a frame of `size` fits behind the queued packets.
     #[inline]
     pub fn has_room(self, packets: usize, bytes: Bytes, size: Bytes) -> bool {
         match self {

@@ -6,9 +6,9 @@ use crate::text::{Term, terms};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Span, Time};
 
-/// Proportional Integral controller Enhanced (RFC 8033): drops arrivals with a probability that
-/// follows the queueing delay and its trend. The delay is measured by timestamps, the default of
-/// the kernel's net/sched/sch_pie.c too, and the timer runs in logical time.
+/// Proportional Integral controller Enhanced (RFC 8033): drops arriving packets with a probability
+/// that follows the queueing delay and its trend. The delay is measured by timestamps, as the
+/// kernel's net/sched/sch_pie.c does by default. The timer runs in logical time.
 #[derive(Debug)]
 pub struct Pie<P> {
     config: PieConfig,
@@ -19,7 +19,7 @@ pub struct Pie<P> {
     delay: Span,
     old_delay: Span,
     allowance: Span,
-    /// From the first arrival on.
+    /// Set from the first arrival onwards.
     next_update: Option<Time>,
 }
 
@@ -32,7 +32,7 @@ pub struct PieConfig {
     pub update: Span,
     /// How long a burst may last before anything is dropped (section 4.4).
     pub burst: Span,
-    /// Mark packets that can be marked, up to a drop probability of 10 % (section 5.1).
+    /// Mark ECN-capable packets, up to a drop probability of 10 % (section 5.1).
     pub ecn: bool,
 }
 
@@ -167,8 +167,8 @@ impl<P: Packet> Pie<P> {
         self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), size)
     }
 
-    /// Section 4.1, with the de-randomisation of section 5.4: no two signals too close together,
-    /// nor too far apart.
+    /// Section 4.1, with the de-randomisation of section 5.4: two drops or marks are neither too
+    /// close together nor too far apart.
     fn signals(&mut self) -> bool {
         let calm = self.old_delay < self.config.target / 2 && self.probability < 0.2;
         if calm || self.backlog.bytes() <= TWO_FRAMES {
@@ -188,8 +188,8 @@ impl<P: Packet> Pie<P> {
         false
     }
 
-    /// Lets the timer's calls happen that are due. Between two packets nothing that they read
-    /// changes, so that making them late makes no difference.
+    /// Runs the timer updates that are due. Nothing that they read changes between two packets, so
+    /// running them late makes no difference.
     fn catch_up(&mut self, now: Time) {
         let update = self.config.update;
         let mut next = *self.next_update.get_or_insert(now + update);
@@ -212,7 +212,7 @@ impl<P: Packet> Pie<P> {
     fn calculate(&mut self) {
         let (delay, old) = (self.delay.secs_f64(), self.old_delay.secs_f64());
         let change = ALPHA * (delay - self.config.target.secs_f64()) + BETA * (delay - old);
-        // Autotuning: the smaller the probability, the gentler its steps.
+        // Autotuning: the smaller the probability, the smaller its steps.
         let divisor = match self.probability {
             p if p < 0.000_001 => 2048.0,
             p if p < 0.000_01 => 512.0,
@@ -240,7 +240,7 @@ impl<P: Packet> Pie<P> {
 const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
 const MOST_MARKED: f64 = 0.1;
-/// Below two full frames a queue is no queue.
+/// A backlog below two full frames is not treated as a queue.
 const TWO_FRAMES: Bytes = Bytes::new(2 * 1514);
 const SETTINGS: [&str; 5] = ["limit=", "target=", "update=", "burst=", "ecn"];
 
@@ -273,7 +273,8 @@ mod tests {
         pie
     }
 
-    /// 0.125 * (35 - 15) ms + 1.25 * (35 - 25) ms = 0.015, divided by what the probability is.
+    /// 0.125 * (35 - 15) ms + 1.25 * (35 - 25) ms = 0.015, divided by a factor that depends on the
+    /// probability.
     #[test]
     fn small_probabilities_take_small_steps() {
         for (probability, divisor) in [
@@ -306,7 +307,8 @@ mod tests {
         assert_eq!(certain.probability, 1.0);
     }
 
-    /// At 10 % nothing is dropped before 0.85 / 0.1 packets, and one surely by 8.5 / 0.1.
+    /// At a probability of 10 %, no packet is dropped before 0.85 / 0.1 packets, and one certainly
+    /// by 8.5 / 0.1.
     #[test]
     fn drops_are_neither_too_close_nor_too_far_apart() {
         let mut pie = pie(0.1, 100, 100);
@@ -341,10 +343,10 @@ mod tests {
         assert!(signals(0.1, 8, 3));
         assert!(!signals(0.1, 7, 3), "the delay is below half the target");
         assert!(signals(0.3, 7, 3), "but the probability is high");
-        assert!(!signals(0.3, 100, 2), "two frames are no queue");
+        assert!(!signals(0.3, 100, 2), "two frames are not a queue");
     }
 
-    /// A long silence takes no longer to catch up with, and the timer keeps its beat.
+    /// A long idle time takes no longer to process, and the timer keeps its phase.
     #[test]
     fn the_timer_keeps_its_beat_over_a_silence() {
         let mut pie = pie(0.5, 0, 0);

@@ -7,40 +7,43 @@ use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Share, Time};
 
 /// Random Early Detection: Floyd and Jacobson, "Random Early Detection Gateways for Congestion
-/// Avoidance", IEEE/ACM Transactions on Networking 1(4), 1993; section numbers below are its own.
+/// Avoidance", IEEE/ACM Transactions on Networking 1(4), 1993. Section numbers below refer to this
+/// paper.
 #[derive(Debug)]
 pub struct Red<P> {
     config: RedConfig,
     pace: Option<Rate>,
     backlog: Backlog<P>,
     random: Stream,
-    /// The average queue, in what the limit counts.
+    /// The average queue size, in the units of the limit.
     average: f64,
-    /// Packets let through since the last one marked; `None` below the lower threshold.
+    /// Packets passed since the last drop or mark; `None` below the lower threshold.
     since_mark: Option<u64>,
-    /// Since when the link has found nothing to send.
+    /// The time since which the link has found nothing to send.
     idle_since: Option<Time>,
 }
 
 /// Written `red:limit=1000p,min=83p,max=250p,p=10%,weight=0.2%`, with `gentle`, `ecn` and `step` as
-/// flags. `min` and `max` are a twelfth and a quarter of the limit if left out.
+/// flags. `min` and `max` default to a twelfth and a quarter of the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedConfig {
     pub limit: Limit,
-    /// Below this average nothing is dropped.
+    /// Below this average, no packet is dropped.
     pub min: Limit,
-    /// At this average a packet is dropped with probability `p`; above it surely, unless gentle.
+    /// At this average a packet is dropped with probability `p`. Above it every packet is dropped,
+    /// unless `gentle` is set.
     pub max: Limit,
     pub p: Share,
-    /// Of one packet's observation in the average.
+    /// The weight of one arrival's sample in the average.
     pub weight: Share,
     /// Between `max` and twice that, the probability rises from `p` to 1 (Floyd, "Recommendation on
     /// using the gentle_ variant of RED", 2000).
     pub gentle: bool,
-    /// Mark packets that can be marked, below the upper threshold (RFC 3168, section 7).
+    /// Mark ECN-capable packets below the upper threshold (RFC 3168, section 7).
     pub ecn: bool,
-    /// Nothing but a threshold: what finds `min` or more in the queue is marked if it can be marked,
-    /// and passes (RFC 8257, section 3.1: DCTCP's K). The other settings but the limit mean nothing.
+    /// Use a plain threshold: a packet that finds `min` or more in the queue is marked if it is
+    /// ECN-capable, and passes (RFC 8257, section 3.1: DCTCP's K). Of the other settings only the
+    /// limit has an effect.
     pub step: bool,
 }
 
@@ -223,15 +226,15 @@ impl<P: Packet> Red<P> {
         self.config.limit.has_room(self.backlog.packets(), self.backlog.bytes(), size)
     }
 
-    /// Section 4: the average moves by `weight` at each arrival. After an idle time, as if as many
-    /// small packets had been sent in it as the link could.
+    /// Section 4: each arrival moves the average by `weight`. After an idle time, the average
+    /// decays as if the link had sent as many small packets as it could.
     fn observe(&mut self, now: Time) {
         let weight = self.config.weight.fraction();
         if let Some(since) = self.idle_since {
             let typical = self.pace.map_or(0, |rate| rate.time_for(TYPICAL).nanos());
             let sent = now.since(since).nanos().checked_div(typical);
             self.average *= sent.map_or(0.0, |sent| power(1.0 - weight, sent));
-            // What was counted until now must not count again at the next arrival.
+            // The idle time counted so far must not count again at the next arrival.
             self.idle_since = Some(now);
         } else {
             self.average += weight * (self.queue() as f64 - self.average);
@@ -253,8 +256,8 @@ impl<P: Packet> Red<P> {
         if self.queue() >= threshold { Verdict::Mark } else { Verdict::Pass }
     }
 
-    /// Section 4 for the chance by the average; section 7 (method 2) for the count of packets since
-    /// the last mark, which spreads marks evenly instead of geometrically.
+    /// Section 4 gives the probability from the average. Section 7 (method 2) uses the count of
+    /// packets since the last mark, which spreads marks evenly instead of geometrically.
     fn verdict(&mut self) -> Verdict {
         let (min, max) = (amount(self.config.min), amount(self.config.max));
         let p = self.config.p.fraction();
@@ -296,7 +299,7 @@ fn part(limit: Limit, of: u64, least: u64) -> Limit {
     }
 }
 
-/// By squaring, from multiplications alone: `powf` may round differently on another platform.
+/// Squares and multiplies only: `powf` may round differently on another platform.
 fn power(base: f64, exponent: u64) -> f64 {
     let (mut result, mut square, mut left) = (1.0, base, exponent);
     while left > 0 {
@@ -309,7 +312,7 @@ fn power(base: f64, exponent: u64) -> f64 {
     result
 }
 
-/// What counts as a typical packet of an idle time: tc-red's usual `avpkt`.
+/// The assumed packet size during an idle time: tc-red's usual `avpkt`.
 const TYPICAL: Bytes = Bytes::new(1000);
 const SETTINGS: [&str; 8] = ["limit=", "min=", "max=", "p=", "weight=", "gentle", "ecn", "step"];
 
@@ -335,7 +338,7 @@ mod tests {
         fn corrupt(&mut self, _random: u64) {}
     }
 
-    /// What becomes of packets that each find `queue` others: true where dropped.
+    /// Sends packets that each find `queue` others. Returns true for each one dropped.
     fn drops(config: &str, queue: usize, packets: usize) -> Vec<bool> {
         let config = RedConfig::parse(config).unwrap();
         let mut red: Red<Full> = Red::new(&config, None, 5);
@@ -358,7 +361,8 @@ mod tests {
         at.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
-    /// Half way between the thresholds the chance is half of p, and gaps are even from 1 to 1/that.
+    /// Half way between the thresholds the probability is p / 2. Gaps are uniform from 1 to the
+    /// inverse of that.
     #[test]
     fn drops_are_spread_evenly() {
         let drops = drops("limit=100p,min=10p,max=40p,p=10%,weight=100%", 25, 200_000);
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_upper_threshold_all_are_dropped_or_gently_more() {
+    fn above_the_upper_threshold_red_drops_all_packets_or_ramps_up_if_gentle() {
         let share = |config: &str, queue| {
             let drops = drops(config, queue, 10_000);
             drops.iter().filter(|dropped| **dropped).count() as f64 / 10_000.0
@@ -382,7 +386,8 @@ mod tests {
         let gentle = "limit=100p,min=10p,max=40p,p=10%,weight=100%,gentle";
         assert_eq!(share(steep, 40), 1.0);
         assert_eq!(share(gentle, 80), 1.0);
-        // A chance of 0.1 + 0.9 / 4 there: a gap of 1 in 0.325, of 2 in 0.325, else of 3 or 4.
+        // The probability is 0.1 + 0.9 / 4 there. Gaps are 1 with 0.325, 2 with 0.325, otherwise 3
+        // or 4.
         let (at_50, at_60) = (share(gentle, 50), share(gentle, 60));
         assert!((0.4..0.6).contains(&at_50), "{at_50}");
         assert!(at_60 > at_50 && at_60 < 0.8, "{at_60}");
@@ -401,6 +406,6 @@ mod tests {
         assert!((red.average - 100.0 * 0.9f64.powi(7)).abs() < 1e-9);
         red.pace = None;
         red.observe(Time::ZERO + Span::from_millis(7));
-        assert_eq!(red.average, 0.0, "an unlimited link is done at once");
+        assert_eq!(red.average, 0.0, "an unlimited link drains at once");
     }
 }

@@ -13,7 +13,7 @@ pub struct Sender {
     /// Packets sent and neither acknowledged nor known to be lost.
     outstanding: VecDeque<u64>,
     next: u64,
-    /// A loss or mark of an earlier packet has been answered already.
+    /// A loss or mark below this packet number has already been answered.
     recover: u64,
     pub delivered: u64,
 }
@@ -59,7 +59,7 @@ impl Sender {
     }
 }
 
-/// `senders` for `seconds` over one link, acknowledgements coming back at once.
+/// Runs `senders` for `seconds` over one link. Acknowledgements return immediately.
 pub fn transfer(config: &LinkConfig, senders: &mut [Sender], seconds: u64) -> Link<TestPacket> {
     let mut link = super::link(config);
     for sender in senders.iter_mut() {
@@ -72,7 +72,7 @@ pub fn transfer(config: &LinkConfig, senders: &mut [Sender], seconds: u64) -> Li
             sender.acknowledge(&delivery.packet);
             sender.send(now, &mut link);
         }
-        // The window may have been lost whole.
+        // The whole window may have been lost.
         if link.next_event().is_none() {
             for sender in senders.iter_mut() {
                 sender.outstanding.clear();
