@@ -1,4 +1,4 @@
-//! ACK frames inside decrypted payloads (RFC 9000, section 19.3): found, read and written again.
+//! Finds, reads and rewrites ACK frames in decrypted payloads (RFC 9000, section 19.3).
 
 use crate::ranges::Ranges;
 use std::ops::Range;
@@ -12,13 +12,13 @@ pub(crate) struct AckFrame {
     pub(crate) largest: u64,
     /// In units of the peer's `ack_delay_exponent`.
     raw_delay: u64,
-    /// The three counters of an ACK frame with ECN counts, as they were encoded.
+    /// The encoded three counters of an ACK frame with ECN counts.
     ecn: Option<Range<usize>>,
 }
 
 impl AckFrame {
-    /// The first ACK frame of a payload. The engine puts one first, or behind the stream data it travels with. A
-    /// malformed payload is left to the engine.
+    /// Finds the first ACK frame of a payload. The engine writes it first, or behind the stream
+    /// data it travels with. The engine handles a malformed payload.
     pub(crate) fn find(payload: &[u8]) -> Option<Self> {
         let mut at = 0;
         while at < payload.len() {
@@ -55,17 +55,18 @@ impl AckFrame {
         Some(Self { place: start..at, ranges, largest, raw_delay, ecn })
     }
 
-    /// For how long the peer held the acknowledgement back. Weir's endpoints use the default exponent
-    /// (RFC 9000, section 18.2).
+    /// The time for which the peer delayed the acknowledgement. Weir's endpoints use the default
+    /// exponent (RFC 9000, section 18.2).
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_micros(self.raw_delay.min(MOST_DELAY) << ACK_DELAY_EXPONENT)
     }
 
-    /// The payload with `ranges` in place of the frame's own. Without ranges the frame becomes padding.
+    /// The payload with `ranges` in place of the frame's own. Without ranges, the frame becomes
+    /// padding.
     pub(crate) fn replaced(&self, payload: &[u8], ranges: &Ranges) -> Vec<u8> {
         let mut out = Vec::with_capacity(payload.len() + 64);
         out.extend_from_slice(&payload[..self.place.start]);
-        // The engine reads the largest number first and then downwards, as the frame is written.
+        // Ranges are written in descending order, as the frame requires.
         let mut descending = ranges.iter().rev().take(MOST_RANGES);
         let count = ranges.iter().count().min(MOST_RANGES) as u64;
         if let Some(first) = descending.next() {
@@ -93,8 +94,9 @@ impl AckFrame {
     }
 }
 
-/// Whether the peer has to acknowledge a packet with this payload (RFC 9002, section 2): it holds more
-/// than ACK and PADDING frames. No Weir endpoint puts CONNECTION_CLOSE behind an ACK and goes on.
+/// Whether the peer has to acknowledge a packet with this payload, because it contains more than
+/// ACK and PADDING frames (RFC 9002, section 2). No Weir endpoint continues after it sends
+/// CONNECTION_CLOSE behind an ACK.
 pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {
@@ -113,7 +115,7 @@ pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     false
 }
 
-/// Passes over a frame's body (RFC 9000, section 19; RFC 9221, section 4).
+/// Skips a frame's body (RFC 9000, section 19; RFC 9221, section 4).
 fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
     let (numbers, bytes) = match kind {
         PADDING | PING | HANDSHAKE_DONE | IMMEDIATE_ACK => (0, Body::None),
@@ -134,7 +136,7 @@ fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
             number(payload, at)?;
             number(payload, at)?;
             let length = *payload.get(*at)?;
-            // A length, an ID and a reset token.
+            // The length, a connection ID and a reset token.
             (0, Body::Fixed(1 + usize::from(length) + 16))
         }
         ACK_FREQUENCY => (4, Body::None),
@@ -156,13 +158,14 @@ fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
 enum Body {
     None,
     Fixed(usize),
-    /// Behind its length.
+    /// Preceded by its length.
     Counted,
     /// To the end of the packet.
     Rest,
 }
 
-/// Whether a payload is one that tries a packet size (RFC 8899): a PING, maybe IMMEDIATE_ACK, and padding.
+/// Whether a payload is a packet size probe (RFC 8899): a PING, optionally IMMEDIATE_ACK, and
+/// padding.
 pub(crate) fn is_size_probe(payload: &[u8]) -> bool {
     let rest = match payload {
         [PING_BYTE, IMMEDIATE_ACK_BYTE, rest @ ..] | [PING_BYTE, rest @ ..] => rest,
@@ -223,9 +226,9 @@ const IMMEDIATE_ACK: u64 = 0x1f;
 const PING_BYTE: u8 = PING as u8;
 const IMMEDIATE_ACK_BYTE: u8 = IMMEDIATE_ACK as u8;
 const ACK_DELAY_EXPONENT: u32 = 3;
-/// A minute; no peer holds an acknowledgement back for longer.
+/// One minute. No peer delays an acknowledgement for longer.
 const MOST_DELAY: u64 = 60_000_000 >> ACK_DELAY_EXPONENT;
-/// As many as the engine's own peers write.
+/// The number of ranges that the engine writes.
 const MOST_RANGES: usize = 64;
 
 #[cfg(test)]
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_and_padding_try_a_size() {
+    fn a_ping_with_padding_is_a_size_probe() {
         assert!(is_size_probe(&[1, 0, 0, 0]));
         assert!(is_size_probe(&[1, 0x1f, 0, 0]));
         assert!(!is_size_probe(&[0x1f, 0, 0]));
@@ -313,7 +316,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(
+        fn a_written_frame_reads_back_unchanged(
             numbers in proptest::collection::vec((0u64..(1 << 40), 1u64..100), 1..40),
             ecn in any::<bool>(),
         ) {

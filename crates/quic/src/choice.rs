@@ -4,24 +4,24 @@ use std::fmt;
 use std::str::FromStr;
 use units::Rate;
 
-/// Who decides how fast a connection may send.
+/// Decides how fast a connection may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Congestion {
     Algorithm(Algorithm),
-    /// Always this rate, whatever is lost: for whoever knows that it is theirs.
+    /// Always send at this rate, whatever is lost. For users who own the capacity.
     Fixed(Rate),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
     #[error(
-        "congestion control 'fixed' needs a rate, as in 'fixed 100mbit': without one it would push others off the path"
+        "congestion control 'fixed' needs a rate, as in 'fixed 100mbit': it ignores congestion, so the rate must be set"
     )]
     NoRate,
-    #[error("'{0}' is no rate for congestion control 'fixed': write it as in 'fixed 100mbit'")]
+    #[error("'{0}' is not a rate for congestion control 'fixed': write it as in 'fixed 100mbit'")]
     Rate(String),
     #[error(
-        "no congestion control of the tunnel is called '{0}': there are tcpa, bbr, cubic and 'fixed RATE'"
+        "unknown congestion control '{0}': use tcpa, bbr, cubic or 'fixed RATE'"
     )]
     Unknown(String),
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fixed_rate_has_to_be_said() {
+    fn fixed_congestion_control_requires_a_rate() {
         assert_eq!("fixed".parse::<Congestion>(), Err(CongestionError::NoRate));
         for text in ["fixed 0mbit", "fixed fast", "fixed -1"] {
             assert!(matches!(text.parse::<Congestion>(), Err(CongestionError::Rate(_))), "{text}");

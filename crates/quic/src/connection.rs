@@ -1,5 +1,5 @@
-//! One connection: quinn-proto's state machine, its streams, and the credit that both ends give each
-//! other.
+//! One connection: quinn-proto's state machine, its streams, and the credit that both ends grant
+//! each other.
 
 mod driving;
 mod records;
@@ -22,27 +22,27 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// An event that whoever waits on a connection has to learn.
+/// An event for the code that waits on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Connected,
     Lost,
-    /// The peer opened streams: [`Connection::accept`].
+    /// The peer opened streams: call [`Connection::accept`].
     Opened,
-    /// Another stream may be opened: [`Connection::open`].
+    /// Another stream may be opened: call [`Connection::open`].
     MayOpen,
     Readable(StreamId),
     Writable(StreamId),
-    /// The peer has all of a stream, or wants no more of it.
+    /// The peer has received all of a stream, or has stopped it.
     Delivered(StreamId),
     Datagrams,
 }
 
 #[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
 pub enum DatagramRefused {
-    #[error("the datagram is larger than the path takes")]
+    #[error("the datagram is too large for the path")]
     TooLarge,
-    #[error("the peer takes no datagrams")]
+    #[error("the peer does not support datagrams")]
     Unsupported,
     #[error("the connection is lost")]
     Lost,
@@ -58,11 +58,11 @@ pub struct Statistics {
     pub packets_sent: u64,
     pub packets_received: u64,
     pub packets_lost: u64,
-    /// Bytes counted as lost on the present path, less those that were acknowledged later.
+    /// Bytes counted as lost on the present path, minus those acknowledged later.
     pub bytes_lost: u64,
     /// Bytes counted as lost on the present path that were acknowledged later.
     pub bytes_mistaken: u64,
-    /// Packets that arrived behind later ones.
+    /// Packets that arrived after packets with a higher number.
     pub packets_late: u64,
     pub reading: Reading,
 }
@@ -73,17 +73,17 @@ pub struct Connection {
     control: Shared,
     readings: Readings,
     streams: HashMap<StreamId, Stream>,
-    /// Streams among them that the peer opened.
+    /// The number of streams that the peer opened.
     peers_streams: u64,
     charge: Charge,
     accepted: VecDeque<StreamId>,
-    /// For all streams together.
+    /// Connection-level credit, for all streams together.
     granted: Granted,
     allowed: Allowed,
     window: u64,
     stream_window: u64,
-    /// Streams that wait for the connection's credit or for room to send. Each has a turn, which it keeps until
-    /// it has written.
+    /// Streams that wait for connection-level credit or for room to send. Each stream keeps its
+    /// turn until it has written.
     writers: VecDeque<StreamId>,
     control_out: Option<StreamId>,
     control_in: Option<StreamId>,
@@ -93,19 +93,19 @@ pub struct Connection {
     early_finals: EarlyFinals,
     events: VecDeque<Event>,
     connected: bool,
-    /// The peer's address may be forged: it is sent at most three times what came from it.
+    /// The peer's address may be forged: send it at most three times the bytes received from it.
     is_unproved: bool,
     lost: Option<Lost>,
     most_streams: u32,
     stream_limit: u32,
-    /// Probes may have different sizes: the next packets leave one by one.
+    /// Probes may differ in size, so send the next packets one at a time.
     one_by_one: u8,
     rtt_is_of_handshake: bool,
-    /// Data has arrived since the last packet was sent: an acknowledgement is due.
+    /// Data has arrived since the last packet was sent, so an acknowledgement is due.
     owes: bool,
-    /// When the pacer lets the next packets go.
+    /// The time at which the pacer releases the next packets.
     paced_until: Option<Instant>,
-    /// Buffers that [`Self::pump`] fills and empties: each call uses the same memory.
+    /// Buffers of [`Self::pump`]. Each call reuses the same memory.
     readable: Vec<StreamId>,
     arrived: Vec<(u64, Bytes)>,
     pub(crate) since_pumped: u32,
@@ -170,7 +170,7 @@ impl Connection {
         self.inner.remote_address()
     }
 
-    /// The TLS session, for the peer's identity.
+    /// The TLS session, which holds the peer's identity.
     pub fn session(&self) -> &dyn quinn_proto::crypto::Session {
         self.inner.crypto_session()
     }
@@ -197,7 +197,7 @@ impl Connection {
         &self.readings
     }
 
-    /// The path's round trip, without the peer's delay.
+    /// The path's round-trip time, excluding the peer's ACK delay.
     pub fn rtt(&self) -> Duration {
         self.control.lock().smoothed_rtt().unwrap_or_else(|| self.inner.rtt())
     }
@@ -208,7 +208,7 @@ impl Connection {
         self.lose(Lost::Here);
     }
 
-    /// `None`: the peer allows no more for now; [`Event::MayOpen`] follows.
+    /// Returns `None` if the peer allows no more streams for now; [`Event::MayOpen`] follows.
     pub fn open(&mut self) -> Result<Option<StreamId>, Lost> {
         self.alive()?;
         let opened = self.inner.streams().open(Dir::Bi);
@@ -218,7 +218,7 @@ impl Connection {
         Ok(opened)
     }
 
-    /// `None`: [`Event::Opened`] tells of the next.
+    /// Returns `None` if no stream waits; [`Event::Opened`] reports the next one.
     pub fn accept(&mut self) -> Result<Option<StreamId>, Lost> {
         match self.accepted.pop_front() {
             Some(stream) => Ok(Some(stream)),
@@ -226,7 +226,7 @@ impl Connection {
         }
     }
 
-    /// Takes as many of `bytes` as may be sent. If some are left, [`Event::Writable`] follows.
+    /// Takes as many of `bytes` as may be sent. If any are left, [`Event::Writable`] follows.
     pub fn write(&mut self, id: StreamId, bytes: &mut Bytes) -> Result<(), StreamError> {
         self.alive()?;
         while !bytes.is_empty() {
@@ -262,24 +262,24 @@ impl Connection {
         Ok(())
     }
 
-    /// No byte follows.
+    /// Ends the sending half.
     pub fn finish(&mut self, id: StreamId) {
         match self.inner.send_stream(id).finish() {
             Ok(()) => self.end_sending(id),
             Err(FinishError::Stopped(code)) => self.reset(id, short(code)),
-            // It was finished or reset before.
+            // The stream was finished or reset before.
             Err(FinishError::ClosedStream) => {}
         }
     }
 
-    /// Forgets what was not delivered.
+    /// Resets the sending half and discards undelivered data.
     pub fn reset(&mut self, id: StreamId, code: u32) {
         if self.inner.send_stream(id).reset(code.into()).is_ok() {
             self.end_sending(id);
         }
     }
 
-    /// Whether the peer has all that was finished. [`Event::Delivered`] tells when.
+    /// Whether the peer has received the whole finished stream. [`Event::Delivered`] reports when.
     pub fn delivered(&self, id: StreamId) -> Result<bool, StreamError> {
         let Some(stream) = self.streams.get(&id) else { return Ok(true) };
         match stream.stopped {
@@ -289,7 +289,7 @@ impl Connection {
         }
     }
 
-    /// Takes chunks that arrived, in any order, until about `most` bytes.
+    /// Takes chunks that arrived, in any order, up to about `most` bytes.
     pub fn read(
         &mut self,
         id: StreamId,
@@ -305,7 +305,8 @@ impl Connection {
         Ok(Readable::Later)
     }
 
-    /// The application took so many bytes: the peer may send as many more. Tells whether it has to learn that now.
+    /// The application consumed these bytes, so the peer may send as many more. Returns whether the
+    /// peer must be notified now.
     pub fn consume(&mut self, id: StreamId, bytes: u64) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let before = stream.granted.consumed();
@@ -321,7 +322,7 @@ impl Connection {
         !self.records_out.is_empty()
     }
 
-    /// The application wants no more of a stream, or has had all of it.
+    /// The application discards the rest of a stream, or has read all of it.
     pub fn stop(&mut self, id: StreamId, code: u32) {
         // A stream that has ended needs no frame.
         let _ = self.inner.recv_stream(id).stop(code.into());
@@ -331,24 +332,26 @@ impl Connection {
             stream.discard();
             self.granted.consume(left);
         }
-        // A final size beyond the credit is found when the peer uses it.
+        // If the final size exceeds the credit, that is detected when the peer uses it.
         let _ = self.settle(id);
         self.forget(id);
     }
 
-    /// The memory that the peer makes this end hold: unconsumed data with its gaps, streams, and records.
+    /// The memory that the peer makes this end hold: unconsumed data including gaps, streams, and
+    /// records.
     pub fn held(&self) -> u64 {
         self.charge.bytes()
     }
 
-    /// Data that the application has not read since the last call gets memory of its own. Called about once a second.
+    /// Copies data that the application has not read since the last call into memory of its own.
+    /// Call about once a second.
     pub fn compact(&mut self) {
         if self.held() > LEAST_COMPACTED {
             self.streams.values_mut().for_each(Stream::compact);
         }
     }
 
-    /// Nobody asks for the sending half any more.
+    /// The application has dropped the sending half.
     pub fn drop_sending(&mut self, id: StreamId) {
         self.finish(id);
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -357,23 +360,23 @@ impl Connection {
         self.forget(id);
     }
 
-    /// How much the peer may send on all streams that was not consumed.
+    /// Sets how many unconsumed bytes the peer may send on all streams together.
     pub fn set_receive_window(&mut self, window: u64) {
         self.window = window;
         self.raise();
     }
 
-    /// Likewise on each stream, from its next read on.
+    /// Sets the same limit per stream. It applies from the stream's next read.
     pub fn set_stream_window(&mut self, window: u64) {
         self.stream_window = window;
     }
 
-    /// How much is kept that was not acknowledged.
+    /// Sets how many unacknowledged bytes are kept.
     pub fn set_send_window(&mut self, window: u64) {
         self.inner.set_send_window(window);
     }
 
-    /// A datagram may be lost. The oldest is dropped where too many wait.
+    /// Queues a datagram, which may be lost. If too many wait, the oldest is dropped.
     pub fn send_datagram(&mut self, datagram: Bytes) -> Result<(), DatagramRefused> {
         self.alive().map_err(|_| DatagramRefused::Lost)?;
         self.inner.datagrams().send(datagram, true).map_err(|error| match error {
@@ -402,7 +405,7 @@ impl Connection {
         }
     }
 
-    /// A stream has written: the next one has its turn.
+    /// A stream has written, so the next stream gets its turn.
     fn took(&mut self, id: StreamId, bytes: u64) {
         self.allowed.take(bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -435,7 +438,7 @@ impl Connection {
         }
     }
 
-    /// The stream is known until both halves are over and the peer said where its own ends.
+    /// Forgets the stream once both halves have ended and the peer has reported its final size.
     fn forget(&mut self, id: StreamId) {
         if self.streams.get(&id).is_some_and(Stream::is_over) {
             self.leave_queue(id);
@@ -459,16 +462,16 @@ impl Connection {
     }
 }
 
-/// For tests of what a peer does.
+/// Misbehaving peers, for tests.
 #[cfg(test)]
 impl Connection {
-    /// Writes without credit, to one stream or on all together.
+    /// Lets this end write without credit, on one stream or on all of them.
     pub(crate) fn ignore_credit(&mut self, id: Option<StreamId>) {
         let stream = id.and_then(|id| self.streams.get_mut(&id));
         stream.map_or(&mut self.allowed, |stream| &mut stream.allowed).raise(u64::MAX);
     }
 
-    /// On the control stream.
+    /// Writes raw bytes to the control stream.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.record_rest = Bytes::copy_from_slice(bytes);
     }
@@ -495,9 +498,9 @@ const CLOSED: VarInt = VarInt::from_u32(0);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
 /// Streams that a peer may open before it has opened any.
 pub(crate) const FIRST_STREAMS: u32 = 128;
-/// Less is not worth a look at every stream.
+/// Below this, compacting is not worth a scan of all streams.
 const LEAST_COMPACTED: u64 = 64 * 1024;
-/// A stream that carries nothing takes about so much, with the tasks that wait for it.
+/// The approximate memory of an idle stream and the tasks that wait for it.
 const STREAM_MEMORY: u64 = 6 * 1024;
-/// A stream writes so much in one turn.
+/// The bytes that a stream may write in one turn.
 const TURN: u64 = 128 * 1024;

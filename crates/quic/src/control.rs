@@ -1,7 +1,7 @@
 //! Congestion control, pacing and loss detection of one connection.
 //!
-//! The engine answers for retransmissions, this for everything that decides when a packet leaves. It learns of
-//! each packet and each acknowledgement from the packet keys ([`crate::session`]), before the engine does.
+//! The engine retransmits; this module decides when each packet leaves. The packet keys
+//! ([`crate::session`]) report each packet and each acknowledgement here before the engine sees it.
 
 use crate::ack::AckFrame;
 use crate::choice::Congestion;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span, Time};
 
-/// A connection's state, shared by its keys, its controllers and whoever drives it.
+/// A connection's state, shared by its keys, its controllers and its driver.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Mutex<Control>>);
 
@@ -26,26 +26,26 @@ pub(crate) struct Control {
     congestion: Congestion,
     seed: u64,
     epoch: Instant,
-    /// Of the event that is being handled: when its packet arrived, and when it was looked at.
+    /// For the event in progress: the packet's arrival time, and the time at which it is processed.
     arrived: Instant,
     now: Instant,
     path: PathControl,
-    /// Paths that the engine may return to, as long as it has their controllers: those before a change of address,
-    /// until the new one has proved itself.
+    /// Paths that the engine may return to, as long as it holds their controllers. After a change
+    /// of address it keeps the previous path until the new one is validated.
     former: Vec<(Weak<()>, PathControl)>,
-    /// What the present path's controllers share.
+    /// Identifies the present path; its controllers share it.
     present: Option<Weak<()>>,
     /// The next controller continues the present path.
     keep_path: bool,
-    /// The newest packet, one that nobody has to acknowledge included.
+    /// The newest packet number, including packets that are not ack-eliciting.
     newest_number: Option<u64>,
     gate: Gate,
     readings: Readings,
 }
 
-/// One path's part. A change of address begins a new one.
+/// State of one path. A change of address begins a new one.
 struct PathControl {
-    /// From the first round trip measured; only the handshake was sent before it.
+    /// Created at the first RTT sample. Only the handshake was sent before it.
     algorithm: Option<Box<dyn CongestionControl>>,
     flight: Flight,
     lag: Lag,
@@ -53,36 +53,38 @@ struct PathControl {
     reordering: Reordering,
     srtt: Option<Duration>,
     min_rtt: Option<Duration>,
-    /// Measured by the acknowledgement that is being gathered, without the peer's delay.
+    /// The RTT of the acknowledgement being gathered, excluding the peer's ACK delay.
     rtt: Option<Duration>,
     mtu: u16,
     recovery_until: Option<u64>,
     newest_sent: u64,
     window_limited: bool,
     app_limited: bool,
-    /// What one acknowledgement names at most, lately. So much has left the path and counts as in flight.
+    /// The largest recent number of bytes in one acknowledgement. So many bytes may have left the
+    /// path and still count as in flight.
     batch: u64,
-    /// Acknowledgements and losses of one moment. A process that did not run for a while finds many at once:
-    /// told one by one they would look like a path that stood still and then raced.
+    /// Acknowledgements and losses of one moment, gathered. A process that did not run for a while
+    /// finds many at once. Reported one by one, they would look like a path that stalled and then
+    /// raced.
     pending: Option<Pending>,
-    /// Lost and not told to the algorithm.
+    /// Bytes lost and not yet reported to the algorithm.
     lost: u64,
-    /// Lost in the present recovery, as far as it did not arrive late.
+    /// Bytes lost in the present recovery, minus those that arrived late.
     lost_in_recovery: u64,
     last_sent: Option<Instant>,
-    /// The latest time that the algorithm knows.
+    /// The latest time reported to the algorithm.
     clock: Option<Instant>,
     largest_acked: Option<u64>,
-    /// When the packet that was acknowledged last as the largest was sent.
+    /// The send time of the packet most recently acknowledged as the largest.
     largest_sent_at: Option<Instant>,
-    /// Some acknowledgements are kept from the engine.
+    /// Some acknowledgements are withheld from the engine.
     keeps_back: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     arrived: Instant,
-    /// The algorithm's time for it.
+    /// The time at which the algorithm places the event.
     at: Instant,
     largest: Option<u64>,
     loss: Option<PendingLoss>,
@@ -96,22 +98,23 @@ struct PendingLoss {
 }
 
 impl Pending {
-    /// Without an acknowledgement no time passes for the algorithm.
+    /// Without an acknowledgement, the algorithm's clock does not advance.
     fn new(now: Instant, clock: Option<Instant>) -> Self {
         Self { arrived: now, at: clock.unwrap_or(now), largest: None, loss: None }
     }
 }
 
-/// Whether the engine may send, as its controller answers.
+/// Whether the engine may send. Its controller answers accordingly.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gate {
     open: bool,
     transmitting: bool,
-    /// The engine asked while the gate was closed: it has something to send.
+    /// The engine asked while the gate was closed, so it has something to send.
     asked: bool,
-    /// Congestion-controlled bytes that passed.
+    /// Congestion-controlled bytes sent through the gate.
     sent: u64,
-    /// Acknowledgements are due: the gate opens then for one packet, whatever closes it.
+    /// Acknowledgements are due: at this time the gate opens for one packet, whatever keeps it
+    /// closed.
     due: Option<Instant>,
 }
 
@@ -146,13 +149,13 @@ impl fmt::Debug for Shared {
 }
 
 impl Control {
-    /// The packets looked at from here on arrived at `arrived`.
+    /// Packets processed from here on arrived at `arrived`.
     pub(crate) fn at(&mut self, now: Instant, arrived: Instant) {
         self.now = now;
         self.arrived = arrived;
     }
 
-    /// A packet is encrypted: it leaves now.
+    /// A packet was encrypted and leaves now.
     pub(crate) fn on_sent(
         &mut self,
         number: u64,
@@ -162,7 +165,7 @@ impl Control {
     ) {
         let now = self.now;
         self.newest_number = Some(number);
-        // The engine sends probes of a larger packet size beside the window, and says nothing when they are lost.
+        // The engine sends size probes outside the window, and does not report their loss.
         if !is_ack_eliciting || bytes > self.path.mtu.into() && is_size_probe {
             return;
         }
@@ -184,11 +187,11 @@ impl Control {
         path.flight.on_sent(now, bytes, number);
     }
 
-    /// An ACK frame arrived. Returns the ranges that the engine is to see in its place, where they differ.
+    /// An ACK frame arrived. Returns the ranges to show to the engine instead, if they differ.
     pub(crate) fn on_ack(&mut self, frame: &AckFrame) -> Option<Ranges> {
         let (now, looked_at) = (self.arrived, self.now);
         if Some(frame.largest) > self.newest_number {
-            // Never sent: the engine closes the connection for it.
+            // The packet was never sent; the engine closes the connection.
             return None;
         }
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
@@ -214,7 +217,7 @@ impl Control {
         shown
     }
 
-    /// The engine counts so many of the oldest outstanding bytes as lost.
+    /// The engine counts this many of the oldest outstanding bytes as lost.
     pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
         let now = self.arrived;
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
@@ -231,14 +234,14 @@ impl Control {
         loss.persistent |= persistent;
     }
 
-    /// The engine has so much in flight: this end's own count cannot be higher, whatever the peer's packets hold.
+    /// Caps this end's count at the engine's bytes in flight, whatever the peer's packets contain.
     fn on_engine_in_flight(&mut self, in_flight: u64) {
         if !self.path.keeps_back {
             self.path.flight.bound_inflight(in_flight);
         }
     }
 
-    /// A packet came with a congestion mark: the algorithm reacts as to a loss (RFC 9002, section 7.1).
+    /// A packet arrived with a CE mark. The algorithm reacts as to a loss (RFC 9002, section 7.1).
     fn on_marked(&mut self) {
         let path = &mut self.path;
         let Some(largest) = path.largest_acked else { return };
@@ -246,7 +249,7 @@ impl Control {
         pending.loss.get_or_insert(PendingLoss { bytes: 0, largest, persistent: false });
     }
 
-    /// The algorithm learns all that happened.
+    /// Reports all pending events to the algorithm.
     pub(crate) fn tell(&mut self) {
         let epoch = self.epoch;
         let Some(pending) = self.path.pending.take() else { return };
@@ -301,7 +304,8 @@ impl Control {
         self.path.pacer.set_rate(rate);
     }
 
-    /// Packets counted as lost arrived late. Where all of an event's did, the algorithm takes its reaction back.
+    /// Packets counted as lost arrived late. If all losses of an event did, the algorithm undoes
+    /// its reaction.
     fn undo(&mut self, not_lost: u64) {
         self.tell();
         let path = &mut self.path;
@@ -331,7 +335,7 @@ impl Control {
         }
     }
 
-    /// The algorithm takes what is in flight for what is on the path.
+    /// Whether the algorithm treats bytes in flight as bytes on the path.
     fn measures_queues(&self) -> bool {
         self.congestion == Congestion::Algorithm(Algorithm::Tcpa)
     }
@@ -345,12 +349,13 @@ impl Control {
         if self.measures_queues() {
             window = path.lag.with(window) + path.batch.min(window);
         }
-        // RFC 9002, section 7.3.2: a sender may reduce at once where TCP spreads the reduction (RFC 6937).
+        // RFC 9002, section 7.3.2: a sender may reduce its window at once where TCP spreads the
+        // reduction (RFC 6937).
         if path.recovery_until.is_some() && algorithm.reduction() == Reduction::Proportional {
             window = window.min(algorithm.ssthresh().count());
         }
         let least = match self.congestion {
-            // It empties the path down to four packets, and waits until no more are in flight.
+            // BBR drains the path down to four packets, and waits until no more are in flight.
             Congestion::Algorithm(Algorithm::Bbr | Algorithm::Bbr3) => 2,
             _ => LEAST_SEGMENTS,
         };
@@ -362,27 +367,27 @@ impl Control {
         Some((rate.bits_per_second() / 8).max(u64::from(self.path.mtu)))
     }
 
-    /// How many full packets may leave now; opens or closes the gate for the engine's next packets.
-    /// `owes`: data has arrived since this end last sent a packet.
+    /// Returns how many full packets may leave now, and opens or closes the gate for the engine's
+    /// next packets. `owes`: data has arrived since this end last sent a packet.
     pub(crate) fn open_gate(&mut self, now: Instant, owes: bool) -> usize {
         self.at(now, now);
         self.tell();
         let packet = u64::from(self.path.mtu);
         let room = self.window().saturating_sub(self.path.flight.inflight());
         let allowed = room.min(self.path.pacer.allowance(now, packet));
-        // The last packet may pass the window, as long as there is a window at all.
+        // The last packet may exceed the window, as long as there is any room.
         let mut packets = allowed.div_ceil(packet);
-        // The engine does not probe for everything. A server drops packets that come before the
-        // client's part of the handshake: were that part lost and the window full of data, the
-        // engine would send data alone, for ever. Were more counted here than the engine knows of,
+        // The engine does not probe for everything. A server drops packets that arrive before the
+        // client's part of the handshake. If that part is lost and the window is full of data, the
+        // engine would send only data, for ever. If more is counted here than the engine knows of,
         // it would send nothing.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
         if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
             packets = 1;
         }
-        // The engine keeps acknowledgements back behind data that waits. An endpoint that sends
-        // nothing but credit is paced at the rate of the credit: they would wait for long. Two
-        // endpoints whose windows are full would wait for each other.
+        // The engine holds acknowledgements back behind queued data. An endpoint that sends only
+        // credit is paced at the rate of the credit, so its acknowledgements would wait for long.
+        // Two endpoints with full windows would wait for each other.
         let little = room > 0 && self.path.flight.inflight() < LITTLE * packet;
         let patience = (self.path.srtt.unwrap_or(UNKNOWN_RTT) / 4).min(LONGEST_DUE);
         if packets == 0 && owes && (little || silent >= Some(patience)) {
@@ -416,8 +421,9 @@ impl Control {
         until.map_or(Blocked::No, Blocked::Until)
     }
 
-    /// What the engine's controller answers: packets pass an open gate whatever is in flight, and acknowledgements
-    /// and probes pass a closed one. Above `u32::MAX` the engine's own pacer is off.
+    /// The answer of the engine's controller. Packets pass an open gate whatever is in flight.
+    /// Acknowledgements and probes pass a closed one. Above `u32::MAX`, the engine's own pacer is
+    /// off.
     fn engine_window(&mut self) -> u64 {
         if self.gate.open || !self.gate.transmitting {
             return u64::MAX;
@@ -426,7 +432,7 @@ impl Control {
         1
     }
 
-    /// The smoothed round trip without the peer's delay, once it was measured.
+    /// The smoothed RTT excluding the peer's ACK delay, once measured.
     pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
         self.path.srtt
     }
@@ -440,13 +446,14 @@ impl Control {
         }
     }
 
-    /// The engine is about to make a new controller for the path that it has.
+    /// The engine is about to create a new controller for the same path.
     pub(crate) fn keep_path(&mut self) {
         self.keep_path = true;
     }
 
-    /// The engine counts nothing as in flight on the new path. Were the window still full here, or the pacer slow, the
-    /// path could not be challenged in time, and nothing would ever be acknowledged.
+    /// The engine counts nothing as in flight on the new path. If the window were still full here,
+    /// or the pacer slow, the engine could not challenge the path in time, and no packet would ever
+    /// be acknowledged.
     fn on_another_port(&mut self) {
         self.path.flight.leave_path();
         let rate = self.pacing_rate();
@@ -454,13 +461,13 @@ impl Control {
         self.path.pacer.set_rate(rate);
     }
 
-    /// The engine asks for this path.
+    /// The engine uses this path now.
     fn switch(&mut self, path: &Arc<()>) {
         if self.present.as_ref().is_some_and(|present| std::ptr::eq(present.as_ptr(), &**path)) {
             return;
         }
         let before = self.present.replace(Arc::downgrade(path));
-        // The first controller is of the path that is there.
+        // The first controller belongs to the existing path.
         let (Some(before), false) = (before, std::mem::take(&mut self.keep_path)) else { return };
         self.former.retain(|(of, _)| of.strong_count() > 0);
         let known = self.former.iter().position(|(of, _)| std::ptr::eq(of.as_ptr(), &**path));
@@ -479,8 +486,8 @@ pub(crate) struct Losses {
     pub(crate) packets_late: u64,
 }
 
-/// Whether a connection with something to send waits for a time. One that waits for its window
-/// waits for an acknowledgement.
+/// Whether a connection with data to send waits for a point in time. A connection that waits for
+/// its window waits for an acknowledgement instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
     No,
@@ -515,9 +522,9 @@ impl PathControl {
         }
     }
 
-    /// When the acknowledgement would have arrived if the peer had not held it back. A peer that is
-    /// short of CPU time acknowledges a backlog in one go; by the times of arrival the path would
-    /// seem to have stood still and then raced.
+    /// The time at which the acknowledgement would have arrived without the peer's delay. A peer
+    /// short of CPU time acknowledges a backlog all at once. Judged by arrival times, the path
+    /// would seem to have stalled and then raced.
     fn acknowledged_at(&mut self, now: Instant, frame: &AckFrame) -> Instant {
         let sent = self.flight.sent_at(frame.largest).or(self.largest_sent_at).unwrap_or(now);
         self.largest_sent_at = Some(sent);
@@ -534,7 +541,7 @@ impl PathControl {
             let bare = bare_round_trip(whole, frame);
             let held = whole - bare + looked_at.saturating_duration_since(now);
             self.lag.on_rtt(bare, held);
-            // Of several in one moment the shortest says most of the path.
+            // Of several samples in one moment, the shortest is the closest to the path's RTT.
             self.rtt = Some(self.rtt.map_or(bare, |other| other.min(bare)));
             self.min_rtt = Some(self.min_rtt.map_or(bare, |least| least.min(bare)));
             self.srtt = Some(self.srtt.map_or(bare, |srtt| (srtt * 7 + bare) / 8));
@@ -546,7 +553,8 @@ impl PathControl {
         }
     }
 
-    /// The ranges that the engine is shown instead of a frame's while a gap may be a late packet.
+    /// Returns the ranges to show to the engine instead of the frame's, while a gap may be a late
+    /// packet.
     fn keep_back(&mut self, now: Instant, frame: &AckFrame) -> Option<Ranges> {
         let window = self.reordering.window();
         if window.is_zero() && !self.keeps_back {
@@ -588,8 +596,8 @@ impl PathControl {
             algorithm.on_timeout(&told);
             self.recovery_until = None;
         } else if self.recovery_until.is_some() && algorithm.reduction() == Reduction::Own {
-            // Where each round trip loses something, BBR would enter one recovery after the other and never grow: it
-            // holds its window for the first round trip of each.
+            // If each round trip loses packets, BBR would enter one recovery after another and
+            // never grow, because it holds its window for the first round trip of each recovery.
             self.recovery_until = Some(self.newest_sent);
         } else if !within {
             if self.recovery_until.is_some() {
@@ -620,7 +628,7 @@ fn time(epoch: Instant, now: Instant) -> Time {
 }
 
 mod controller {
-    //! The engine's view: a controller that asks the gate.
+    //! The engine's view: a controller that consults the gate.
 
     use super::Shared;
     use quinn_proto::congestion::{Controller, ControllerFactory};
@@ -628,7 +636,7 @@ mod controller {
     use std::sync::Arc;
     use std::time::Instant;
 
-    /// Makes the controllers of one connection, one for each path.
+    /// Creates the controllers of one connection, one per path.
     #[derive(Debug)]
     pub(crate) struct Factory {
         shared: Shared,
@@ -649,8 +657,8 @@ mod controller {
     impl ControllerFactory for Factory {
         fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
             let (shared, path) = (self.shared.clone(), Arc::new(()));
-            // At once: with the gate of the former path the new one's challenge would wait, and the first packet there
-            // would be one that tries a larger size.
+            // Switch immediately. With the gate of the former path, the challenge of the new path
+            // would wait, and the first packet on the new path would be a size probe.
             let mut control = shared.lock();
             control.switch(&path);
             control.path_mtu(current_mtu);
@@ -699,7 +707,7 @@ mod controller {
             control.engine_window()
         }
 
-        /// The peer has another port now (`PathData::from_previous`).
+        /// The peer has changed its port (`PathData::from_previous`).
         fn clone_box(&self) -> Box<dyn Controller> {
             let mut control = self.shared.lock();
             control.switch(&self.path);
@@ -726,25 +734,27 @@ mod controller {
 
 pub(crate) use controller::Factory;
 
-/// More than the peer waits for before it acknowledges: with less in flight every round trip would take as long
-/// as the peer holds an acknowledgement back.
+/// More packets than the peer waits for before it acknowledges. With fewer in flight, every round
+/// trip would include the peer's full ACK delay.
 const LEAST_SEGMENTS: u64 = 10;
-/// Packets in flight that no path has to be protected from.
+/// This many packets in flight cannot overload any path.
 const LITTLE: u64 = 2;
-/// Acknowledgements that are due wait no longer for a window.
+/// The longest time that due acknowledgements wait for a window.
 const LONGEST_DUE: Duration = Duration::from_millis(25);
-/// A large acknowledgement is remembered for about so many.
+/// A large acknowledgement is remembered for about this many acknowledgements.
 const BATCHES: u64 = 64;
 /// RFC 9002, section 7.2.
 const INITIAL_SEGMENTS: u64 = 10;
-/// Taken for a round trip before one was measured.
+/// The assumed RTT before the first sample.
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
-/// A pause for which TCP would have to restart (RFC 5681, section 4.1: one retransmission timeout).
+/// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
-/// Records of lost packets are kept for so long and four round trips: their late arrival proves the loss wrong.
+/// Records of lost packets are kept for this time plus four RTTs. A late arrival proves a loss
+/// wrong.
 const KEPT: Duration = Duration::from_millis(100);
 
-/// A round trip without the peer's delay. The peer is believed as far as it leaves the path a part of it.
+/// An RTT excluding the peer's reported delay. At least a sixteenth of it is attributed to the
+/// path.
 fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
     whole.saturating_sub(frame.delay()).max(whole / 16)
 }
@@ -753,7 +763,7 @@ fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
 mod tests {
     use super::*;
 
-    /// An endpoint that receives sends credit now and then. Its pacer must not hold back the
+    /// An endpoint that only receives sends credit occasionally. Its pacer must not hold back the
     /// acknowledgements of the data that it receives.
     #[test]
     fn credit_passes_a_slow_pacer_where_acknowledgements_are_due() {

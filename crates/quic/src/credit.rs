@@ -1,23 +1,24 @@
-//! How much a peer may send, and the control stream that tells it.
+//! How much a peer may send, and the control stream that reports it.
 //!
-//! quinn-proto's own flow control grants what was read. An endpoint reads every stream at once, so it grants
-//! credit itself: for each stream and for all streams of the connection, by what the application consumed.
-//! Each end opens one unidirectional stream and writes records of 16 bytes to it. Limits never shrink.
+//! quinn-proto's own flow control grants credit as data is read. An endpoint reads every stream
+//! immediately, so it grants credit itself, for each stream and for the whole connection, as the
+//! application consumes data. Each end opens one unidirectional stream and writes 16-byte records
+//! to it. Limits never shrink.
 
 use quinn_proto::{Dir, Side, StreamId, VarInt};
 use std::collections::BTreeMap;
 
-/// Credit of a new stream, and of a new connection for all its streams together.
+/// The initial credit of a stream, and of a connection for all its streams together.
 pub const FIRST_CREDIT: u64 = 512 * 1024;
 
-/// One record of a control stream: a kind in the two highest bits, a stream, and a number.
+/// A record of a control stream: a kind in the two highest bits, a stream, and a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
     /// The peer may send up to this offset of a stream.
     Stream(StreamId, u64),
-    /// The peer may send so many bytes on all streams together.
+    /// The peer may send this many bytes on all streams together.
     Connection(u64),
-    /// The sender of a stream sends no byte behind this offset.
+    /// The sender of a stream sends no byte past this offset.
     Final(StreamId, u64),
 }
 
@@ -36,7 +37,7 @@ impl Record {
         out
     }
 
-    /// `None`: malformed.
+    /// Returns `None` for a malformed record.
     pub(crate) fn decode(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let whole = u128::from_be_bytes(bytes);
         let (key, value) = ((whole >> 64) as u64, whole as u64);
@@ -57,22 +58,22 @@ fn number(stream: StreamId) -> u64 {
     VarInt::from(stream).into_inner()
 }
 
-/// RFC 9000, section 2.1: the lowest bit tells the initiator, the next the direction.
+/// RFC 9000, section 2.1: the lowest bit gives the initiator, the next one the direction.
 fn bidirectional(number: u64) -> Option<StreamId> {
     let side = if number & 1 == 0 { Side::Client } else { Side::Server };
     (number & 2 == 0).then(|| StreamId::new(side, Dir::Bi, number >> 2))
 }
 
-/// An entry of a map with its share of the map's nodes.
+/// The size of a map entry, including its share of the map's nodes.
 const EARLY_FINAL_MEMORY: u64 = 40;
-/// A peer learns of a sixteenth of the window.
+/// Credit is reported in steps of this fraction of the window.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
 const STREAM: u64 = 0;
 const CONNECTION: u64 = 1 << 62;
 const FINAL: u64 = 2 << 62;
 
-/// Credit given to the peer, for one stream or for all.
+/// Credit granted to the peer, for one stream or for the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Granted {
     limit: u64,
@@ -93,7 +94,7 @@ impl Granted {
         self.consumed
     }
 
-    /// `false`: the peer sent more than it may.
+    /// Returns `false` if the peer exceeded its credit.
     pub(crate) fn receive(&mut self, bytes: u64) -> bool {
         self.received = self.received.saturating_add(bytes);
         self.received <= self.limit
@@ -103,7 +104,7 @@ impl Granted {
         self.consumed = (self.consumed + bytes).min(self.received);
     }
 
-    /// A new limit, where it is so much higher that the peer should know.
+    /// Returns a new limit if it is enough higher to be worth reporting to the peer.
     pub(crate) fn raise(&mut self, window: u64) -> Option<u64> {
         let limit = (self.consumed + window).min(VarInt::MAX.into_inner());
         let due = limit >= self.limit + window / STEPS;
@@ -114,7 +115,7 @@ impl Granted {
     }
 }
 
-/// Credit that the peer gave, for one stream or for all.
+/// Credit granted by the peer, for one stream or for the connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowed {
     limit: u64,
@@ -143,16 +144,17 @@ impl Allowed {
     }
 }
 
-/// Final sizes of streams that the peer has not begun here: the control stream goes before others.
+/// Final sizes of streams that have not begun at this end. The control stream overtakes other
+/// streams.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyFinals {
-    /// Streams that have begun. They do so in the order of their numbers.
+    /// The number of streams that have begun. Streams begin in the order of their numbers.
     begun: u64,
     early: BTreeMap<u64, u64>,
 }
 
 impl EarlyFinals {
-    /// A stream of the peer's begins; tells its final size, if that came before.
+    /// A stream of the peer begins. Returns its final size if that arrived earlier.
     pub(crate) fn begin(&mut self, id: StreamId) -> Option<u64> {
         self.begun = self.begun.max(id.index() + 1);
         self.early.remove(&id.index())
@@ -162,10 +164,10 @@ impl EarlyFinals {
         self.early.len() as u64 * EARLY_FINAL_MEMORY
     }
 
-    /// A stream that has begun and is not known any more is over.
+    /// Keeps the final size. A stream that has begun and is no longer known has ended.
     pub(crate) fn keep(&mut self, id: StreamId, size: u64, most: u32) -> Result<(), &'static str> {
         if id.index() >= self.begun + u64::from(most) {
-            return Err("the peer ended a stream that it may not have opened");
+            return Err("the peer ended a stream that it was not allowed to open");
         }
         if id.index() >= self.begun {
             self.early.insert(id.index(), size);
@@ -203,21 +205,21 @@ mod tests {
     }
 
     #[test]
-    fn a_final_size_that_comes_before_its_stream_is_kept_for_it() {
+    fn a_final_size_that_arrives_before_its_stream_is_kept() {
         let stream = |index| StreamId::new(Side::Client, Dir::Bi, index);
         let mut finals = EarlyFinals::default();
         finals.keep(stream(3), 30, 4).unwrap();
         assert!(finals.keep(stream(4), 40, 4).is_err());
         assert_eq!((finals.begin(stream(0)), finals.begin(stream(1))), (None, None));
         finals.keep(stream(4), 40, 4).unwrap();
-        // Over and forgotten.
+        // The stream has ended and is forgotten.
         finals.keep(stream(0), 10, 4).unwrap();
         assert_eq!((finals.begin(stream(2)), finals.begin(stream(3))), (None, Some(30)));
         assert_eq!((finals.begin(stream(4)), finals.early.len()), (Some(40), 0));
     }
 
     #[test]
-    fn a_peer_is_told_of_credit_in_steps_of_the_window() {
+    fn credit_is_reported_in_steps_of_the_window() {
         let mut granted = Granted::new();
         assert!(granted.receive(FIRST_CREDIT));
         assert_eq!(granted.raise(FIRST_CREDIT), None);
@@ -225,7 +227,7 @@ mod tests {
         assert_eq!(granted.raise(FIRST_CREDIT), None);
         granted.consume(FIRST_CREDIT / 32);
         assert_eq!(granted.raise(FIRST_CREDIT), Some(FIRST_CREDIT * 17 / 16));
-        // A smaller window takes nothing back, and a larger one counts at once.
+        // A smaller window revokes nothing, and a larger one takes effect at once.
         assert_eq!(granted.raise(1), None);
         assert_eq!(granted.raise(4 * FIRST_CREDIT), Some(FIRST_CREDIT * 65 / 16));
         assert!(!granted.receive(4 * FIRST_CREDIT));

@@ -1,5 +1,5 @@
-//! All connections of one socket. Nothing here reads a clock or a socket: whoever drives an endpoint hands it
-//! datagrams and the time, and sends what it returns.
+//! All connections of one socket. This module reads no clock and no socket: the driver of an
+//! endpoint passes datagrams and the time in, and sends the packets it returns.
 
 use crate::choice::Congestion;
 use crate::connection::{Connection, Event, FIRST_STREAMS};
@@ -20,25 +20,25 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How connections are carried. Both ends have their own; they negotiate what they must agree on.
+/// Connection settings. Each end has its own; the ends negotiate where they must agree.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub congestion: Congestion,
-    /// A silent peer is asked this often.
+    /// The interval of keepalives to a silent peer.
     pub keepalive: Duration,
     /// The connection ends after this much silence.
     pub idle: Duration,
-    /// The largest UDP payload that is tried.
+    /// The largest UDP payload to probe for.
     pub largest_packet: u16,
-    /// Streams that a peer may have open at once.
+    /// The maximum of streams that a peer may have open at once.
     pub streams: u32,
-    /// For what algorithms draw by chance.
+    /// The seed for random decisions of algorithms.
     pub seed: u64,
-    /// Counts what the peers of this endpoint, and of others that share it, make them hold.
+    /// Counts the memory that peers make this endpoint, and others that share the meter, hold.
     pub meter: Arc<Meter>,
 }
 
-/// One of an endpoint's connections.
+/// Identifies one connection of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     slot: usize,
@@ -49,7 +49,7 @@ pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     settings: Settings,
     server: Option<Arc<quinn_proto::ServerConfig>>,
-    /// By handle.
+    /// Indexed by handle.
     connections: Vec<Option<(u64, Connection)>>,
     serial: u64,
     /// Connections that may have packets to send.
@@ -63,7 +63,7 @@ pub struct Endpoint {
     incoming: VecDeque<Incoming>,
 }
 
-/// Why a handshake did not begin.
+/// A handshake could not begin.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum RefusedError {
     #[error("{0}")]
@@ -73,7 +73,7 @@ pub enum RefusedError {
 }
 
 impl Endpoint {
-    /// `seed` draws connection IDs and packet numbers; without one the operating system does.
+    /// `seed` generates connection IDs and packet numbers. Without it, the operating system does.
     pub fn new(
         config: EndpointConfig,
         server: Option<quinn_proto::ServerConfig>,
@@ -120,7 +120,7 @@ impl Endpoint {
         Ok(self.add(now, handle, inner, control, readings))
     }
 
-    /// The next peer that wants a connection.
+    /// The next peer that asks for a connection.
     pub fn incoming(&mut self) -> Option<Incoming> {
         self.incoming.pop_front()
     }
@@ -156,7 +156,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer has to come again with a proof of its address (RFC 9000, section 8.1.2).
+    /// The peer must retry with a proof of its address (RFC 9000, section 8.1.2).
     pub fn retry(&mut self, incoming: Incoming) {
         let mut buffer = Vec::new();
         match self.inner.retry(incoming, &mut buffer) {
@@ -169,7 +169,7 @@ impl Endpoint {
         self.inner.ignore(incoming);
     }
 
-    /// No new connections from here on.
+    /// Refuses all new connections from now on.
     pub fn refuse_all(&mut self) {
         self.server = None;
         self.inner.set_server_config(None);
@@ -178,7 +178,7 @@ impl Endpoint {
         }
     }
 
-    /// A datagram that arrived at `arrived` and is looked at `now`.
+    /// Handles a datagram that arrived at `arrived` and is processed at `now`.
     pub fn handle(
         &mut self,
         now: Instant,
@@ -215,7 +215,7 @@ impl Endpoint {
         connection.since_pumped += 1;
         match connection.since_pumped {
             1 => self.received.push_back(key),
-            // An acknowledgement names 64 ranges of packets; older ones are forgotten.
+            // An acknowledgement names at most 64 ranges of packets; older ranges are dropped.
             PUMP_AFTER => {
                 connection.pump(now);
                 self.after(now, key);
@@ -236,7 +236,7 @@ impl Endpoint {
         }
     }
 
-    /// When [`Self::handle_timeouts`] has something to do.
+    /// The time at which [`Self::handle_timeouts`] has work to do.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -255,8 +255,8 @@ impl Endpoint {
         }
     }
 
-    /// The next packets to send, of `segments` datagrams at most, in `out`, which has to be empty. `None`: nothing may
-    /// leave before another event or the next timeout.
+    /// Writes the next packets to send, at most `segments` datagrams, into `out`, which must be
+    /// empty. Returns `None` if nothing may leave before another event or the next timeout.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -286,7 +286,7 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Whoever changes a connection calls [`Self::touch`] afterwards.
+    /// After changing a connection, the caller must call [`Self::touch`].
     pub fn get(&mut self, key: Key) -> Option<&mut Connection> {
         match self.connections.get_mut(key.slot)? {
             Some((serial, connection)) if *serial == key.serial => Some(connection),
@@ -294,14 +294,15 @@ impl Endpoint {
         }
     }
 
-    /// The application did something with a connection: it may have packets to send, and events.
+    /// The application used a connection, which may now have packets to send and events.
     pub fn touch(&mut self, now: Instant, key: Key) {
         if self.get(key).is_some() {
             self.after(now, key);
         }
     }
 
-    /// Connections that are not forgotten. Closed ones stay for three probe timeouts (RFC 9000, section 10.2).
+    /// Connections not yet forgotten. Closed ones stay for three probe timeouts (RFC 9000, section
+    /// 10.2).
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
     }
@@ -314,7 +315,7 @@ impl Endpoint {
         connections.filter_map(key).collect()
     }
 
-    /// Acknowledges at once what has arrived so far.
+    /// Acknowledges immediately everything that has arrived so far.
     fn acknowledge(&mut self, now: Instant, key: Key) {
         let mut buffer = Vec::new();
         let Some(connection) = self.get(key) else { return };
@@ -323,7 +324,7 @@ impl Endpoint {
         }
     }
 
-    /// Settles a connection after anything happened to it.
+    /// Updates the bookkeeping of a connection after any event.
     fn after(&mut self, now: Instant, key: Key) {
         let Some(Some((_, connection))) = self.connections.get_mut(key.slot) else { return };
         while let Some(event) = connection.endpoint_event() {
@@ -332,7 +333,7 @@ impl Endpoint {
                 connection.handle_event(answer);
             }
         }
-        // Events of the engine that only just came up are taken with the next packet or timeout.
+        // Engine events that arise only now are handled with the next packet or timeout.
         let drained = connection.is_drained();
         if drained {
             connection.pump(now);
@@ -383,7 +384,7 @@ impl Endpoint {
     fn control(&mut self, now: Instant) -> (Shared, Readings) {
         let readings = Readings::default();
         self.serial += 1;
-        // Connections of one seed draw differently.
+        // Each connection of one endpoint seed gets a different seed.
         let seed = self.settings.seed.wrapping_add(self.serial.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (Shared::new(self.settings.congestion, now, seed, readings.clone()), readings)
     }
@@ -445,11 +446,13 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
     config
 }
 
-/// Packets of one connection in one batch after which it acknowledges.
+/// Packets of one connection in one batch after which an acknowledgement is sent.
 const PUMP_AFTER: u32 = 64;
-/// One acknowledgement for so many packets, where none is missing: each costs both ends as much as a packet.
+/// One acknowledgement for this many packets if none is missing. Each costs both ends as much as a
+/// packet.
 const ACKNOWLEDGE_EVERY: u32 = 8;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
-/// The engine takes several bursts of losses in one acknowledgement for a smaller packet size of the
-/// path. Random loss of 5 % does that every few seconds. The size is searched again after this.
+/// If one acknowledgement reveals several bursts of loss, the engine concludes that the path's
+/// packet size has shrunk. Random loss of 5 % triggers that every few seconds. The engine searches
+/// the size again after this time.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);

@@ -1,7 +1,7 @@
 use cc::{Ack, CongestionControl, Loss, Reduction};
 use units::{Bytes, Rate, Span, Time};
 
-/// Sends at the rate it was told. The window is only there to stop where nothing comes back.
+/// Sends at a configured rate. The window only stops it when no acknowledgements arrive.
 #[derive(Debug)]
 pub(super) struct Fixed {
     rate: Rate,
@@ -36,7 +36,7 @@ impl CongestionControl for Fixed {
     fn on_idle(&mut self, _now: Time, _idle: Span) {}
 
     fn cwnd(&self) -> Bytes {
-        // Twice what the path holds, and what a late timer or an acknowledgement held back adds to it.
+        // Twice the bandwidth-delay product, plus an allowance for late timers and delayed ACKs.
         self.rate.bytes_in(self.rtt * 2 + Span::from_millis(10)) + Bytes::kib(16)
     }
 

@@ -1,5 +1,5 @@
-//! The packets of the application's packet number space that were sent, and the samples of the delivery
-//! rate that their acknowledgements give (draft-ietf-ccwg-bbr, section on delivery rate estimation).
+//! Sent packets of the application's packet number space, and the delivery rate samples that their
+//! acknowledgements yield (draft-ietf-ccwg-bbr, section on delivery rate estimation).
 
 use crate::ranges::Ranges;
 use std::collections::VecDeque;
@@ -11,14 +11,14 @@ pub(crate) struct Flight {
     sent: VecDeque<Option<Sent>>,
     /// The number of the first entry in `sent`.
     first: u64,
-    /// Every packet below was acknowledged, counted as lost or is not congestion-controlled.
+    /// Every packet below was acknowledged, counted as lost, or is not congestion-controlled.
     judged: u64,
     acked: Ranges,
     delivered: u64,
     delivered_at: Option<Instant>,
     first_sent_at: Option<Instant>,
     inflight: u64,
-    /// Packets below left on a path that the peer has moved away from, and are not in flight.
+    /// Packets below were sent on a former path of the peer, and do not count as in flight.
     counted_from: u64,
     lost_total: u64,
     mistaken_total: u64,
@@ -47,10 +47,10 @@ struct Batch {
     newest: Option<Sent>,
 }
 
-/// One acknowledgement's part in the flight.
+/// The effect of one acknowledgement on the flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Acked {
-    /// When the largest packet of the frame was sent, if this frame was the first to acknowledge it.
+    /// The send time of the frame's largest packet, if this frame was the first to acknowledge it.
     pub(crate) largest_sent: Option<Instant>,
     /// The smallest packet newly acknowledged.
     pub(crate) smallest: Option<u64>,
@@ -58,7 +58,7 @@ pub(crate) struct Acked {
     pub(crate) not_lost: u64,
 }
 
-/// One sample.
+/// One delivery rate sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sample {
     pub(crate) acked: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Sample {
 }
 
 impl Flight {
-    /// Numbers rise. Numbers left out are packets that nobody has to acknowledge.
+    /// Numbers must increase. Skipped numbers are packets that are not ack-eliciting.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, number: u64) {
         if self.inflight == 0 {
             self.first_sent_at = Some(now);
@@ -93,7 +93,7 @@ impl Flight {
             self.judged = self.judged.max(number);
         }
         let Some(skipped) = number.checked_sub(self.end()) else { return };
-        // An endpoint that only receives sends nothing but acknowledgements for a while.
+        // An endpoint that only receives may send nothing but acknowledgements for a while.
         if skipped > MOST_GAP {
             self.sent.clear();
             self.inflight = bytes;
@@ -105,7 +105,7 @@ impl Flight {
         self.sent.push_back(Some(record));
     }
 
-    /// An acknowledgement came `at` this time, or would have if the peer had not held it back.
+    /// An acknowledgement arrived at `at`, corrected for the peer's ACK delay.
     pub(crate) fn on_acked(&mut self, at: Instant, ranges: &Ranges) -> Acked {
         let at = self.delivered_at.map_or(at, |last| last.max(at));
         let mut outcome = Acked::default();
@@ -142,7 +142,8 @@ impl Flight {
         outcome
     }
 
-    /// The engine counts the oldest outstanding packets as lost, `bytes` in all. Tells the largest.
+    /// The engine counts the oldest outstanding packets as lost, `bytes` in all. Returns the
+    /// largest number.
     pub(crate) fn on_lost(&mut self, bytes: u64) -> Option<u64> {
         let (mut left, mut largest) = (bytes, None);
         while left > 0 && self.judged < self.end() {
@@ -164,8 +165,8 @@ impl Flight {
         largest
     }
 
-    /// Forgets packets sent before `bound` that are acknowledged or counted as lost, and those that the
-    /// engine gave up without a word (probes of a larger packet size).
+    /// Forgets packets sent before `bound` that are acknowledged or counted as lost. Also forgets
+    /// size probes, which the engine abandons without notice.
     pub(crate) fn forget_before(&mut self, bound: Instant, largest_acked: u64) {
         while let Some(front) = self.sent.front() {
             match front {
@@ -185,7 +186,7 @@ impl Flight {
         self.acked.forget_below(self.first);
     }
 
-    /// Ends one acknowledgement.
+    /// Completes the processing of one acknowledgement.
     pub(crate) fn take_sample(&mut self, app_limited: bool) -> Option<Sample> {
         let batch = self.batch.take()?;
         if app_limited {
@@ -215,7 +216,7 @@ impl Flight {
         })
     }
 
-    /// Bytes counted as lost and acknowledged after all.
+    /// Bytes counted as lost and acknowledged later.
     pub(crate) fn mistaken_total(&self) -> u64 {
         self.mistaken_total
     }
@@ -228,8 +229,8 @@ impl Flight {
         self.inflight
     }
 
-    /// Packets that are outstanding are in flight no more. They may still be acknowledged. The
-    /// engine tells of losses among them only together with later ones.
+    /// Removes outstanding packets from the count in flight. They may still be acknowledged. The
+    /// engine reports losses among them only together with later ones.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();
@@ -250,12 +251,12 @@ impl Flight {
         self.lost_total
     }
 
-    /// The numbers that were acknowledged and are not forgotten.
+    /// The acknowledged numbers that are not forgotten.
     pub(crate) fn acked(&self) -> &Ranges {
         &self.acked
     }
 
-    /// The first packet from `from` on that is outstanding, if any packet after it was acknowledged.
+    /// The first outstanding packet from `from` on, if any later packet was acknowledged.
     pub(crate) fn first_gap(&self, from: u64) -> Option<u64> {
         let mut number = from.max(self.judged);
         let largest = self.acked.largest()?;
@@ -272,12 +273,12 @@ impl Flight {
         }
     }
 
-    /// One past the newest packet.
+    /// One past the newest packet number.
     pub(crate) fn end(&self) -> u64 {
         self.first + self.sent.len() as u64
     }
 
-    /// When a packet was sent that has not been acknowledged.
+    /// The send time of an unacknowledged packet.
     pub(crate) fn sent_at(&self, number: u64) -> Option<Instant> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.sent.get(index)?.map(|record| record.at)
@@ -289,7 +290,7 @@ impl Flight {
     }
 }
 
-/// Packets without a record in a row.
+/// The maximum of consecutive packets without a record.
 const MOST_GAP: u64 = 1 << 16;
 
 #[cfg(test)]
@@ -307,7 +308,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut flight = Flight::default();
-        // A packet of 1000 bytes a millisecond, acknowledged 20 ms later.
+        // One packet of 1000 bytes per millisecond, acknowledged 20 ms later.
         let mut last = None;
         for ms in 0..100 {
             if ms >= 20 {
@@ -326,8 +327,8 @@ mod tests {
         assert!(flight.sent.len() <= 52);
     }
 
-    /// Packets arrive each millisecond. The peer stands still for 10 ms and acknowledges the backlog
-    /// in ten frames within a millisecond, each with its delay.
+    /// Packets arrive every millisecond. The peer stalls for 10 ms, then acknowledges the backlog
+    /// in ten frames within a millisecond, each with its ACK delay.
     #[test]
     fn a_backlog_acknowledged_in_one_go_is_sampled_at_the_rate_of_its_arrivals() {
         let start = Instant::now();
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_sent_while_the_application_was_idle_are_marked_until_they_are_delivered() {
+    fn samples_are_application_limited_until_the_packets_of_that_time_are_delivered() {
         let start = Instant::now();
         let mut flight = Flight::default();
         flight.on_sent(start, 100, 0);
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_path_that_was_left_are_in_flight_no_more() {
+    fn packets_of_a_former_path_are_not_in_flight() {
         let now = Instant::now();
         let mut flight = Flight::default();
         for number in 0..3 {

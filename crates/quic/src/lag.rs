@@ -1,8 +1,9 @@
 use std::time::Duration;
 
-/// For how long packets have left the path and their acknowledgements were not looked at yet: the other end waits
-/// for a few more before it acknowledges, and both ends are threads that do not always run. Meanwhile what has
-/// arrived counts as in flight. A window for the path alone would leave it idle for as long.
+/// Tracks how long packets have left the path before this end processes their acknowledgements. The
+/// peer delays its ACKs to gather a few packets, and both ends are threads that do not always run.
+/// Packets that have arrived meanwhile still count as in flight. A window sized for the path alone
+/// would leave the path idle for as long.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
     path: Duration,
@@ -10,21 +11,21 @@ pub(super) struct Lag {
 }
 
 impl Lag {
-    /// Of one packet: on the path there and back, and beside it.
+    /// Records one packet: its round trip on the path, and the additional delay at the ends.
     pub(super) fn on_rtt(&mut self, path: Duration, lag: Duration) {
         self.path = if self.path.is_zero() { path } else { (self.path * 7 + path) / 8 };
         let lag = lag.min(MOST);
-        // What stops everything now and then has to be covered, too.
+        // The increase is fast and the decrease slow, so that occasional stalls are covered too.
         self.lag =
             if lag > self.lag { (self.lag * 3 + lag) / 4 } else { (self.lag * 31 + lag) / 32 };
     }
 
-    /// A window for the path, and what has left it.
+    /// The window for the path plus the lagging bytes.
     pub(super) fn with(&self, window: u64) -> u64 {
         (window as f64 * self.factor()) as u64
     }
 
-    /// Of what is in flight, what is on the path.
+    /// The part of the bytes in flight that is on the path.
     pub(super) fn without(&self, in_flight: u64) -> u64 {
         (in_flight as f64 / self.factor()) as u64
     }
@@ -35,9 +36,9 @@ impl Lag {
     }
 }
 
-/// More would wait in the other end's socket, which does not hold more.
+/// The peer's socket buffer holds no more than this delay's worth.
 const MOST: Duration = Duration::from_millis(20);
-/// Within a machine nothing is in flight but what lags.
+/// Within one machine, all bytes in flight are lagging.
 const LEAST_PATH: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lags_is_beside_the_window() {
+    fn lagging_bytes_extend_the_window() {
         let mut lag = Lag::default();
         assert_eq!(lag.with(1000), 1000);
         for _ in 0..200 {

@@ -6,13 +6,14 @@
 //! | `connection`, `stream` | one connection, one stream |
 //! | `credit` | how much a peer may send |
 //! | `control` | congestion control, pacing, loss detection |
-//! | `session`, `ack` | what packet keys and ACK frames tell |
+//! | `session`, `ack` | information from packet keys and ACK frames |
 //! | `flight`, `reordering`, `pacer` | packets in flight, late packets, departures |
 //! | `window` | how much either end has to hold |
 //! | `reassembly` | chunks that arrived in any order |
 //! | `plain` | endpoints without encryption, for simulations |
 //!
-//! Whoever drives an endpoint gives it datagrams and the time: the tunnel real ones, the simulator its own.
+//! The driver of an endpoint passes datagrams and the time: the tunnel real ones, the simulator its
+//! own.
 
 mod ack;
 mod choice;

@@ -1,7 +1,7 @@
 use quinn_proto::ConnectionError;
 use units::foreign;
 
-/// A connection that ended or came to nothing.
+/// A connection that ended or could not be established.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
     #[error("the peer does not answer")]
@@ -11,9 +11,9 @@ pub enum Lost {
     #[error("this end closed the connection")]
     Here,
     /// A stateless reset (RFC 9000, section 10.3).
-    #[error("the peer has no such connection: it was restarted")]
+    #[error("the peer does not know the connection: it was restarted")]
     Restarted,
-    /// This end closed the connection.
+    /// This end closed the connection because of it.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
     /// The peer may have chosen the text.

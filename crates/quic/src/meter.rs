@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what the peers of one or several endpoints make them hold, and calls somebody when that exceeds a mark.
+/// Counts the memory that peers make one or several endpoints hold, and calls a function when it
+/// exceeds a mark.
 ///
-/// Credit that a peer has cannot be taken back (RFC 9000, section 4.1). An endpoint that gives more credit than it
-/// has memory, because few peers use theirs at once, has to know what is in use.
+/// Credit cannot be revoked from a peer (RFC 9000, section 4.1). An endpoint that grants more
+/// credit than it has memory, because few peers use theirs at once, has to know how much is in use.
 pub struct Meter {
     held: AtomicU64,
     mark: u64,
     exceeded: Box<dyn Fn() + Send + Sync>,
 }
 
-/// A part of what a [`Meter`] counts; leaves the meter when it is dropped.
+/// A share of a [`Meter`]'s count. Dropping it subtracts the share.
 #[derive(Debug)]
 pub struct Charge {
     meter: Arc<Meter>,
@@ -21,12 +22,12 @@ pub struct Charge {
 }
 
 impl Meter {
-    /// `exceeded` is called for each addition that ends beyond `mark`.
+    /// The meter calls `exceeded` for each addition that ends above `mark`.
     pub fn new(mark: u64, exceeded: impl Fn() + Send + Sync + 'static) -> Self {
         Self { held: AtomicU64::new(0), mark, exceeded: Box::new(exceeded) }
     }
 
-    /// Nobody looks at it.
+    /// A meter without a mark.
     pub fn unlimited() -> Self {
         Self::new(u64::MAX, || {})
     }
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charges_add_up_and_the_mark_is_told() {
+    fn charges_add_up_and_the_mark_is_reported() {
         let told = Arc::new(AtomicU64::new(0));
         let teller = Arc::clone(&told);
         let meter = Arc::new(Meter::new(100, move || {

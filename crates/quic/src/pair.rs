@@ -1,5 +1,5 @@
-//! Two connected endpoints without a network between them, and what one does with a peer that
-//! breaks the rules.
+//! Connects two endpoints without a network between them, and tests how an endpoint treats a peer
+//! that breaks the rules.
 
 use crate::connection::{Connection, Event};
 use crate::credit::{FIRST_CREDIT, Record};
@@ -20,7 +20,7 @@ struct Pair {
     ends: [Endpoint; 2],
     keys: [Option<Key>; 2],
     events: [Vec<Event>; 2],
-    /// A closed connection is forgotten soon.
+    /// The reason of each loss, kept because an endpoint soon forgets a closed connection.
     lost: [Option<Lost>; 2],
 }
 
@@ -93,7 +93,7 @@ impl Pair {
         }
     }
 
-    /// Opens a stream and writes as much to it as is taken.
+    /// Opens a stream and writes as many of the bytes as the connection takes.
     fn write(&mut self, bytes: u64) -> StreamId {
         let id = self.at(CLIENT).open().unwrap().unwrap();
         let mut bytes = Bytes::from(vec![7; bytes as usize]);
@@ -107,7 +107,7 @@ impl Pair {
         id
     }
 
-    /// The server closed the connection for this reason, and told the client.
+    /// Asserts that the server closed the connection for this reason and reported it to the client.
     fn assert_closed(&mut self, why: &'static str) {
         self.run(Duration::from_millis(10));
         assert_eq!(self.lost[SERVER], Some(Lost::Violation(why)));
@@ -137,7 +137,7 @@ fn a_peer_that_sends_beyond_a_streams_credit_is_disconnected() {
 fn a_peer_that_sends_beyond_the_connections_credit_is_disconnected() {
     let mut pair = Pair::new();
     pair.at(CLIENT).set_send_window(4 * FIRST_CREDIT);
-    // Each of them stays within its own credit.
+    // Each stream stays within its own credit.
     pair.write(FIRST_CREDIT / 2);
     pair.write(FIRST_CREDIT / 2);
     assert_eq!(pair.lost, [None, None]);
@@ -168,11 +168,11 @@ fn a_final_size_of_a_stream_far_ahead_closes_the_connection() {
     let mut pair = Pair::new();
     let id = StreamId::new(Side::Client, Dir::Bi, 1 << 40);
     pair.at(CLIENT).say(&Record::Final(id, 0).encode());
-    pair.assert_closed("the peer ended a stream that it may not have opened");
+    pair.assert_closed("the peer ended a stream that it was not allowed to open");
 }
 
 #[test]
-fn streams_that_are_over_are_forgotten_at_both_ends() {
+fn streams_that_have_ended_are_forgotten_at_both_ends() {
     let mut pair = Pair::new();
     for number in 0..300_u64 {
         let id = pair.at(CLIENT).open().unwrap().unwrap();

@@ -1,9 +1,9 @@
 //! Endpoints without encryption, for simulations: one seed gives one run.
 //!
-//! Messages and packets are as long as those of a TLS 1.3 handshake with certificates on both
-//! sides. In place of an AEAD tag a packet carries a checksum over its number, its header and its
-//! payload, so that a packet that was changed on its way is dropped as it would be in reality. The
-//! checksum protects against nobody who wants to forge a packet.
+//! Messages and packets have the lengths of a TLS 1.3 handshake with certificates on both sides.
+//! Instead of an AEAD tag, a packet carries a checksum over its number, header and payload, so that
+//! a corrupted packet is dropped as in reality. The checksum does not protect against deliberate
+//! forgery.
 
 mod checksum;
 mod handshake;
@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Makes endpoints and their connections. Those of one seed draw the same connection IDs and packet
-/// numbers.
+/// Creates endpoints and their connections. Endpoints of one seed generate the same connection IDs
+/// and packet numbers.
 #[derive(Debug)]
 pub struct Plain {
     seed: Word,
@@ -33,7 +33,7 @@ pub struct Plain {
     crypto: Arc<Crypto>,
 }
 
-/// Starts sessions, and counts what their keys see.
+/// Starts sessions, and counts the packets that their keys process.
 #[derive(Debug, Default)]
 struct Crypto {
     tally: Arc<Tally>,
@@ -86,18 +86,18 @@ impl Plain {
         endpoint.accept(now, incoming, self.crypto.clone())
     }
 
-    /// From now on each client passes the frames of its packets to `forge` before it seals them: the peers get what a
-    /// hostile client could send them. A second call has no effect.
+    /// From now on each client passes the frames of its packets to `forge` before it seals them, so
+    /// the peers receive what a hostile client could send. A second call has no effect.
     pub fn forge_clients(&self, forge: impl FnMut(&mut [u8]) + Send + 'static) {
         let _ = self.crypto.tally.forge.set(Mutex::new(Box::new(forge)));
     }
 
-    /// Packets that were sent, handshakes included.
+    /// Packets sent, handshakes included.
     pub fn sealed(&self) -> u64 {
         self.crypto.tally.sealed.load(Ordering::Relaxed)
     }
 
-    /// Packets that were dropped because their checksum did not fit.
+    /// Packets dropped because of a wrong checksum.
     pub fn refused(&self) -> u64 {
         self.crypto.tally.refused.load(Ordering::Relaxed)
     }
@@ -106,7 +106,7 @@ impl Plain {
         let ids = self.draw();
         let mut config = EndpointConfig::new(Arc::new(PlainSecret(self.draw())));
         config.cid_generator(move || Box::new(DrawnIds(ids)));
-        // A size out of bounds leaves the default.
+        // On an error, the size is out of bounds and the default stays.
         let _ = config.max_udp_payload_size(settings.largest_packet.max(LARGEST_PAYLOAD));
         let mut seed = [0; 32];
         self.draw().fill(&mut seed);
@@ -159,16 +159,16 @@ impl ServerConfig for Crypto {
     }
 }
 
-/// One direction's key of one packet number space and one key phase. Keys that differ refuse each
-/// other's packets.
+/// The key of one direction, packet number space and key phase. Different keys refuse each other's
+/// packets.
 struct PlainKey {
     checksum: Checksum,
     tally: Arc<Tally>,
     of_client: bool,
 }
 
-/// Headers stay readable. The sample is as long as a real one, for the length of small packets
-/// depends on it.
+/// Leaves headers readable. The sample is as long as a real one, because the length of small
+/// packets depends on it.
 struct PlainHeader;
 
 fn keys(own: Side, space: u64, phase: u64, tally: &Arc<Tally>) -> KeyPair<Box<dyn PacketKey>> {
@@ -226,7 +226,7 @@ impl PacketKey for PlainKey {
         TAG
     }
 
-    /// As for AES-GCM (RFC 9001, section 6.6), so that keys are updated as often.
+    /// The limit of AES-GCM (RFC 9001, section 6.6), so that keys are updated as often.
     fn confidentiality_limit(&self) -> u64 {
         1 << 23
     }
@@ -317,7 +317,7 @@ fn connection_id(drawn: Word) -> ConnectionId {
     ConnectionId::new(&id)
 }
 
-/// Tokens never grow old: the time of day would make two runs differ.
+/// A fixed clock, so that tokens never expire: the time of day would make two runs differ.
 struct Standstill;
 
 impl TimeSource for Standstill {
@@ -329,7 +329,7 @@ impl TimeSource for Standstill {
 const SERVER_NAME: &str = "plain";
 const TAG: usize = 16;
 const ID: usize = 8;
-/// An Ethernet frame's UDP payload.
+/// The UDP payload of a full Ethernet frame.
 const LARGEST_PAYLOAD: u16 = 1472;
 
 #[cfg(test)]
@@ -359,7 +359,7 @@ mod tests {
             let mut opened = BytesMut::from(&packet[header.len()..]);
             server.remote.decrypt(number, &header, &mut opened).unwrap();
             prop_assert_eq!(&opened[..], &payload[..]);
-            // A key of another direction, number or phase does not fit.
+            // A key of another direction, number or phase does not match.
             let mut other = BytesMut::from(&packet[header.len()..]);
             prop_assert!(server.local.decrypt(number, &header, &mut other).is_err());
             prop_assert!(server.remote.decrypt(number + 1, &header, &mut other).is_err());

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use units::{Bytes, Rate, Share, Span};
 
-/// Where a connection's congestion control stands.
+/// A snapshot of a connection's congestion control.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reading {
     pub rtt: Span,
@@ -11,11 +11,11 @@ pub struct Reading {
     /// What the path loses by itself, where the algorithm tells that from congestion.
     pub path_loss: Option<Share>,
     pub pacing_rate: Option<Rate>,
-    /// The last sample that the application did not bound.
+    /// The last sample that was not application-limited.
     pub delivery_rate: Rate,
 }
 
-/// Written by the connection, read by whoever asks for its state.
+/// Written by the connection and read by the caller that asks for its state.
 #[derive(Debug, Clone, Default)]
 pub struct Readings(Arc<Mutex<Reading>>);
 

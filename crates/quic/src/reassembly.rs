@@ -1,7 +1,7 @@
-//! Bytes that came in any order, put in order. Pure.
+//! Puts bytes that arrived in any order into order. Pure.
 //!
-//! Streams are read as their packets arrive, not in order: quinn-proto closes a connection when a thousand chunks
-//! of a stream wait for a gap, which is a megabyte and a half.
+//! Streams are read as their packets arrive, not in order: quinn-proto closes a connection when a
+//! thousand chunks of a stream, about 1.5 MB, wait behind a gap.
 
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, VecDeque};
@@ -11,19 +11,20 @@ use std::io::IoSlice;
 pub struct Reassembly {
     ready: VecDeque<Bytes>,
     ready_bytes: usize,
-    /// Of the byte behind `ready`.
+    /// The offset of the byte after `ready`.
     next: u64,
-    /// By where they begin. A gap, not a packet, has an entry: thousands of packets wait behind a hundred.
+    /// Runs behind gaps, by start offset. Entries exist per gap, not per packet: thousands of
+    /// packets wait behind a hundred gaps.
     held: BTreeMap<u64, Run>,
     held_bytes: usize,
 }
 
-/// Pieces without a gap between them.
+/// Pieces without gaps between them.
 #[derive(Debug, Default)]
 struct Run {
     pieces: VecDeque<Bytes>,
     bytes: usize,
-    /// The first piece shares its memory with nothing.
+    /// The first piece shares its memory with no other buffer.
     is_own: bool,
 }
 
@@ -61,18 +62,19 @@ impl Reassembly {
         }
     }
 
-    /// In order, and not consumed.
+    /// Bytes that are in order and not consumed.
     pub fn ready(&self) -> usize {
         self.ready_bytes
     }
 
-    /// Behind a gap.
+    /// Bytes behind a gap.
     pub fn held(&self) -> usize {
         self.held_bytes
     }
 
-    /// Pieces so small and many, each behind a gap of its own, that they cost far more memory than they hold bytes. No
-    /// path makes them; a peer that does it wants the memory.
+    /// Whether pieces are so small and many, each behind its own gap, that they cost far more
+    /// memory than they hold bytes. No path causes that; only a peer that wants to exhaust memory
+    /// does.
     pub fn is_scattered(&self) -> bool {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
     }
@@ -82,8 +84,9 @@ impl Reassembly {
         self.next
     }
 
-    /// Copies what waits behind gaps into memory of its own. A piece shares the memory of the packets that arrived
-    /// with it, so a peer could keep a multiple of its credit by pieces that never leave.
+    /// Copies the data behind gaps into memory of its own. A piece shares memory with the packets
+    /// that arrived with it, so a peer could pin a multiple of its credit with pieces that never
+    /// leave.
     pub fn compact(&mut self) {
         for run in self.held.values_mut().filter(|run| run.pieces.len() > 1 || !run.is_own) {
             let mut whole = Vec::with_capacity(run.bytes);
@@ -93,7 +96,7 @@ impl Reassembly {
         }
     }
 
-    /// Likewise with the bytes that are ready.
+    /// Does the same with the bytes that are ready.
     pub fn compact_ready(&mut self) {
         if self.ready.len() > 1 {
             let mut whole = Vec::with_capacity(self.ready_bytes);
@@ -102,7 +105,7 @@ impl Reassembly {
         }
     }
 
-    /// The first bytes that are ready, as many slices as `out` has room for; tells how many.
+    /// Fills `out` with the first ready bytes, one slice per entry. Returns the number of slices.
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         for (place, bytes) in out.iter_mut().zip(&self.ready) {
@@ -112,7 +115,7 @@ impl Reassembly {
         count
     }
 
-    /// Up to `most` of the first bytes, copied.
+    /// Copies up to `most` of the first ready bytes.
     pub fn peek(&self, most: usize) -> Vec<u8> {
         let mut out = Vec::new();
         for bytes in &self.ready {
@@ -125,7 +128,7 @@ impl Reassembly {
         out
     }
 
-    /// At most what is ready.
+    /// Consumes at most the ready bytes.
     pub fn consume(&mut self, count: usize) {
         let mut left = count.min(self.ready_bytes);
         self.ready_bytes -= left;
@@ -170,7 +173,7 @@ impl Reassembly {
     }
 }
 
-/// At 5 % loss a window of 48 MiB has 1,700.
+/// At 5 % loss, a window of 48 MiB has 1,700 gaps.
 const MOST_GAPS: usize = 4096;
 
 #[cfg(test)]
@@ -214,7 +217,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_order_and_the_overlaps_the_bytes_are_those_sent(
+        fn bytes_are_exact_in_any_order_and_with_any_overlap(
             whole in proptest::collection::vec(any::<u8>(), 1..2000),
             cuts in proptest::collection::vec((any::<prop::sample::Index>(), 1usize..300), 0..40),
             order in any::<u64>(),
@@ -227,7 +230,7 @@ mod tests {
                     (from as u64, whole.slice(from..(from + length).min(whole.len())))
                 })
                 .collect();
-            // Whatever was cut twice or not at all: all of it comes.
+            // Insert every byte once more, in case the cuts above skipped or repeated it.
             for from in (0..whole.len()).step_by(97) {
                 pieces.push((from as u64, whole.slice(from..(from + 97).min(whole.len()))));
             }

@@ -1,10 +1,11 @@
-//! Packets that arrive late, and how long the sender waits for them before it counts them as lost.
+//! Tracks packets that arrive late, and how long the sender waits before it counts them as lost.
 //!
-//! quinn-proto counts a packet as lost when three later ones were acknowledged, or after 9/8 of a round trip,
-//! for a connection's whole life. On a path that reorders by jitter it would send a part of all packets twice.
-//! RACK (RFC 8985) widens its window where it sees reordering; so does this. As long as the window is open,
-//! acknowledgements of packets behind a gap are kept from the engine until the gap is filled or is older than
-//! the window. A path without reordering keeps the engine's own rules.
+//! quinn-proto counts a packet as lost once three later packets were acknowledged, or after 9/8 of
+//! an RTT, for a connection's whole life. On a path that reorders by jitter, it would retransmit a
+//! part of all packets needlessly. RACK (RFC 8985) widens its window when it sees reordering; this
+//! module does the same. While the window is open, acknowledgements of packets behind a gap are
+//! withheld from the engine until the gap is filled or is older than the window. On a path without
+//! reordering, the engine's own rules apply.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,9 +13,10 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Reordering {
     window: Duration,
-    /// Largest numbers acknowledged, and since when.
+    /// The largest numbers acknowledged, and when.
     history: VecDeque<(u64, Instant)>,
-    /// The latest arrival of this stretch and of the one before, behind the first later packet.
+    /// The maximum delay of a late arrival behind the first later packet, in this stretch and the
+    /// previous one.
     latest: [Duration; 2],
     stretch_began: Option<Instant>,
     late: u64,
@@ -26,12 +28,13 @@ impl Reordering {
         self.window
     }
 
-    /// Packets that arrived behind later ones.
+    /// The number of packets that arrived behind later ones.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }
 
-    /// An acknowledgement of packets up to `largest` arrived; `smallest` is the smallest that is new.
+    /// An acknowledgement of packets up to `largest` arrived; `smallest` is the smallest new
+    /// number.
     pub(crate) fn on_acked(&mut self, now: Instant, smallest: u64, largest: u64, srtt: Duration) {
         if let Some(open_since) = self.open_since(smallest) {
             self.late += 1;
@@ -60,7 +63,7 @@ impl Reordering {
         }
     }
 
-    /// Since when a packet behind `number` is known to have arrived.
+    /// The time since which a packet later than `number` is known to have arrived.
     pub(crate) fn open_since(&self, number: u64) -> Option<Instant> {
         let index = self.history.partition_point(|(largest, _)| *largest <= number);
         self.history.get(index).map(|(_, at)| *at)
@@ -68,12 +71,13 @@ impl Reordering {
 
     fn widen(&mut self, srtt: Duration) {
         let latest = self.latest[0].max(self.latest[1]);
-        // RFC 8985, section 6.2: at most a round trip, or a loss would be repaired too late.
+        // RFC 8985, section 6.2: at most one RTT, otherwise a loss would be repaired too late.
         self.window = self.window.max((latest * 5 / 4).min(srtt));
     }
 }
 
-/// Round trips for which a late arrival counts, at least; RFC 8985 keeps its window for 16 recoveries.
+/// The minimum of RTTs for which a late arrival counts; RFC 8985 keeps its window for 16
+/// recoveries.
 const STRETCH: u32 = 16;
 const MOST_HISTORY: usize = 4096;
 
@@ -96,7 +100,7 @@ mod tests {
         // Packet 4 arrives 8 ms behind packet 9.
         reordering.on_acked(at(9), 4, 9, RTT);
         assert_eq!(reordering.window(), Duration::from_millis(10));
-        // No path makes it wait longer than a round trip.
+        // The window never exceeds one RTT.
         reordering.on_acked(at(10), 11, 12, RTT);
         reordering.on_acked(at(60), 10, 13, RTT);
         assert_eq!(reordering.window(), RTT);

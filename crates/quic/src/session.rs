@@ -1,8 +1,8 @@
-//! TLS sessions whose packet keys tell [`Control`] of every packet.
+//! TLS sessions whose packet keys report every packet to [`Control`].
 //!
-//! quinn-proto has its keys made by a [`Session`]; it hands them each packet's number and plaintext. That is the
-//! one public place where a sender learns which packets an acknowledgement names, what delay the peer reports,
-//! and that a packet counted as lost has arrived.
+//! quinn-proto gets its keys from a [`Session`], and passes each packet's number and plaintext to
+//! them. No other public interface shows a sender which packets an acknowledgement names, what
+//! delay the peer reports, and that a packet counted as lost has arrived.
 
 use crate::ack::{AckFrame, is_ack_eliciting, is_size_probe};
 use crate::control::Shared;
@@ -16,7 +16,8 @@ use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Starts the sessions of one connection. A configuration serves one connection only: the state is its own.
+/// Starts the sessions of one connection. Each connection needs its own configuration, because the
+/// state is per connection.
 pub(crate) struct Observing<C: ?Sized> {
     pub(crate) inner: Arc<C>,
     pub(crate) control: Shared,
@@ -95,7 +96,7 @@ impl Session for ObservedSession {
         self.inner.peer_identity()
     }
 
-    /// No endpoint of Weir's sends early data: others could send it again.
+    /// Weir's endpoints never send early data, because an attacker could replay it.
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
         None
     }

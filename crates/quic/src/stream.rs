@@ -15,13 +15,13 @@ pub enum StreamError {
     Lost(#[from] Lost),
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readable {
     Some,
-    /// Nothing has arrived; an event follows.
+    /// No data has arrived; an event follows.
     Later,
-    /// Everything was read.
+    /// Everything has been read.
     Ended,
 }
 
@@ -29,18 +29,18 @@ pub enum Readable {
 pub(crate) struct Stream {
     pub(crate) granted: Granted,
     pub(crate) allowed: Allowed,
-    /// Arrived and not read by the application.
+    /// Chunks that arrived and that the application has not read.
     chunks: VecDeque<(u64, Bytes)>,
-    /// The first so many chunks have memory of their own.
+    /// The number of leading chunks that have memory of their own.
     own: usize,
-    /// Since the last [`Self::compact`].
+    /// Whether the application has read since the last [`Self::compact`].
     was_read: bool,
     end: Option<Result<(), u32>>,
-    /// The application reads no more.
+    /// The application has stopped reading.
     discarded: bool,
-    /// How long the peer's half is, once it said so.
+    /// The length of the peer's half, once reported.
     pub(crate) final_size: Option<u64>,
-    /// The peer reads no more of this end's half.
+    /// The peer has stopped reading this end's half.
     pub(crate) stopped: Option<u32>,
     pub(crate) delivered: bool,
     pub(crate) said_final: bool,
@@ -77,7 +77,7 @@ impl Stream {
         self.end = Some(end);
     }
 
-    /// More credit is of use.
+    /// Whether more credit is of use.
     pub(crate) fn may_grow(&self) -> bool {
         self.end.is_none() && self.final_size.is_none() && !self.discarded
     }
@@ -92,8 +92,8 @@ impl Stream {
         self.own = 0;
     }
 
-    /// Copies chunks that the application has not read since the last time into memory of their own: they share that
-    /// of the packets that arrived with them.
+    /// Copies chunks that the application has not read since the last call into memory of their
+    /// own. Until then they share the memory of the packets that arrived with them.
     pub(crate) fn compact(&mut self) {
         if !std::mem::take(&mut self.was_read) {
             for (_, chunk) in self.chunks.range_mut(self.own..) {
@@ -107,13 +107,13 @@ impl Stream {
         self.discarded && self.final_size.is_some() && self.sender_gone
     }
 
-    /// Chunks so small and many that they cost far more memory than their credit.
+    /// Whether chunks are so small and many that they cost far more memory than their credit.
     pub(crate) fn is_scattered(&self) -> bool {
         let held = self.granted.received() - self.granted.consumed();
         self.chunks.len() as u64 > MOST_CHUNKS + held / 256
     }
 
-    /// `None`: nothing has arrived.
+    /// Returns `None` if nothing has arrived.
     pub(crate) fn read(
         &mut self,
         most: usize,
@@ -142,7 +142,7 @@ impl Stream {
 }
 
 const MOST_CHUNKS: u64 = 4096;
-/// Room for so many chunks is kept.
+/// The capacity kept for chunks.
 const FEW: usize = 16;
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_that_nobody_reads_get_memory_of_their_own() {
+    fn unread_chunks_get_memory_of_their_own() {
         let packet = Bytes::from(vec![7; 100]);
         let mut stream = Stream::new();
         for offset in [0, 50] {
@@ -159,7 +159,7 @@ mod tests {
         let mut out = Vec::new();
         assert_eq!(stream.read(50, &mut out), Some(Ok(Readable::Some)));
         out.clear();
-        // It was read a moment ago.
+        // The application read the stream since the last call.
         stream.compact();
         assert!(!packet.is_unique());
         stream.compact();

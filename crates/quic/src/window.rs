@@ -1,18 +1,18 @@
-//! How much a connection has to hold: measured from its path. Pure.
+//! Derives the memory that a connection needs from its path. Pure.
 
 use std::time::{Duration, Instant};
 
-/// How many bytes the receiving end of a connection must be able to hold: 6.5 times the path's
-/// bandwidth-delay product, by the bytes that arrived. A retransmission of a retransmission comes 2
-/// to 3 round trips late, and the path goes on delivering meanwhile. At 5 % loss and 100 ms a
-/// smaller window costs a tenth of the rate.
+/// The bytes that the receiving end of a connection must be able to hold: 6.5 times the path's
+/// bandwidth-delay product, measured from the bytes that arrived. A retransmission of a
+/// retransmission arrives 2 to 3 RTTs late, and the path keeps delivering meanwhile. At 5 % loss
+/// and 100 ms, a smaller window costs a tenth of the rate.
 #[derive(Debug, Clone)]
 pub struct PathWindow {
     least: u64,
     bound: u64,
     since: Instant,
     received: u64,
-    /// The largest product of the last stretches.
+    /// The largest product of recent stretches.
     largest: u64,
     stretches: u32,
 }
@@ -26,7 +26,7 @@ impl PathWindow {
         self.bound
     }
 
-    /// So many bytes arrived. Tells the bound where it changed; `rtt` is asked once in a stretch.
+    /// These bytes arrived. Returns the bound if it changed. Calls `rtt` once per stretch.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -48,7 +48,7 @@ impl PathWindow {
         }
         self.largest = self.largest.max(product as u64);
         let wanted = (self.largest * 13 / 2).max(self.least);
-        // Growing is urgent; a little less is not worth a change.
+        // Growth is urgent; a slightly smaller bound is not worth a change.
         if wanted <= self.bound && wanted >= self.bound / 2 {
             return None;
         }
@@ -56,23 +56,24 @@ impl PathWindow {
         Some(wanted)
     }
 
-    /// Nothing arrives any more.
+    /// Resets the bound, because nothing arrives any more.
     pub fn forget(&mut self) {
         (self.largest, self.bound) = (0, self.least);
     }
 }
 
-/// How much the sending end keeps that was not acknowledged: the new size, where `present` has to change. What was
-/// delivered behind a gap is kept until the gap is filled, so that a window alone would stop the sender.
+/// The new limit of unacknowledged bytes at the sending end, if `present` has to change. Data
+/// delivered behind a gap is kept until the gap is filled, so the congestion window alone would
+/// stall the sender.
 pub fn send_window(cwnd: u64, least: u64, present: u64) -> Option<u64> {
     let wanted = cwnd.saturating_mul(7).clamp(least, SEND_LIMIT);
     (wanted > present || wanted < present / 4).then_some(wanted)
 }
 
-/// Rates are measured over this.
+/// The interval of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(20);
 const REMEMBERED: u32 = 50;
-/// Beyond it a sender keeps more than any path here needs.
+/// No path here needs a larger send window.
 const SEND_LIMIT: u64 = 128 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Behaviour of quinn-proto that this crate relies on and that is not documented.
+//! Undocumented behaviour of quinn-proto that this crate relies on.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,9 +28,9 @@ fn one_seed_gives_one_hash_of_all_packets() {
     assert_ne!(run(1), run(2));
 }
 
-/// The engine leaves pacing to this crate, and asks as often as it may send.
+/// The engine leaves pacing to this crate, and asks each time whether it may send.
 #[test]
-fn an_explicit_rate_is_kept_in_trains_of_a_millisecond_or_two_packets() {
+fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     for (rate, bits) in [("1mbit", 1_000_000), ("20mbit", 20_000_000), ("300mbit", 300_000_000)] {
         for slack in [Span::ZERO, Span::from_micros(800)] {
             let path = Path::new("1gbit", "20ms", "droptail:1000p");
@@ -48,7 +48,7 @@ fn an_explicit_rate_is_kept_in_trains_of_a_millisecond_or_two_packets() {
             for (at, lengths) in world.hosts[CLIENT].trains.take().unwrap() {
                 *trains.entry(at).or_default() += lengths.iter().sum::<usize>();
             }
-            // A late sender catches up by twice the rate.
+            // A late sender catches up at twice the rate.
             let most = (bits / 8000).max(2 * PACKET) * if slack.nanos() > 0 { 2 } else { 1 };
             let longest = *trains.values().max().unwrap();
             assert!(longest <= most + PACKET, "{rate} with timers {slack} late: {longest} at once");
@@ -56,9 +56,9 @@ fn an_explicit_rate_is_kept_in_trains_of_a_millisecond_or_two_packets() {
     }
 }
 
-/// The server's path back is full, and it has nothing else to send.
+/// The server's return path is full, and the server has nothing else to send.
 #[test]
-fn a_full_window_keeps_no_acknowledgement_back() {
+fn a_full_window_delays_no_acknowledgement() {
     let path = Path::new("50mbit", "20ms", "droptail:200p");
     let mut world = World::of(3, [settings("tcpa"), settings("fixed 100kbit")], &path);
     world.transfer(CLIENT, Transfer { up: 1 << 40, down: 60_000, ..Transfer::default() });
@@ -69,10 +69,11 @@ fn a_full_window_keeps_no_acknowledgement_back() {
     assert!(goodput > 45_000_000, "{goodput}");
 }
 
-/// The engine puts acknowledgements behind data that waits for the window or the pacer: they leave
-/// with the next packet. A path back with some packets a round trip suffers little from that.
+/// The engine puts acknowledgements behind data that waits for the window or the pacer, so they
+/// leave with the next packet. A return path that carries some packets per RTT suffers little from
+/// that.
 #[test]
-fn acknowledgements_behind_data_wait_for_the_next_packet_and_no_longer() {
+fn acknowledgements_behind_data_leave_with_the_next_packet() {
     let path = Path::new("20mbit", "20ms", "droptail:500KB");
     let mut world = World::of(3, [settings("tcpa"), settings("fixed 2mbit")], &path);
     world.transfer(CLIENT, Transfer { down: 1 << 40, ..BULK });
@@ -91,7 +92,7 @@ fn probes_pass_a_full_window() {
         world.transfer(CLIENT, BULK);
         world.change_at(seconds(2), Change::Path(Box::new(open.clone().loss("100%"))));
         world.change_at(seconds(5), Change::Path(Box::new(open)));
-        // Until here what the window allows has left.
+        // By now all data that the window allows has left.
         world.run_until(millis(3000));
         let before = world.ways[CLIENT].sent.datagrams;
         world.run_until(millis(4990));
@@ -104,15 +105,15 @@ fn probes_pass_a_full_window() {
     }
 }
 
-/// The engine tells how many bytes it counts as lost. They are taken for the oldest that are
-/// outstanding. Were that wrong, packets that arrived would stay counted as lost, and others never
-/// be.
+/// The engine reports only how many bytes it counts as lost. This crate attributes them to the
+/// oldest outstanding packets. If that were wrong, packets that arrived would stay counted as lost,
+/// and others would never be counted.
 #[test]
 fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
     for (loss, queue) in [("5%", "droptail:1000p"), ("0%", "droptail:20p"), ("2%", "droptail:40p")]
     {
         let path = Path::new("40mbit", "30ms", queue).loss(loss);
-        // One packet size, or a packet that is lost while sizes are tried belongs to neither sum.
+        // Use one packet size: a lost size probe is in neither sum.
         let settings = quic::Settings { largest_packet: 1200, ..settings("bbr") };
         let mut world = World::new(9, settings, &path);
         world.transfer(CLIENT, Transfer { up: 20_000_000, ..Transfer::default() });
@@ -122,14 +123,14 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
         let quic::Statistics { bytes_lost: told, bytes_mistaken, .. } = world.statistics(CLIENT);
         assert!(bytes_mistaken <= 4 * 1200, "{loss} {queue}: {bytes_mistaken} were not lost");
         assert!(dropped > 20_000, "{loss} {queue}: only {dropped} dropped");
-        // The last packets of all may be lost without a later one that tells; the first were no
-        // data.
+        // The very last packets may be lost without a later packet that reveals it. The first
+        // packets carried no data.
         assert!(told.abs_diff(dropped) <= 4 * 1200, "{loss} {queue}: {told} of {dropped}");
     }
 }
 
-/// Packets leave in batches of one length for the kernel to cut, and the last may be shorter. Were
-/// a batch cut in the wrong place, its packets would fail their checksums.
+/// Packets leave in batches of equal length for the kernel to split; the last packet may be
+/// shorter. If a batch were split in the wrong place, its packets would fail their checksums.
 #[test]
 fn batches_are_cut_where_packets_end() {
     for congestion in ["tcpa", "fixed 80mbit"] {
@@ -140,7 +141,7 @@ fn batches_are_cut_where_packets_end() {
         for _ in 0..20 {
             world.transfer(CLIENT, Transfer { up: 1_000_000, down: 100_000, ..BULK });
         }
-        // Outages make probes, between streams that begin and end.
+        // Outages cause probes between streams that begin and end.
         for outage in 1..6 {
             let at = |open: u64| millis(outage * 300 + open);
             world.change_at(at(0), Change::Path(Box::new(path.clone().loss("100%"))));
@@ -158,8 +159,8 @@ fn batches_are_cut_where_packets_end() {
     }
 }
 
-/// The keys learn of packets in the order of their numbers and once each: what is in flight is
-/// counted by them.
+/// The keys see packets in the order of their numbers and once each, because they count the bytes
+/// in flight.
 #[test]
 fn each_packet_is_encrypted_once_and_numbers_rise() {
     let path = Path::new("50mbit", "20ms", "droptail:50p").loss("2%");
@@ -178,16 +179,17 @@ fn each_packet_is_encrypted_once_and_numbers_rise() {
                 assert!(found.rises, "{at}: {found:?}");
             }
         }
-        // Numbers that are left out catch peers that acknowledge what they never saw: few.
+        // Few numbers are skipped. Skipped numbers expose peers that acknowledge packets they never
+        // received.
         let last = numbers[&packet::Space::Application];
         assert!(last > 2500, "{last}");
     }
     assert_eq!(packets, world.sealed() - before);
 }
 
-/// Each packet takes 10 to 20 ms in either direction.
+/// Each packet takes 10 to 20 ms in each direction.
 #[test]
-fn a_path_that_reorders_is_used_and_little_is_sent_twice() {
+fn a_reordering_path_is_used_with_few_needless_retransmissions() {
     for congestion in ["tcpa", "bbr"] {
         let path = Path::new("50mbit", "30ms", "droptail:250p").jitter("5ms,uniform,reorder");
         let mut world = World::new(7, settings(congestion), &path);
@@ -209,10 +211,10 @@ fn a_path_that_reorders_is_used_and_little_is_sent_twice() {
     }
 }
 
-/// Streams that are stopped or reset midway leave bytes behind that nobody reads. All of them count
-/// as consumed in the end, or the connection's credit would be used up by them.
+/// Streams that are stopped or reset midway leave unread bytes behind. All of these must count as
+/// consumed in the end; otherwise they would exhaust the connection's credit.
 #[test]
-fn credit_of_streams_that_were_stopped_or_reset_comes_back() {
+fn credit_of_stopped_and_reset_streams_is_returned() {
     let path = Path::new("100mbit", "10ms", "droptail:200p").loss("0.5%");
     let windows = Windows { receive: 256 * 1024, stream: 64 * 1024, send: 512 * 1024 };
     let mut world = World::new(8, settings("tcpa"), &path).with_windows(windows);
@@ -230,7 +232,7 @@ fn credit_of_streams_that_were_stopped_or_reset_comes_back() {
     }
     assert!(world.run_to_the_end(seconds(300)), "{:?} {:?}", world.lost(), world.progress());
     assert!(world.hosts[SERVER].application.given_up > 1000);
-    // As much as the connection could ever send with the credit of its beginning, many times over.
+    // Many times the bytes that the connection could send with its initial credit.
     let before = world.hosts[SERVER].application.received;
     world.transfer(CLIENT, Transfer { up: 20_000_000, ..Transfer::default() });
     assert!(world.run_to_the_end(seconds(600)), "{:?} {:?}", world.lost(), world.progress());

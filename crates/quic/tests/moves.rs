@@ -21,7 +21,8 @@ fn impatient(congestion: &str) -> quic::Settings {
     quic::Settings { keepalive: Duration::from_millis(500), ..settings(congestion) }
 }
 
-/// The window of `side`, and what arrived at the other side in the `millis` before `at` and after.
+/// The window of `side`, and the bytes that arrived at the other side in equal times before and
+/// after the change.
 fn around(side: usize, change: Change, path: &Path) -> ([Bytes; 2], [u64; 2]) {
     let mut world = World::new(11, impatient("tcpa"), path);
     let bulk = 1 << 40;
@@ -33,7 +34,7 @@ fn around(side: usize, change: Change, path: &Path) -> ([Bytes; 2], [u64; 2]) {
     world.run_until(seconds(5));
     let second = world.hosts[1 - side].application.received;
     let before = world.statistics(side).reading.cwnd;
-    // Long enough that the server hears from the new address.
+    // Long enough for the server to receive packets from the new address.
     world.run_until(millis(5600));
     let after = world.statistics(side).reading.cwnd;
     world.run_until(seconds(8));
@@ -45,22 +46,22 @@ fn around(side: usize, change: Change, path: &Path) -> ([Bytes; 2], [u64; 2]) {
 }
 
 #[test]
-fn another_port_keeps_the_window_and_another_address_begins_anew() {
-    // 7.5 MB a round trip: a window that begins anew is small for a while.
+fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
+    // 7.5 MB per round trip: a restarted window stays small for a while.
     let path = Path::new("200mbit", "300ms", "droptail:4MB");
     let ([before, after], [rate, later]) = around(SERVER, port(4001), &path);
     assert!(after.count() > before.count() / 2, "{before} became {after}");
     assert!(later > rate * 8 / 10, "{rate} became {later}");
     let ([before, after], _) = around(SERVER, address(2), &path);
     assert!(after.count() < before.count() / 4, "{before} became {after}");
-    // The client's own path to the server stays the one it knows.
+    // The client's own path to the server does not change.
     let ([before, after], [rate, later]) = around(CLIENT, address(2), &path);
     assert!(after.count() > before.count() / 2, "{before} became {after}");
     assert!(later > rate * 8 / 10, "{rate} became {later}");
 }
 
 #[test]
-fn transfers_go_on_after_each_move() {
+fn transfers_continue_after_each_move() {
     let path = Path::new("50mbit", "20ms", "droptail:100p");
     for side in [CLIENT, SERVER] {
         for change in [port(4001), address(2)] {
@@ -71,7 +72,7 @@ fn transfers_go_on_after_each_move() {
 }
 
 #[test]
-fn clients_that_move_often_over_paths_with_loss_lose_no_byte() {
+fn clients_that_move_often_lose_no_byte_over_lossy_paths() {
     for (loss, seed) in [("5%", 1), ("10%", 2), ("5%", 3), ("10%", 4), ("8%", 5)] {
         for congestion in ["tcpa", "bbr", "cubic"] {
             let path = Path::new("30mbit", "30ms", "droptail:60p").loss(loss);

@@ -1,4 +1,4 @@
-//! How much of a path a connection uses, in virtual time.
+//! Measures how much of a path a connection uses, in virtual time.
 //!
 //! `cargo test --release -p weir-quic --test paths -- --ignored --nocapture` prints the table.
 
@@ -9,15 +9,15 @@ mod world;
 use units::{Rate, Share, Span};
 use world::{CLIENT, Change, Path, SERVER, Transfer, World, seconds, settings};
 
-/// One upload, without its first seconds.
+/// The result of one upload, without its first seconds.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
-    /// A share of the link's rate, headers included.
+    /// The share of the link's rate, headers included.
     used: f64,
     goodput: Rate,
-    /// Counted as lost, of the packets sent.
+    /// Packets counted as lost, as a share of those sent.
     resent: f64,
-    /// Counted as lost although it arrived, of the packets sent.
+    /// Packets counted as lost although they arrived, as a share of those sent.
     in_vain: f64,
     overflow: f64,
     lost: f64,
@@ -124,7 +124,7 @@ fn figures_of_each_path_and_algorithm() {
     }
 }
 
-/// By second.
+/// Path changes by second.
 type Changes = Vec<(u64, Path)>;
 
 fn paths() -> Vec<(String, Path, Changes)> {

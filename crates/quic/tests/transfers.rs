@@ -1,8 +1,7 @@
-//! Random transfers over random paths: every byte arrives as it was sent, and every stream comes to
-//! its end.
+//! Random transfers over random paths: every byte arrives unchanged, and every stream ends.
 //!
-//! `WEIR_TRANSFERS` is how many, `WEIR_SEED` the first one's seed: a failure names the seed that
-//! repeats it.
+//! `WEIR_TRANSFERS` sets the number of transfers, `WEIR_SEED` the seed of the first one. A failure
+//! names the seed that repeats it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +37,7 @@ fn transfer_all(first: u64, count: u64) {
     println!("{count} transfers of {megabytes} MB in {took:.1?}, of hash {hash:016x}");
 }
 
-/// Tells how much arrived, and the hash of all packets.
+/// Returns the number of bytes that arrived, and the hash of all packets.
 fn transfer(seed: u64) -> (u64, u64) {
     let mut draw = Stream::new(seed, "transfer");
     let rate = draw.log_uniform(100_000, 500_000_000);
@@ -57,15 +56,16 @@ fn transfer(seed: u64) -> (u64, u64) {
         }
     }
     if draw.one_in(2) {
-        // RFC 9000, section 9: nobody moves before the handshake is confirmed. One that an outage
-        // hits may wait longer for its next attempt than a connection lives.
+        // RFC 9000, section 9: an endpoint must not move before the handshake is confirmed. If an
+        // outage hits a handshake, its next attempt may come later than the connection's idle
+        // timeout.
         assert!(world.run_until_confirmed(seconds(100)), "seed {seed}: {:?}", world.lost());
         match draw.one_in(2) {
             true => moves(&mut draw, &mut world),
             false => outages(&mut draw, &mut world, &path),
         }
     }
-    // Not more than the path carries in some seconds.
+    // At most as much as the path carries in a few seconds.
     let most = (rate / 2).clamp(2000, 400_000);
     let streams = if draw.one_in(2) { 1 } else { draw.log_uniform(1, 12) };
     for _ in 0..streams {
@@ -88,8 +88,8 @@ fn transfer(seed: u64) -> (u64, u64) {
         done,
         "seed {seed}: lost {lost:?}, open, over and received {progress:?}, {congestion:?}, {path:?}"
     );
-    // A packet that is overtaken by more than its number's short form can tell is taken for another
-    // one.
+    // A packet overtaken by more packets than its truncated number can express is mistaken for
+    // another one.
     let keeps_packets = |link: &link::LinkConfig| link.corrupt.is_zero() && !link.jitter.reorder;
     if keeps_packets(&path.up) && keeps_packets(&path.down) {
         assert_eq!(world.refused(), 0, "seed {seed}: packets were cut in the wrong place");
@@ -134,8 +134,8 @@ fn ends(draw: &mut Stream, rate: u64) -> quic::Settings {
     };
     quic::Settings {
         keepalive: Duration::from_secs(1),
-        // A server may send an address that has not answered three times what came from it (RFC
-        // 9000, section 8): a challenge that was lost is repeated when so much has come.
+        // A server may send at most three times the bytes received from an unvalidated address (RFC
+        // 9000, section 8). It repeats a lost challenge only once enough bytes have arrived.
         idle: Duration::from_secs(90),
         seed: draw.log_uniform(1, 1 << 40),
         ..settings(congestion)

@@ -7,14 +7,15 @@ use crate::{LinkError, LinkStats, Packet};
 use credit::{Credit, Law, Verdict};
 use units::{Bytes, Rate, Share, Span, Time};
 
-/// A port with Confined Active Queue Management: of the window increases that data packets ask for in their
-/// tags it approves what it can carry, and takes windows back while more waits than the target. Packets
-/// without a tag pass like in [`DropTail`](crate::DropTail), but that handshakes learn that there is such a port.
+/// A port with Confined Active Queue Management. Data packets request window increases in their
+/// tags. The port approves the increases it can carry, and takes windows back while the queue
+/// exceeds the target. Packets without a tag pass as in [`DropTail`](crate::DropTail), except that
+/// the port answers handshakes that ask for it.
 #[derive(Debug)]
 pub struct Caqm<P> {
     config: CaqmConfig,
     backlog: Backlog<P>,
-    /// A link without a rate has nothing to ration.
+    /// `None` for a link without a rate, which has nothing to ration.
     credit: Option<Credit>,
     seed: u64,
 }
@@ -24,26 +25,28 @@ pub struct Caqm<P> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CaqmConfig {
     pub limit: Limit,
-    /// What may wait: bursts need somewhere to stand.
+    /// The queue size that is accepted, so that bursts have room.
     pub target: Bytes,
-    /// Between two reckonings; best about a round trip. What is granted shows after a round trip, and what was granted
-    /// in the period before is all that the counter knows of: with shorter ones it answers to every byte above or
-    /// below the target many times over. `None` is 200 µs, the hosts' standard round trip, and at least the time of
-    /// ten frames of 1500 bytes.
+    /// The update interval of the credit, ideally about one round trip. A grant takes effect after
+    /// a round trip, and the counter knows only the grants of the previous period. With a shorter
+    /// period it therefore reacts to every byte above or below the target many times over. `None`
+    /// means 200 µs, the hosts' standard round trip, but at least the time of ten frames of 1500
+    /// bytes.
     pub period: Option<Span>,
-    /// How much of what could be approved is, in a period.
+    /// The share of the available credit that is approved in one period.
     pub lambda: Share,
-    /// How often a request is refused that could only be approved in part: what it takes is given to others, so that
-    /// it decides how soon windows come together (and with [`Self::spread`] no more is taken than they ask for).
+    /// The probability that a request is refused if only a part of it could be approved. The credit
+    /// gained goes to other requests, so this probability decides how quickly windows converge.
+    /// With [`Self::spread`], no more is taken than others ask for.
     pub chance: Share,
-    /// By how much a refusal makes a window smaller.
+    /// The number of bytes by which a refusal shrinks a window.
     pub beta: Bytes,
-    /// Of a hint in a data packet.
+    /// The unit of a hint in a data packet.
     pub unit: Bytes,
-    /// Whether all requests of a period have their share of what can be approved or must be refused; otherwise they
-    /// are served in the order in which they come, as CAQM has it.
+    /// Spread the credit, or the refusals, of a period over all its requests. Otherwise requests
+    /// are served in the order of their arrival, as CAQM defines.
     pub spread: bool,
-    /// What marks a tag; see [`wire::caqm::TPID`].
+    /// The TPID that identifies a tag; see [`wire::caqm::TPID`].
     pub tpid: u16,
 }
 
@@ -228,7 +231,7 @@ fn spread(text: &str) -> Result<bool, LinkError> {
     }
 }
 
-/// As it is usually written, in hexadecimal.
+/// The usual form, in hexadecimal.
 fn tpid(text: &str) -> Result<u16, LinkError> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
@@ -239,7 +242,7 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
 
 const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);
-/// An emulated link of a rate beyond reason would reckon without end.
+/// Without this bound, an emulated link with an absurd rate would update its credit without end.
 const SHORTEST_PERIOD: Span = Span::from_nanos(10);
 const MOST_UNIT: u64 = 65_536;
 const MOST_TARGET: u64 = 1 << 40;
@@ -251,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_written_as_it_is_read() {
+    fn a_printed_configuration_parses_to_itself() {
         let parse = |text: &str| {
             CaqmConfig::parse(text).and_then(|config| config.validate().map(|()| config))
         };
@@ -261,7 +264,7 @@ mod tests {
         let config = parse(long).unwrap();
         assert_eq!(parse(&config.to_string()).unwrap(), config);
         assert_eq!((config.tpid, config.target), (0x88b5, Bytes::ZERO));
-        // What a kernel's hosts can have, a port can.
+        // A port accepts every TPID that hosts with a Linux kernel can use.
         assert_eq!([0x88a8, 0x8100].map(wire::caqm::is_free), [true; 2]);
         for (wrong, says) in [
             ("tpid=0x0800", "0x8100 where there are no VLANs"),

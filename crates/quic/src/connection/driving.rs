@@ -1,4 +1,4 @@
-//! A connection as its endpoint drives it: packets, timeouts, and the engine's events.
+//! Drives a connection for its endpoint: packets, timeouts, and engine events.
 
 use super::{Connection, Event, OVER_CREDIT, short};
 use crate::control::Blocked;
@@ -46,7 +46,7 @@ impl Connection {
         }
     }
 
-    /// Takes in what the engine has to say since the last time.
+    /// Processes the engine's events since the last call.
     pub(crate) fn pump(&mut self, now: Instant) {
         self.since_pumped = 0;
         let mut readable = std::mem::take(&mut self.readable);
@@ -58,7 +58,7 @@ impl Connection {
                     self.connected = true;
                     self.control_out = self.inner.streams().open(Dir::Uni);
                     if let Some(stream) = self.control_out {
-                        // Credit goes before everything it is for.
+                        // Credit goes before the data it permits.
                         let _ = self.inner.send_stream(stream).set_priority(1);
                     }
                     self.events.push_back(Event::Connected);
@@ -82,13 +82,14 @@ impl Connection {
         self.mend_rtt(now);
     }
 
-    /// The address of the peer that begins this connection is not proved.
+    /// The address of the peer that opens this connection is not validated.
     pub(crate) fn expect_proof(&mut self) {
         self.is_unproved = true;
     }
 
-    /// A packet of full size would exceed three times what came from an address that may be forged (RFC 9000,
-    /// section 8.1). The engine sends one whenever a single byte is left.
+    /// Whether a full-size packet would exceed three times the bytes received from an unvalidated
+    /// address (RFC 9000, section 8.1). The engine sends one whenever a single byte of allowance is
+    /// left.
     fn would_amplify(&self) -> bool {
         if !self.is_unproved || self.connected {
             return false;
@@ -110,7 +111,8 @@ impl Connection {
             return None;
         }
         self.write_records();
-        // The engine may have gone back to a former path, and says so only when it asks for its window.
+        // The engine may have returned to a former path, and reveals that only when it asks for its
+        // window.
         let _ = self.inner.congestion_state().window();
         let allowed = self.control.lock().open_gate(now, self.owes);
         let most = if self.one_by_one > 0 || self.is_unproved && !self.connected {
@@ -155,7 +157,7 @@ impl Connection {
             }
             StreamEvent::Readable { id } => readable.push(id),
             StreamEvent::Writable { id } => {
-                // The first stream in the queue has its turn, not the one that the engine names.
+                // Wake the first stream in the queue, not the one that the engine names.
                 if Some(id) != self.control_out {
                     self.wake_writer();
                 }
@@ -168,7 +170,7 @@ impl Connection {
                 self.forget(id);
             }
             StreamEvent::Stopped { id, error_code } => {
-                // RFC 9000, section 3.5: a stopped stream is reset.
+                // RFC 9000, section 3.5: an endpoint resets a stopped stream.
                 let _ = self.inner.send_stream(id).reset(error_code);
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.stopped = Some(short(error_code));
@@ -181,12 +183,12 @@ impl Connection {
         }
     }
 
-    /// Reads all that the engine holds of a stream: chunks that stay in its assembler end the connection when
-    /// they are many.
+    /// Reads all data that the engine holds of a stream. If many chunks stayed in its assembler,
+    /// the engine would close the connection.
     fn drain(&mut self, now: Instant, id: StreamId) {
         let is_control = Some(id) == self.control_in;
         let mut receiving = self.inner.recv_stream(id);
-        // Closed: it was stopped or read to its end.
+        // On an error, the stream was stopped or read to its end.
         let Ok(mut chunks) = receiving.read(false) else { return };
         let mut arrived = std::mem::take(&mut self.arrived);
         let end = loop {
@@ -198,7 +200,7 @@ impl Connection {
             }
         };
         self.owes |= !arrived.is_empty();
-        // Whether a frame has to be sent is asked of the engine after every batch.
+        // Ignore the result: the engine is polled for frames to send after every batch.
         let _ = chunks.finalize();
         let kept = match is_control {
             true => self.take_records(&mut arrived, end),
@@ -239,7 +241,8 @@ impl Connection {
         Ok(())
     }
 
-    /// The engine keeps state for each stream that the peer may open: the limit grows with use.
+    /// Raises the stream limit with use, because the engine keeps state for each stream the peer
+    /// may open.
     fn grow_stream_limit(&mut self) {
         let open = self.inner.streams().remote_open_streams(Dir::Bi);
         if open * 2 > u64::from(self.stream_limit) && self.stream_limit < self.most_streams {
@@ -248,8 +251,8 @@ impl Connection {
         }
     }
 
-    /// Round trips of the handshake contain what both ends computed. With those the engine would wait ten times
-    /// too long before it sends again what was lost on a short path.
+    /// RTT samples of the handshake include the computing time of both ends. On a short path they
+    /// would delay the engine's retransmissions tenfold.
     fn mend_rtt(&mut self, now: Instant) {
         if !self.rtt_is_of_handshake || !self.connected || self.inner.is_handshaking() {
             return;
@@ -265,13 +268,13 @@ impl Connection {
     }
 }
 
-/// A small chunk would keep the whole packet that it came in.
+/// Copies a small chunk, which would otherwise keep its whole packet in memory.
 fn unshared(bytes: Bytes) -> Bytes {
     if bytes.len() < SMALL { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
 const VIOLATION: VarInt = VarInt::from_u32(2);
-/// Loss probes that one timeout asks for (RFC 9002, section 6.2.4).
+/// Loss probes per timeout (RFC 9002, section 6.2.4).
 const PROBES: u8 = 2;
 const SMALL: usize = 512;
 const LEAST_INITIAL: u64 = 1200;

@@ -1,11 +1,11 @@
-//! Credit records: the control stream of each direction, and the limits they set.
+//! Credit records: the control stream of each direction, and the limits that it sets.
 
 use super::{Connection, Event, OVER_CREDIT};
 use crate::credit::Record;
 use bytes::Bytes;
 use quinn_proto::StreamId;
 
-/// The subject of a record. A later record of the same subject replaces one that waits.
+/// The subject of a record. A later record with the same subject replaces a queued one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RecordKey {
     Connection,
@@ -47,7 +47,8 @@ impl Connection {
             return Err("the peer leaves too many gaps in its control stream");
         }
         match end {
-            // A peer that goes closes the connection; one that ends its control stream before is broken.
+            // A departing peer closes the connection. Ending the control stream before that is a
+            // violation.
             Some(_) if !self.inner.is_closed() => Err("the peer ended its control stream"),
             _ => Ok(()),
         }
@@ -60,7 +61,7 @@ impl Connection {
                 self.wake_writer();
             }
             Record::Stream(id, limit) => {
-                // A stream that is over needs no credit.
+                // A stream that has ended needs no credit.
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.allowed.raise(limit);
                     self.events.push_back(Event::Writable(id));
@@ -79,8 +80,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes of a stream that nobody reads, or that was reset, may never arrive. They count as consumed once the
-    /// peer has said how many it sent.
+    /// Bytes of a reset or discarded stream may never arrive. They count as consumed once the peer
+    /// has reported how many it sent.
     pub(super) fn settle(&mut self, id: StreamId) -> Result<(), &'static str> {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_discarded())
             && let Some(size) = stream.final_size
@@ -111,12 +112,12 @@ impl Connection {
             let part = self.record_rest.clone();
             match self.inner.send_stream(stream).write_chunks(&mut [part]) {
                 Ok(written) => bytes::Buf::advance(&mut self.record_rest, written.bytes),
-                // The send window has no room; the next acknowledgement makes some.
+                // The send window is full; the next acknowledgement makes room.
                 Err(_) => return,
             }
         }
     }
 }
 
-/// Credit records that wait for a lost packet.
+/// The maximum of credit records that wait behind a lost packet.
 const MOST_RECORDS: usize = 256 * 1024;

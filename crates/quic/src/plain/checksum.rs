@@ -1,7 +1,7 @@
 //! Checksums and words drawn from a seed.
 
-/// A checksum that no change of one bit, or of bits within eight bytes, leaves as it was: each step
-/// is a bijection of the state.
+/// A checksum that detects every change of one bit, or of bits within eight bytes: each step is a
+/// bijection of the state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checksum(u64);
 
@@ -14,7 +14,7 @@ impl Checksum {
         Self((self.0 ^ number).wrapping_mul(ODD).rotate_left(29))
     }
 
-    /// The length counts, too: what is cut elsewhere has another sum.
+    /// The length is part of the sum, so a different split gives another sum.
     pub(super) fn over(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut last = [0; 8];
@@ -34,7 +34,7 @@ impl Checksum {
     }
 }
 
-/// A pseudo-random word, from which others are drawn.
+/// A pseudo-random word from which others are derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word(u64);
 
@@ -64,5 +64,5 @@ impl Word {
 }
 
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
-/// A multiplication by an odd number can be undone.
+/// Odd, so that the multiplication is invertible.
 const ODD: u64 = 0x9fb2_1c65_1e98_df25;

@@ -1,7 +1,7 @@
-//! A handshake of the lengths of TLS 1.3 with certificates on both sides, without any of its
-//! contents but the transport parameters.
+//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. Of the contents
+//! it carries only the transport parameters.
 //!
-//! | message | of | keys behind it |
+//! | message | sender | keys available after it |
 //! | --- | --- | --- |
 //! | client hello | client | |
 //! | server hello | server | handshake |
@@ -22,7 +22,7 @@ pub(super) struct PlainSession {
     params: Vec<u8>,
     peer_params: Option<TransportParameters>,
     next: Step,
-    /// The client has them from the server's hello on.
+    /// The client has them once it has read the server hello.
     has_handshake_keys: bool,
     /// The part of a message that has arrived so far.
     arrived: Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) struct PlainSession {
     tally: Arc<Tally>,
 }
 
-/// The message that is written or waited for next.
+/// The message to write or to read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     ClientHello,
@@ -56,7 +56,7 @@ impl PlainSession {
         }
     }
 
-    /// A whole message is a step, the length of the parameters in it, the parameters, and zeros.
+    /// A message consists of a step, the length of the parameters, the parameters, and zeros.
     fn write(&self, step: Step, out: &mut Vec<u8>) {
         let params: &[u8] = if step.has_params() { &self.params } else { &[] };
         let length = step.length().max(HEADER + params.len());
@@ -70,11 +70,11 @@ impl PlainSession {
 
     fn read(&mut self, message: &[u8]) -> Result<(), TransportError> {
         if message[0] != self.next as u8 {
-            return Err(malformed("a message of the handshake is out of turn"));
+            return Err(malformed("handshake message out of order"));
         }
         let length = usize::from(u16::from_be_bytes([message[3], message[4]]));
         let params = message.get(HEADER..HEADER + length);
-        let mut params = params.ok_or_else(|| malformed("parameters are cut short"))?;
+        let mut params = params.ok_or_else(|| malformed("truncated transport parameters"))?;
         if self.next.has_params() {
             self.peer_params = Some(TransportParameters::read(self.own, &mut params)?);
         }
@@ -82,12 +82,12 @@ impl PlainSession {
         Ok(())
     }
 
-    /// The first whole message of what arrived.
+    /// The first complete message in the received bytes.
     fn take_message(&mut self) -> Result<Option<Vec<u8>>, TransportError> {
         let Some(header) = self.arrived.get(..HEADER) else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([header[1], header[2]]));
         if length < HEADER {
-            return Err(malformed("a message of the handshake is too short"));
+            return Err(malformed("handshake message too short"));
         }
         if self.arrived.len() < length {
             return Ok(None);
@@ -129,7 +129,8 @@ impl Step {
         matches!(self, Self::ClientHello | Self::ServerFlight)
     }
 
-    /// As rustls writes them with an X25519 key share, and certificates and signatures of P-256.
+    /// The lengths that rustls writes with an X25519 key share and P-256 certificates and
+    /// signatures.
     fn length(self) -> usize {
         match self {
             Self::ClientHello => 300,
@@ -168,7 +169,7 @@ impl Session for PlainSession {
 
     fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
         self.arrived.extend_from_slice(buf);
-        // Own messages come first: the engine asks for them after this.
+        // Stop before this end's own messages: the engine asks for them afterwards.
         while self.next.writer() == Some(!self.own)
             && let Some(message) = self.take_message()?
         {
@@ -209,7 +210,7 @@ impl Session for PlainSession {
         payload[end..] == retry_tag(orig_dst_cid, &packet)
     }
 
-    /// Nothing is secret.
+    /// Not supported, because there is no secret.
     fn export_keying_material(
         &self,
         _output: &mut [u8],
@@ -241,7 +242,7 @@ mod tests {
         PlainSession::new(own, &params, Arc::default())
     }
 
-    /// Everything that a session writes, in messages, and the keys behind them.
+    /// All messages that a session writes, and the keys behind them.
     fn written(session: &mut PlainSession) -> (Vec<Vec<u8>>, Vec<Keys>) {
         let (mut messages, mut keys) = (Vec::new(), Vec::new());
         loop {
@@ -255,7 +256,7 @@ mod tests {
         }
     }
 
-    /// Tells the lengths of the messages.
+    /// Passes all messages from one session to the other. Returns their lengths.
     fn passed(
         from: &mut PlainSession,
         to: &mut PlainSession,
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_come_to_the_same_keys_in_messages_of_the_usual_lengths() {
+    fn both_ends_derive_the_same_keys_from_messages_of_tls_lengths() {
         for part in [1, 7, 300, 2000] {
             let (mut client, mut server) = (session(Side::Client), session(Side::Server));
             let (hello, none) = passed(&mut client, &mut server, part);
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_out_of_turn_ends_the_handshake() {
+    fn a_message_out_of_order_ends_the_handshake() {
         let mut server = session(Side::Server);
         let mut flight = Vec::new();
         session(Side::Client).write(Step::ClientFlight, &mut flight);

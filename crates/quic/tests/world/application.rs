@@ -1,5 +1,5 @@
-//! Applications at both ends: bytes of a known pattern are written to streams, and checked where
-//! they arrive.
+//! Applications at both ends. They write bytes of a known pattern to streams and check them on
+//! arrival.
 
 use bytes::Bytes;
 use quic::{Connection, Readable, Reassembly, StreamError, StreamId};
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::LazyLock;
 
-/// A stream of the initiator's, and the answer.
+/// One stream: the initiator's data and the answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Transfer {
     pub up: u64,
     pub down: u64,
-    /// The initiator resets its half after so many bytes.
+    /// The initiator resets its half after this many bytes.
     pub reset_after: Option<u64>,
-    /// The other end wants no more after so many.
+    /// The other end stops reading after this many bytes.
     pub stop_after: Option<u64>,
 }
 
@@ -22,13 +22,13 @@ pub struct Transfer {
 #[derive(Debug, Default)]
 pub struct Application {
     streams: BTreeMap<StreamId, Stream>,
-    /// Bytes that arrived and were checked.
+    /// Bytes that arrived and matched.
     pub received: u64,
-    /// Halves that arrived whole.
+    /// Halves that arrived completely.
     pub whole: u64,
     /// Halves that the peer reset.
     pub given_up: u64,
-    /// Streams of which neither half is open.
+    /// Streams with both halves closed.
     pub over: u64,
 }
 
@@ -171,7 +171,7 @@ impl Stream {
         }
     }
 
-    /// Compares what is in order with the pattern, and takes it.
+    /// Compares the bytes in order with the pattern, and consumes them.
     fn check(&mut self) -> u64 {
         let before = self.checked;
         while self.arrived.ready() > 0 {
@@ -183,7 +183,7 @@ impl Stream {
                 while !rest.is_empty() {
                     let expected = pattern(self.pattern + self.checked, rest.len() as u64);
                     let (piece, behind) = rest.split_at(expected.len());
-                    assert!(piece == expected, "other bytes arrived than were sent");
+                    assert!(piece == expected, "the received bytes differ from those sent");
                     self.checked += piece.len() as u64;
                     rest = behind;
                 }
@@ -195,7 +195,7 @@ impl Stream {
     }
 }
 
-/// Bytes of the pattern from `at` on: `most` or fewer, but some.
+/// Bytes of the pattern starting at `at`: at least one and at most `most`.
 fn pattern(at: u64, most: u64) -> Bytes {
     let start = (at % PERIOD) as usize;
     let end = start.saturating_add(most.min(MOST_WRITTEN) as usize).min(PERIOD as usize);
@@ -207,7 +207,7 @@ static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     (0..PERIOD).map(|_| random.bits() as u8).collect::<Vec<_>>().into()
 });
 
-/// A prime: no power of two moves it onto itself.
+/// A prime, so that no power of two is a multiple of the period.
 const PERIOD: u64 = 1_048_583;
 const MOST_WRITTEN: u64 = 64 * 1024;
 const MOST_READ: usize = 256 * 1024;

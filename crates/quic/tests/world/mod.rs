@@ -1,4 +1,4 @@
-//! Two endpoints and a path between them in virtual time. One seed gives one run.
+//! Two endpoints and the path between them in virtual time. One seed gives one run.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
@@ -25,10 +25,10 @@ pub struct World {
     now: Time,
     plain: Plain,
     pub hosts: [Host; 2],
-    /// The client's packets go through the first, the server's through the second.
+    /// The client's packets use the first way, the server's the second.
     pub ways: [Way; 2],
     changes: VecDeque<(Time, Change)>,
-    /// Transfers by initiator, in the order in which their streams are opened.
+    /// Transfers by initiator, in the order in which their streams open.
     transfers: [Vec<Transfer>; 2],
     steps_at_once: u32,
     /// `WEIR_WATCH` prints every datagram.
@@ -46,15 +46,15 @@ pub struct Host {
     opened: usize,
     inbox: VecDeque<(Time, Datagram)>,
     look_at: Option<Time>,
-    /// Arrivals are looked at once in so long.
+    /// Arrivals are processed at this interval.
     pub moderation: Span,
-    /// Timers are so late.
+    /// Timers fire this late.
     pub slack: Span,
-    /// Datagrams of each batch that left.
+    /// The datagram lengths of each batch that left.
     pub trains: Option<Vec<(Time, Vec<usize>)>>,
 }
 
-/// How much each end may hold.
+/// The memory limits of each end.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows {
     pub receive: u64,
@@ -64,7 +64,7 @@ pub struct Windows {
 
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// The client's address from here on. Packets on their way to the former one are lost.
+    /// The client's new address. Packets in flight to the former one are lost.
     Address(SocketAddr),
     Path(Box<Path>),
 }
@@ -107,7 +107,7 @@ impl World {
         world
     }
 
-    /// Every end may hold so much.
+    /// Applies the windows to both ends.
     pub fn with_windows(mut self, windows: Windows) -> Self {
         for host in &mut self.hosts {
             host.windows = windows;
@@ -120,7 +120,8 @@ impl World {
         self.changes.insert(place, (at, change));
     }
 
-    /// Whether both ends came through the handshake, and some time ago, before `limit`.
+    /// Runs until both ends have completed the handshake and some time has passed. Returns whether
+    /// that happened before `limit`.
     pub fn run_until_confirmed(&mut self, limit: Time) -> bool {
         let is_connected = |host: &mut Host| {
             let connection = host.key.and_then(|key| host.endpoint.get(key));
@@ -154,7 +155,7 @@ impl World {
         self.now = limit;
     }
 
-    /// Whether every transfer came to its end before `limit`.
+    /// Runs until every transfer has ended. Returns whether that happened before `limit`.
     pub fn run_to_the_end(&mut self, limit: Time) -> bool {
         while !self.is_over() && self.lost().is_none() {
             if !self.step(limit) {
@@ -169,7 +170,7 @@ impl World {
         self.hosts.iter().all(|host| host.application.over == all)
     }
 
-    /// Streams that are open, streams that are over, and bytes that arrived, at each end.
+    /// Open streams, closed streams, and received bytes, at each end.
     pub fn progress(&self) -> [(usize, u64, u64); 2] {
         let of = |host: &Host| {
             (host.application.open(), host.application.over, host.application.received)
@@ -190,7 +191,7 @@ impl World {
         self.connection(side).statistics()
     }
 
-    /// After the test did something with a connection.
+    /// Must follow every change that the test makes to a connection.
     pub fn touch(&mut self, side: usize) {
         let now = self.instant(self.now);
         let host = &mut self.hosts[side];
@@ -200,7 +201,7 @@ impl World {
         self.settle(side);
     }
 
-    /// Packets that failed their checksum.
+    /// Packets that failed the checksum.
     pub fn refused(&self) -> u64 {
         self.plain.refused()
     }
@@ -260,7 +261,7 @@ impl World {
         }
     }
 
-    /// Takes what arrived at a host.
+    /// Takes the datagrams that arrived at a host.
     fn fetch(&mut self, side: usize) {
         let host = &mut self.hosts[side];
         while let Some((at, datagram)) = self.ways[1 - side].deliver(self.now) {
@@ -297,7 +298,7 @@ impl World {
         }
     }
 
-    /// Lets a host do all that it can do now.
+    /// Lets a host do everything that it can do now.
     fn settle(&mut self, side: usize) {
         let now = self.instant(self.now);
         let mut buffer = Vec::new();
@@ -305,7 +306,7 @@ impl World {
             let mut idle = true;
             while let Some(incoming) = self.hosts[side].endpoint.incoming() {
                 let host = &mut self.hosts[side];
-                // A changed packet may look like a client's first one.
+                // A corrupted packet may look like a client's first one.
                 if let Ok(key) = self.plain.accept(&mut host.endpoint, now, incoming) {
                     host.key.get_or_insert(key);
                 }
@@ -374,7 +375,7 @@ impl World {
                 let Host { endpoint, key, lost, .. } = &mut self.hosts[side];
                 let connection = key.and_then(|key| endpoint.get(key));
                 let why = connection.and_then(|connection| connection.lost().cloned());
-                // The endpoint forgets a connection that the peer does not know any more at once.
+                // The endpoint forgets a connection at once if the peer no longer knows it.
                 *lost = why.or(Some(Lost::Restarted));
             }
         }
@@ -440,7 +441,7 @@ impl Host {
     }
 }
 
-/// As the tunnel has them.
+/// The settings that the tunnel uses.
 pub fn settings(congestion: &str) -> Settings {
     Settings {
         congestion: congestion.parse::<Congestion>().unwrap(),
@@ -461,5 +462,5 @@ pub fn seconds(count: u64) -> Time {
     millis(count * 1000)
 }
 
-/// As many datagrams as one system call takes at most here.
+/// The maximum of datagrams per system call in this test.
 const SEGMENTS: usize = 44;

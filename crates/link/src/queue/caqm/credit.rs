@@ -2,66 +2,71 @@ use crate::random::Stream;
 use units::{Bytes, Rate, Share, Span, Time};
 use wire::caqm::{Info, Meaning};
 
-/// What a port may still approve in this period, in bytes: CAQM's credit counter.
+/// CAQM's credit counter: the bytes that a port may still approve in this period.
 #[derive(Debug)]
 pub(super) struct Credit {
     law: Law,
     random: Stream,
-    /// When the period began; the first begins with the first packet.
+    /// The start of the period. The first period begins with the first packet.
     began: Option<Time>,
-    /// CC: what may be approved. Below zero the port wants less to come.
+    /// CC: the credit that may be approved. Below zero, the port needs senders to reduce their
+    /// windows.
     left: i64,
-    /// Departed in this period.
+    /// Bytes that departed in this period.
     sent: i64,
-    /// Approved in this period, less what was refused upstream.
+    /// Bytes approved in this period, minus bytes refused upstream.
     granted: i64,
-    /// DC: what this port has refused at random, and may approve to others instead.
+    /// DC: bytes this port has refused at random, and may approve for other requests instead.
     dealt: i64,
-    /// What came in this period, ...
+    /// The requests of this period.
     came: Came,
-    /// ... and what follows from that for the next one.
+    /// The plan for this period, derived from the requests of the previous one.
     plan: Plan,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Came {
     requests: u64,
-    /// Bytes of their hints, ...
+    /// The sum of their hints, in bytes.
     asked: i64,
-    /// ... and of the squares of these.
+    /// The sum of the squares of their hints.
     squares: i64,
-    /// How much likelier than others they were to be refused, in sum.
+    /// The sum of their refusal weights, relative to an average request.
     weights: f64,
-    /// What was refused at random.
+    /// Bytes refused at random.
     dealt: i64,
 }
 
-/// How a period treats all requests alike, whichever comes first. Where everybody were served until nothing is left,
-/// small windows, whose hints are large, would hardly ever be given anything; and refusals would fall upon whoever
-/// sends when periods begin.
+/// Treats all requests of a period alike, independent of their order. If the port served requests
+/// until no credit is left, small windows, whose hints are large, would hardly ever receive any.
+/// Refusals would hit the flows that send when a period begins.
 ///
-/// A hint tells how large a window is: the larger, the less of its growth each packet asks for. So whose hint is half
-/// of the others' is refused twice as often, and given a quarter: two windows come together in two thirds of the time
+/// A hint reveals the size of a window: the larger the window, the less growth each packet
+/// requests. A flow whose hint is half of the others' is therefore refused twice as often and
+/// receives a quarter. Two windows then converge in two thirds of the time they need if all packets
+/// are refused alike.
 /// that it takes where all packets are refused alike.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// Of a hint's square: what is given, in parts of [`WHOLE`], but no more than the hint.
+    /// The part of a hint's square that is granted, in units of [`WHOLE`], but no more than the
+    /// hint.
     share: f64,
-    /// Whether all that will be asked for is there.
+    /// Whether the credit covers all expected requests.
     enough: bool,
-    /// Below `unit` and not yet given, in the same parts.
+    /// The amount below `unit` that is not yet granted, in the same units.
     carry: i64,
-    /// How likely a packet is refused while the counter is below zero, ...
+    /// The probability that a packet is refused while the counter is below zero.
     odds: f64,
-    /// ... and while it is not: what nobody else asks for is taken from nobody.
+    /// The same while the counter is not below zero. Credit that no other request needs is not
+    /// taken.
     chance: f64,
-    /// What a request asks for in the mean.
+    /// The mean size of a request.
     usual: f64,
-    /// Makes the weights 1 in the mean.
+    /// Normalises the mean of the weights to 1.
     scale: f64,
 }
 
-/// The settings, as the counter needs them.
+/// The settings in the form that the counter needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Law {
     pub(super) rate: Rate,
@@ -71,14 +76,15 @@ pub(super) struct Law {
     pub(super) chance: Share,
     pub(super) beta: Bytes,
     pub(super) unit: Bytes,
-    /// Every request of a period has its share of it; otherwise they are served as they come.
+    /// Every request of a period gets its share of the credit. Otherwise requests are served in
+    /// order.
     pub(super) spread: bool,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It leaves as it came.
+    /// The packet leaves unchanged.
     Passed,
     Trimmed(Info),
     Refused(Info),
@@ -103,7 +109,7 @@ impl Credit {
         self.law = law;
     }
 
-    /// To be called before anything that happens at `now`: until then `queued` was waiting.
+    /// Call this before any event at `now`. Until then `queued` bytes were waiting.
     pub(super) fn advance(&mut self, now: Time, queued: Bytes) {
         let Some(began) = self.began else {
             self.began = Some(now);
@@ -113,7 +119,7 @@ impl Credit {
         if periods == 0 {
             return;
         }
-        // Of several at once only the last counts, and before that nothing was sent and nothing granted.
+        // Of several elapsed periods only the last counts. Nothing was sent or granted in it.
         if periods > 1 {
             (self.sent, self.granted) = (0, 0);
             self.came = Came::default();
@@ -127,9 +133,9 @@ impl Credit {
         self.sent = self.sent.saturating_add(signed(size));
     }
 
-    /// A data packet asks. In the order of the cases of CAQM's port.
+    /// Judges the request of a data packet, in the order of the cases of CAQM's port.
     pub(super) fn judge(&mut self, asked: Info) -> Verdict {
-        // Not for ports: it is told to the other end.
+        // A go-ahead is for the other end, not for ports.
         if asked.is_go_ahead() {
             return Verdict::Passed;
         }
@@ -182,7 +188,7 @@ impl Credit {
         let due = hint * part as i64 + self.plan.carry;
         let units = (due / WHOLE).min(hint).min(self.left + self.dealt) / unit;
         let given = units * unit;
-        // What could not be given for want of credit is not owed for ever.
+        // Credit that was missing here is not owed for ever.
         self.plan.carry = (due - given * WHOLE).min(unit * WHOLE);
         let of_dealt = given.min(self.dealt);
         self.dealt -= of_dealt;
@@ -221,7 +227,7 @@ impl Plan {
     const IN_FULL: Self =
         Self { share: 1.0, enough: true, carry: 0, odds: 1.0, chance: 1.0, usual: 0.0, scale: 1.0 };
 
-    /// How much likelier than others a packet with this hint is to be refused.
+    /// The weight of a packet with this hint: its refusal probability relative to the average.
     fn weight(&self, hint: i64) -> f64 {
         if self.usual > 0.0 {
             self.scale * (self.usual / hint.max(1) as f64).min(MOST_WEIGHT)
@@ -230,7 +236,7 @@ impl Plan {
         }
     }
 
-    /// As much will be asked for as in the period before, in as many packets.
+    /// Assumes that the next period has as many requests for as many bytes as the previous one.
     fn of_next(self, left: i64, beta: i64, came: Came) -> Self {
         let there = left.max(0) + came.dealt;
         let requests = came.requests.max(1) as f64;
@@ -250,11 +256,11 @@ impl Plan {
     }
 }
 
-/// Whose hint is nothing at all is refused so many times as often.
+/// The weight of a hint of zero: such a packet is refused this many times as often as the average.
 const MOST_WEIGHT: f64 = 4.0;
 const WHOLE: i64 = 1 << 16;
 
-/// No counter comes near the end of its range.
+/// Clamps so that no counter comes near the end of its range.
 fn signed(bytes: Bytes) -> i64 {
     i64::try_from(bytes.count()).unwrap_or(i64::MAX).min(1 << 50)
 }
@@ -291,7 +297,7 @@ mod tests {
         assert_eq!((credit.left, credit.granted), (5600, 2000));
         assert_eq!([(); 2].map(|()| credit.judge(asks)), [Verdict::Passed; 2]);
         assert_eq!(credit.judge(asks), Verdict::Trimmed(asks.without_hint()));
-        // What was granted, and what was not sent, counts in the next period.
+        // Bytes granted, and bytes not sent, count in the next period.
         credit.send(Bytes::new(12_500));
         credit.advance(at(104), Bytes::new(1000));
         assert_eq!(credit.left, 1600 - 2000 + 2000);
@@ -299,13 +305,13 @@ mod tests {
         assert_eq!(credit.left, (2700 - 1000 - 6000) / 2);
         assert_eq!(credit.judge(asks), Verdict::Refused(asks.refused()));
         assert_eq!(credit.left, -1638);
-        // Long after, nothing of that is left.
+        // After a long time none of that remains.
         credit.advance(at(100_000), Bytes::new(0));
         assert_eq!(credit.left, 7600);
     }
 
     #[test]
-    fn what_was_refused_upstream_is_free_for_others() {
+    fn credit_refused_upstream_is_free_for_others() {
         let mut credit = Credit::new(law(0), 1);
         credit.advance(at(0), Bytes::new(12_500));
         assert_eq!(credit.left, 0);
@@ -315,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_at_random_is_dealt_to_others() {
+    fn credit_refused_at_random_goes_to_others() {
         let always = Law { chance: Share::ONE, ..law(0) };
         let mut credit = Credit::new(always, 1);
         credit.advance(at(0), Bytes::new(12_500));
@@ -327,7 +333,7 @@ mod tests {
     }
 
     proptest! {
-        /// In no period is more approved than the formula allows, and β for each refusal.
+        /// No period approves more than the formula allows plus β for each refusal.
         #[test]
         fn credit_is_never_exceeded(
             events in proptest::collection::vec((0_u64..60, 0_u64..400_000, 0_u16..0x2000), 1..300),
