@@ -21,7 +21,7 @@ pub enum CongestionError {
     #[error("'{0}' is not a rate for congestion control 'fixed': write it as in 'fixed 100mbit'")]
     Rate(String),
     #[error(
-        "unknown congestion control '{0}': use tcpa, bbr, cubic or 'fixed RATE'"
+        "unknown congestion control '{0}' for the tunnel: choose one of tcpa, bbr, cubic and 'fixed RATE'"
     )]
     Unknown(String),
 }

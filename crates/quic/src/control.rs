@@ -541,7 +541,8 @@ impl PathControl {
             let bare = bare_round_trip(whole, frame);
             let held = whole - bare + looked_at.saturating_duration_since(now);
             self.lag.on_rtt(bare, held);
-            // Of several samples in one moment, the shortest is the closest to the path's RTT.
+            // If several samples arrive in one moment, the shortest is the closest to the path's
+            // RTT.
             self.rtt = Some(self.rtt.map_or(bare, |other| other.min(bare)));
             self.min_rtt = Some(self.min_rtt.map_or(bare, |least| least.min(bare)));
             self.srtt = Some(self.srtt.map_or(bare, |srtt| (srtt * 7 + bare) / 8));

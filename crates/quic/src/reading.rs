@@ -8,7 +8,7 @@ pub struct Reading {
     pub min_rtt: Span,
     pub cwnd: Bytes,
     pub inflight: Bytes,
-    /// What the path loses by itself, where the algorithm tells that from congestion.
+    /// The path's random loss, if the algorithm distinguishes it from congestion.
     pub path_loss: Option<Share>,
     pub pacing_rate: Option<Rate>,
     /// The last sample that was not application-limited.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub enum StreamError {
     #[error("the peer reset the stream (code {0})")]
     GivenUp(u32),
-    #[error("the peer sent pieces too small and too many")]
+    #[error("the peer sent too many pieces that are too small")]
     Scattered,
     #[error("the connection is lost: {0}")]
     Lost(#[from] Lost),

@@ -1,9 +1,11 @@
-//! Which identity may reach what, and where it may have this end listen. What is not listed is refused.
+//! Decides which targets an identity may reach, and on which addresses it may have this end listen.
+//! Everything that is not listed is refused.
 //!
-//! A name is looked up once. What it resolved to is checked, and that address is dialled: a name that
-//! answers differently the second time is not asked a second time. Some addresses mean this very machine
-//! or its keeper (its own, loopback, link-local, a cloud's metadata, see [`special`]); a rule for a name or a
-//! wide prefix does not cover them, only one that lists them.
+//! A name is looked up once. The resolved address is checked, and exactly that address is dialled,
+//! so a name that resolves differently the second time gains nothing. Some addresses refer to this
+//! machine or its provider (its own addresses, loopback, link-local, a cloud's metadata, see
+//! [`special`]). A rule for a name or a wide prefix does not cover them; only a rule that lists
+//! them does.
 
 mod lookups;
 mod own;
@@ -30,29 +32,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The rights of every identity. Empty, it refuses everything. Clones count their refusals together.
+/// The rights of every identity. An empty set refuses everything. Clones share their refusal
+/// counters.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     rights: HashMap<PeerName, Rights>,
     refused: Arc<[AtomicU64; Refusal::REASONS.len()]>,
 }
 
-/// What one identity may do.
+/// The rights of one identity.
 #[derive(Debug, Clone, Default)]
 pub struct Rights {
-    /// What it may have dialled from here.
+    /// Targets that this end may dial for the identity.
     pub dial: Vec<Rule>,
-    /// Names that no rule lists are looked up where a prefix has the port, and what they resolve to is checked.
+    /// Whether to look up names that no rule lists, if a prefix rule covers the port. The resolved
+    /// addresses are then checked.
     pub resolve_names: bool,
-    /// Where it may have this end listen for it.
+    /// Addresses on which this end may listen for the identity.
     pub listen: Vec<Rule>,
 }
 
-/// Where to go, or to listen, and nowhere else: only this module makes one.
+/// An approved destination or listening address. Only this module creates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admitted(Way);
 
-/// Addresses are tried in this order; there is at least one.
+/// The approved addresses, at least one, tried in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Way {
     Tcp(Vec<SocketAddr>),
@@ -88,13 +92,13 @@ impl Access {
         Self { rights: rights.into_iter().collect(), refused: Arc::default() }
     }
 
-    /// These rights, which go on counting where the others were.
+    /// Returns these rights with the refusal counters of `others`.
     pub fn in_place_of(mut self, others: &Self) -> Self {
         self.refused = Arc::clone(&others.refused);
         self
     }
 
-    /// How often something was refused, by [`Refusal::reason`].
+    /// The number of refusals by [`Refusal::reason`].
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
         Refusal::REASONS.into_iter().zip(counts)
@@ -104,8 +108,8 @@ impl Access {
         self.rights.get(peer)
     }
 
-    /// May this identity reach that, and at which addresses? The resolver is asked once at most, and not
-    /// at all about what no rule could allow.
+    /// Checks whether this identity may reach the target, and at which addresses. The resolver is
+    /// called at most once, and not at all for a target that no rule could allow.
     pub async fn admit(
         &self,
         peer: &PeerName,
@@ -115,7 +119,8 @@ impl Access {
         self.counted(self.looked_up(peer, target, resolver).await)
     }
 
-    /// Likewise, of a target whose name has been looked up. Nothing is asked or waited for.
+    /// Checks a target whose name has already been resolved. It neither looks up anything nor
+    /// waits.
     pub fn admit_resolved(
         &self,
         peer: &PeerName,
@@ -147,7 +152,7 @@ impl Access {
         let mut refusal = None;
         let mut admitted = Vec::new();
         for address in resolved.iter().map(IpAddr::to_canonical) {
-            // The kernel is asked once, and not where no rule comes near.
+            // Query the kernel at most once, and only if some rule could match.
             let judged = OnceCell::new();
             let special = || *judged.get_or_init(|| special::of_target(address));
             let verdict = rights.dial.iter().map(|rule| rule.covers(target, address, &special));
@@ -170,7 +175,8 @@ impl Access {
         Ok(Admitted(way(admitted)))
     }
 
-    /// May this identity have this end listen there? Port 0, any that is free, takes a rule for all.
+    /// Checks whether this end may listen on the target for this identity. Port 0, which means any
+    /// free port, requires a rule for all ports.
     pub fn admit_listen(&self, peer: &PeerName, target: &Target) -> Result<Admitted, Refusal> {
         self.counted(self.listening(peer, target))
     }
@@ -213,7 +219,7 @@ impl Access {
         let address: IpAddr =
             host.host().parse().map_err(|_| Refusal::ListenByName { target: target.clone() })?;
         let address = address.to_canonical();
-        // Nothing is listened on but this machine's own addresses.
+        // This end can listen only on its machine's own addresses, so those need no exception here.
         let special = || special::special(address);
         match rights.listen.iter().map(|rule| rule.covers(target, address, &special)).max() {
             Some(Reach::Covered) => Ok(Admitted(way(vec![SocketAddr::new(address, host.port())]))),
@@ -238,7 +244,8 @@ impl Access {
 }
 
 impl Admitted {
-    /// For what this end's own file names: a client's targets of reverse tunnels. The other end has no say.
+    /// Approves a target named in this end's own file: a client's target of a reverse tunnel. The
+    /// other end has no influence on it.
     pub async fn by_own_file(target: &Target, resolver: &dyn Resolve) -> Result<Self, Refusal> {
         let addresses = resolved(target, resolver).await?;
         let at =
@@ -270,7 +277,7 @@ impl Admitted {
 }
 
 impl Refusal {
-    /// One word, for figures.
+    /// The reason in one word, for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownPeer { .. } => "unknown-peer",
@@ -302,7 +309,7 @@ impl Refusal {
     ];
 }
 
-/// Nothing for a path.
+/// Returns no address for a path.
 async fn resolved(target: &Target, resolver: &dyn Resolve) -> Result<Vec<IpAddr>, Refusal> {
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return Ok(Vec::new()) };
     if let Ok(address) = host.host().parse::<IpAddr>() {
@@ -353,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_are_looked_up_for_rules_that_list_them_alone_unless_the_rights_say_otherwise() {
+    async fn only_listed_names_are_looked_up_unless_the_rights_resolve_all() {
         let rules = ["tcp:10.0.0.0/8:22", "tcp:[2001:db8::/32]:*", "tcp:*.example.org:80"];
         let dial: Vec<Rule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let (careful, open): (PeerName, PeerName) = ("a".parse().unwrap(), "b".parse().unwrap());
@@ -385,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_takes_an_address_that_is_listed() {
+    fn a_peer_may_listen_only_on_a_listed_address() {
         let rules = ["tcp:127.0.0.1:8000-8010", "udp:[::]:53", "tcp:10.0.0.0/8:*", "unix:/run/w/*"];
         let listen = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let peer: PeerName = "a".parse().unwrap();

@@ -1,4 +1,4 @@
-//! What would keep a tunnel from working, or from being fast, before it starts.
+//! Checks, before a tunnel starts, what would keep it from working or from being fast.
 
 use crate::access::{Admitted, Resolve, SystemResolver};
 use crate::client::ServerAt;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     verdict: Verdict,
@@ -27,13 +27,13 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
-    /// It works, and could work better.
+    /// It works, but could work better.
     Slow,
     Bad,
 }
 
 impl Finding {
-    /// Whether it would keep the tunnel from working.
+    /// Whether the finding keeps the tunnel from working.
     pub fn is_failure(&self) -> bool {
         self.verdict == Verdict::Bad
     }
@@ -51,14 +51,14 @@ impl Finding {
     }
 }
 
-/// Its address is bound for a moment: it must not run yet.
+/// Binds the server's address briefly, so the server must not be running yet.
 pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
     let address = config.listen_on;
     findings.push(match UdpSocket::bind(address) {
         Ok(_) => Finding::good(format!("UDP {address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::bad(format!(
-            "UDP {address} is taken: end whoever has it (ss -ulpn), or choose another --listen-on"
+            "UDP {address} is taken: stop its owner (ss -ulpn), or choose another --listen-on"
         )),
         Err(error) => Finding::bad(format!("UDP {address} cannot be listened on: {error}")),
     });
@@ -66,14 +66,14 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
         let rights = config.access.rights(&peer.name);
         let count = rights.map_or(0, |rights| rights.dial.len() + rights.listen.len());
         findings.push(match count {
-            0 => Finding::slow(format!("peer {} may connect and do nothing", peer.name)),
+            0 => Finding::slow(format!("peer {} may connect but not do anything", peer.name)),
             rules => Finding::good(format!("peer {} has {rules} rules", peer.name)),
         });
     }
     Ok(findings)
 }
 
-/// Each server is greeted as the client would do it.
+/// Connects to each server as the client would.
 pub fn client(config: &ClientConfig) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
     let parts = config.parts(&config.credentials(), Arc::new(SystemResolver))?;
@@ -106,7 +106,8 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
         match quic.connect(*remote, server.trust.server_name(), rand::random()).await {
             Ok(connection) => {
                 let took = Span::from(began.elapsed());
-                // A refusal of this end's certificate comes a round trip after this end is content.
+                // The server refuses this end's certificate one round trip after this end considers
+                // the handshake complete.
                 let refused =
                     tokio::time::timeout(connection.rtt() * 3 + SETTLE, connection.closed());
                 if let Ok(lost) = refused.await {
@@ -115,7 +116,7 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
                 }
                 let statistics = connection.statistics();
                 connection.close("only a check");
-                // Untold, the server would hold a place for it until it is silent for too long.
+                // Without notice, the server would keep the connection until its idle timeout.
                 tokio::time::sleep(FAREWELL).await;
                 return Finding::good(format!(
                     "server {address} at {remote} lets this client in: handshake {:.1} ms, round \
@@ -127,7 +128,7 @@ async fn greet(server: ServerAt, tuning: &Tuning, resolver: &dyn Resolve) -> Fin
             }
             Err(crate::transport::Lost::Silent) => {
                 let text = format!(
-                    "{remote} says nothing: it does not run, or something on the way blocks UDP"
+                    "{remote} does not answer: it is not running, or UDP is blocked on the path"
                 );
                 finding = bad(&text);
             }
@@ -151,10 +152,10 @@ fn of_machine(identity: &Identity) -> Vec<Finding> {
             Finding::good(format!("UDP sockets may have buffers of {buffer}"))
         }
         Ok(is) => Finding::slow(format!(
-            "UDP sockets get buffers of {is} only: sysctl -w net.core.rmem_max={}",
+            "UDP sockets get buffers of only {is}: sysctl -w net.core.rmem_max={}",
             buffer.count()
         )),
-        Err(error) => Finding::bad(format!("no UDP socket can be had: {error}")),
+        Err(error) => Finding::bad(format!("cannot create a UDP socket: {error}")),
     };
     let offload = match segments() {
         true => Finding::good("the kernel cuts large UDP sends into packets (UDP_SEGMENT)"),
@@ -163,14 +164,15 @@ fn of_machine(identity: &Identity) -> Vec<Finding> {
     vec![Finding::good(own), buffers, offload]
 }
 
-/// As the tunnel's sockets get it.
+/// The receive buffer that the tunnel's sockets get.
 fn receive_buffer(wanted: Bytes) -> io::Result<Bytes> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     let bytes = usize::try_from(wanted.count()).unwrap_or(usize::MAX);
     if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, bytes).is_err() {
         socket.set_recv_buffer_size(bytes)?;
     }
-    // The kernel tells twice what was asked for, for its own overhead (socket(7), SO_RCVBUF).
+    // The kernel reports twice the requested size, to include its own overhead (socket(7),
+    // SO_RCVBUF).
     Ok(Bytes::new(socket.recv_buffer_size()? as u64 / 2))
 }
 

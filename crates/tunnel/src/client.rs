@@ -1,4 +1,4 @@
-//! The end that connects: listens for applications here and carries what they say to a server.
+//! The client: listens for applications locally and carries their data to a server.
 
 mod door;
 mod link;
@@ -29,19 +29,20 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use units::Bytes;
 
-/// What a client is made of.
+/// The parts from which a client is built.
 #[derive(Debug)]
 pub struct ClientParts {
-    /// In the order in which they are to be used: the next where the one before cannot be reached.
+    /// In order of preference. The client uses the next server if the previous one cannot be
+    /// reached.
     pub servers: Vec<ServerAt>,
     pub listeners: Vec<Listener>,
     pub reverse: Vec<Reverse>,
     pub resolver: Arc<dyn Resolve>,
     pub tuning: Tuning,
     pub limits: ClientLimits,
-    /// To one server at a time; tunnels are spread over them.
+    /// Parallel connections to one server; tunnels are spread over them.
     pub connections: usize,
-    /// Threads; as many as CPUs where nothing is said.
+    /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
 }
 
@@ -52,7 +53,7 @@ pub struct ServerAt {
     pub tls: rustls::ClientConfig,
 }
 
-/// Whoever comes to `listen` reaches `target` as seen from the server.
+/// Applications that connect to `listen` reach `target` as seen from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     pub listen: ListenAt,
@@ -79,14 +80,14 @@ impl fmt::Display for ListenAt {
 #[derive(Debug, Clone)]
 pub struct ClientLimits {
     pub tunnels: usize,
-    /// How long an application waits for a connection that is being made.
+    /// How long an application waits for a connection to the server.
     pub patience: Duration,
-    /// How long the server may take to answer an opening, its dial included.
+    /// How long the server may take to answer an opening, including its dial.
     pub answer: Duration,
     pub datagrams_idle: Duration,
 }
 
-/// A running client. Dropped, it ends at once; [`Client::drain`] lets it finish what it carries.
+/// A running client. Dropping it ends it immediately; [`Client::drain`] lets tunnels finish first.
 #[derive(Debug)]
 pub struct Client {
     world: Arc<World>,
@@ -112,10 +113,10 @@ pub enum ClientError {
     Mixed(ListenAt, Target),
 }
 
-/// One connection, for whoever asks why it is as fast as it is.
+/// The status of one connection, for diagnosis of its speed.
 #[derive(Debug, Clone)]
 pub struct LinkStatus {
-    /// `None` while there is none.
+    /// `None` while there is no connection.
     pub server: Option<HostPort>,
     pub remote: Option<SocketAddr>,
     pub tunnels: usize,
@@ -126,7 +127,7 @@ pub struct LinkStatus {
 struct World {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
-    /// By the number of a listener at the server: guests there have the name of its target looked up.
+    /// By listener number. Guests of a listener at the server cause look-ups of its target's name.
     lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,
@@ -135,7 +136,7 @@ struct World {
     budget: Budget,
     links: Links,
     draining: CancellationToken,
-    /// Everything ends.
+    /// Cancelled when the client ends.
     ended: CancellationToken,
 }
 
@@ -188,8 +189,8 @@ impl Client {
         Ok(client)
     }
 
-    /// From now on it listens there and nowhere else. What is carried goes on. If one of them cannot be
-    /// listened on, nothing changes.
+    /// Replaces all listeners with these. Existing tunnels continue. If one of the addresses cannot
+    /// be bound, nothing changes.
     pub async fn replace_listeners(
         &self,
         listeners: Vec<Listener>,
@@ -211,22 +212,22 @@ impl Client {
         });
     }
 
-    /// Connections to servers that are not believed any more end; `believes` is given a server's place in the
-    /// order and what it showed.
+    /// Closes connections to servers that are no longer trusted. `believes` receives a server's
+    /// index in the configured order and the certificates it presented.
     pub fn doubt(&self, believes: impl Fn(usize, &[CertificateDer<'_>]) -> bool) {
         for (server, session) in self.world.links.all().iter().filter_map(|link| link.current()) {
             if !believes(server, &session.connection.certificates()) {
-                session.connection.close("this server is no longer believed");
+                session.connection.close("this server is no longer trusted");
             }
         }
     }
 
-    /// Where it listens, in the order of the listeners; a port that was left open is filled in.
+    /// The bound addresses, in the order of the listeners, with actual ports in place of port 0.
     pub fn bound(&self) -> Vec<ListenAt> {
         self.listeners.bound()
     }
 
-    /// Until one connection stands.
+    /// Waits until one connection is established.
     pub async fn connected(&self) {
         self.world.links.connected().await;
     }
@@ -239,7 +240,7 @@ impl Client {
         self.world.counters.now()
     }
 
-    /// The part of the memory that servers make this end hold.
+    /// The memory that servers make this end hold.
     pub fn memory_held(&self) -> Bytes {
         self.world.budget.held()
     }
@@ -266,12 +267,13 @@ impl Client {
         self.world.links.all().iter().map(status).collect()
     }
 
-    /// Takes nobody new, lets what is carried come to its end or `patience` pass, and tells the server.
+    /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
+    /// notifies the server.
     pub async fn drain(self, patience: Duration) {
         self.world.draining.cancel();
         self.world.counters.no_tunnels(patience).await;
         self.world.links.close("the client is shutting down");
-        // What was said last has to leave before the threads end.
+        // The last packets have to leave before the threads end.
         tokio::time::sleep(FAREWELL).await;
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
@@ -306,6 +308,6 @@ impl Default for ClientLimits {
     }
 }
 
-/// More carry no more.
+/// More connections carry no more data.
 const MOST_CONNECTIONS: usize = 16;
 const FAREWELL: Duration = Duration::from_millis(50);

@@ -1,5 +1,5 @@
-//! What a tunnel is told: by its file, by flags of the same names, or both. Everything is checked, keys
-//! read and rules understood, before anything starts.
+//! A tunnel's configuration, from its file, from flags of the same names, or both. Everything is
+//! checked, including keys and rules, before anything starts.
 
 mod check;
 mod locate;
@@ -26,38 +26,38 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use units::{Bytes, Span};
 
-/// A server, ready to start.
+/// A complete server configuration.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     pub listen_on: SocketAddr,
     pub identity: Identity,
-    /// Who is let in.
+    /// The peers that are let in.
     pub peers: Vec<TrustedPeer>,
-    /// What they may do, by the same names.
+    /// Their rights, by the same names.
     pub access: Access,
-    /// The directories of its files and sockets.
+    /// The directories of the server's files and sockets.
     pub places: Places,
     pub settings: Settings,
 }
 
-/// A client, ready to start.
+/// A complete client configuration.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     pub identity: Identity,
-    /// In the order of preference.
+    /// In order of preference.
     pub servers: Vec<FarServer>,
-    /// Listened on here, dialled there.
+    /// Forwards that listen here and dial at the server.
     pub forwards: Vec<Forward>,
     /// Listened on there, dialled here.
     pub reverses: Vec<Forward>,
     /// Parallel connections to the server, over which tunnels are spread.
     pub connections: usize,
-    /// The directories of its files and sockets.
+    /// The directories of the client's files and sockets.
     pub places: Places,
     pub settings: Settings,
 }
 
-/// A server as its client knows it.
+/// A server as configured at its client.
 #[derive(Debug, Clone)]
 pub struct FarServer {
     pub endpoint: HostPort,
@@ -70,23 +70,24 @@ pub struct Forward {
     pub target: Target,
 }
 
-/// What both ends have.
+/// Settings common to both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub congestion: Congestion,
-    /// For all that is buffered, by all tunnels together.
+    /// The memory for all buffers of all tunnels together.
     pub memory: Bytes,
-    /// Silence after which a connection is asked whether it lives; three times as long, and it is dead.
+    /// The silence after which a connection is probed. After three times as long, it counts as
+    /// dead.
     pub keepalive: Span,
-    /// How long a target may take to accept, the look-up of its name included.
+    /// How long a target may take to accept, including the look-up of its name.
     pub dial_timeout: Span,
-    /// Sockets on the same port, each with a thread of its own; as many as there are CPUs by default.
+    /// Sockets on the same port, each with its own thread. The default is one per CPU.
     pub endpoints: usize,
-    /// Where Prometheus may look.
+    /// The address that serves metrics to Prometheus.
     pub metrics_on: Option<MetricsAddress>,
-    /// Where `weir tunnel status` looks, if not at the usual place.
+    /// The socket for `weir tunnel status`, if it is not the default one.
     pub status_socket: Option<PathBuf>,
-    /// Whether the process keeps all its user's rights.
+    /// Whether the process keeps all rights of its user.
     pub unconfined: bool,
 }
 
@@ -164,9 +165,9 @@ impl Display for Forward {
     }
 }
 
-/// What the reference has, so that firewalls need no change.
+/// The default port of the reference implementation, so that firewalls need no change.
 pub const DEFAULT_PORT: u16 = 7500;
-/// Where `weir tunnel keys` puts keys, and both ends look for them.
+/// The directory where `weir tunnel keys` writes keys and both ends look for them.
 pub const DEFAULT_DIRECTORY: &str = "/etc/weir/tunnel";
 const MOST_ENDPOINTS: usize = 64;
 const MOST_CONNECTIONS: usize = 16;

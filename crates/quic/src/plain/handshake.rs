@@ -1,5 +1,5 @@
-//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. Of the contents
-//! it carries only the transport parameters.
+//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. It carries only
+//! the transport parameters of their contents.
 //!
 //! | message | sender | keys available after it |
 //! | --- | --- | --- |

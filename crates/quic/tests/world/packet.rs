@@ -1,4 +1,4 @@
-//! Packet headers as an observer reads them: `quic::plain` leaves them readable.
+//! Reads packet headers as an observer would: `quic::plain` leaves them readable.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub enum Space {
 pub struct Header {
     pub space: Space,
     pub number: u64,
-    /// Higher than any number of its space before.
+    /// Whether the number exceeds all previous numbers of its space.
     pub rises: bool,
 }
 
@@ -25,7 +25,7 @@ impl std::fmt::Debug for Header {
     }
 }
 
-/// The packets of a datagram that was not changed. `last` holds each space's highest number so far.
+/// The packets of an uncorrupted datagram. `last` holds each space's highest number so far.
 pub fn headers(mut datagram: &[u8], last: &mut BTreeMap<Space, u64>) -> Vec<Header> {
     let mut found = Vec::new();
     while let Some((space, at, length, end)) = header(datagram) {
@@ -41,7 +41,7 @@ pub fn headers(mut datagram: &[u8], last: &mut BTreeMap<Space, u64>) -> Vec<Head
     found
 }
 
-/// A packet's space, where its number stands, how long that is, and where the packet ends.
+/// A packet's space, the position and length of its number, and the packet's end.
 fn header(datagram: &[u8]) -> Option<(Space, usize, usize, usize)> {
     let first = *datagram.first()?;
     let length = usize::from(first & 3) + 1;

@@ -6,13 +6,13 @@ use quic::EcnCodepoint;
 use std::net::SocketAddr;
 use units::{Bytes, Time};
 
-/// Both directions, and what both ends know of them.
+/// The links of both directions, and the MTU, which both ends know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Path {
     /// From client to server.
     pub up: LinkConfig,
     pub down: LinkConfig,
-    /// The largest UDP payload that passes.
+    /// The largest UDP payload that the path carries.
     pub mtu: usize,
 }
 
@@ -24,18 +24,18 @@ pub struct Datagram {
     pub payload: BytesMut,
 }
 
-/// One direction, and what an observer at its beginning and its end counts.
+/// One direction, with the counts of an observer at its beginning and its end.
 #[derive(Debug)]
 pub struct Way {
     link: Link<Datagram>,
     mtu: usize,
-    /// Over all datagrams that entered, with their times.
+    /// A hash over all datagrams that entered, with their times.
     pub hash: u64,
     pub sent: Seen,
     pub arrived: Seen,
-    /// Too large for the path.
+    /// Datagrams too large for the path.
     pub too_large: u64,
-    /// Times and payloads of what entered, where the test asked for them.
+    /// Times and payloads of datagrams that entered, if the test enables the log.
     pub log: Option<Vec<(Time, BytesMut)>>,
 }
 
@@ -167,8 +167,8 @@ impl Packet for Datagram {
     }
 
     fn corrupt(&mut self, random: u64) {
-        // Packets that look like a Retry or another version have no tag, and end the engine's
-        // handshakes. UDP's own checksum is against those.
+        // A corrupted packet that looks like a Retry or another version has no tag to reveal it,
+        // and ends the engine's handshake. In reality, UDP's checksum catches those.
         let spared = if self.payload[0] & 0x80 == 0 { 0 } else { 8 * 5 };
         let bit = spared + random as usize % (self.payload.len() * 8 - spared);
         self.payload[bit / 8] ^= 1 << (bit % 8);

@@ -1,4 +1,4 @@
-//! Look-ups of names on behalf of peers: bounded for each identity, in all, and in time.
+//! Name look-ups on behalf of peers, bounded per identity, in total, and in time.
 
 use super::resolve::{BoxFuture, Resolve};
 use std::collections::HashMap;
@@ -9,14 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// A resolver, and the places of the look-ups that it has under way. A look-up occupies a thread until the name
-/// server answers or the system gives up, however soon the peer goes away: it keeps its places as long.
+/// A resolver with permits for concurrent look-ups. A look-up occupies a thread until the name
+/// server answers or the system gives up, even if the peer has left meanwhile. It holds its permits
+/// as long.
 #[derive(Debug)]
 pub struct Lookups<K> {
     resolver: Arc<dyn Resolve>,
     each: usize,
     all: Arc<Semaphore>,
-    /// Kept by look-ups under way: an identity that connects again finds the places that it occupies.
+    /// Kept alive by look-ups in progress, so that an identity that reconnects finds its permits in
+    /// use.
     own: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
@@ -30,7 +32,8 @@ pub struct Bounded {
 }
 
 impl<K: Clone + Eq + Hash> Lookups<K> {
-    /// So many look-ups of one identity at once, and so many in all. One identity leaves room for the others.
+    /// Allows `each` concurrent look-ups per identity and `all` in total. One identity always
+    /// leaves room for others.
     pub fn new(resolver: Arc<dyn Resolve>, each: usize, all: usize) -> Self {
         let all = all.max(2);
         let each = each.clamp(1, all - 1);
@@ -55,7 +58,8 @@ impl<K: Clone + Eq + Hash> Lookups<K> {
 }
 
 impl Bounded {
-    /// The identity's own place comes first, so that each identity has few look-ups in the queue for the others.
+    /// Acquires the identity's own permit first, so that an identity has few look-ups in the common
+    /// queue.
     async fn places(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
@@ -89,7 +93,8 @@ impl Resolve for Bounded {
     }
 }
 
-/// A peer that opens hundreds of tunnels by name waits a little; a resolver has a thread for each look-up.
+/// A peer that opens hundreds of tunnels by name waits briefly. The resolver uses one thread per
+/// look-up.
 pub const LOOKUPS_EACH: usize = 16;
 pub const LOOKUPS: usize = 128;
 
@@ -99,7 +104,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    /// Never answers about any name but `there`, and counts what it is asked.
+    /// Answers only for the name `there`, and counts the queries.
     #[derive(Debug, Default)]
     struct Silent(AtomicUsize);
 
@@ -116,13 +121,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_identity_with_all_its_places_taken_waits_and_another_is_served() {
+    async fn an_identity_out_of_permits_waits_while_another_is_served() {
         let silent = Arc::<Silent>::default();
         let lookups = Lookups::new(Arc::clone(&silent) as _, 4, 6);
         let soon = Instant::now() + Duration::from_millis(50);
         let mut kinds = Vec::new();
         for round in 0..3 {
-            // A new connection of the same identity finds its places taken.
+            // A new connection of the same identity finds its permits in use.
             let bounded = lookups.of(&"greedy", soon);
             for name in 0..4 {
                 let name = format!("n{round}-{name}");
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_identity_never_takes_all_places() {
+    async fn one_identity_never_takes_all_permits() {
         let lookups = Lookups::new(Arc::<Silent>::default(), 1000, 3);
         let long = Instant::now() + Duration::from_secs(60);
         let bounded = lookups.of(&"greedy", long);

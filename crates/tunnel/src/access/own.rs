@@ -1,17 +1,18 @@
-//! Addresses of this machine itself. They look like any other, and what listens there trusts who is on it.
+//! Addresses of this machine. They look like any other, but services on them trust their local
+//! clients.
 
 use nix::ifaddrs::getifaddrs;
 use std::net::IpAddr;
 
-/// Whether the kernel would deliver here what is sent to the address. Where it does not tell, every address is: no rule
-/// reaches then what it does not list.
+/// Whether the kernel would deliver packets for the address locally. If that cannot be determined,
+/// every address counts as local, so that only rules that list an address cover it.
 pub(super) fn is_own(address: IpAddr) -> bool {
     let error = match probe::route::is_local(address) {
         Ok(own) => return own,
         Err(error) => error,
     };
     is_of_interface(address).unwrap_or_else(|| {
-        tracing::warn!(%address, %error, "nobody tells whether this is an address of this machine");
+        tracing::warn!(%address, %error, "cannot determine whether this is a local address");
         true
     })
 }

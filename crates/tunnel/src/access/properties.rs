@@ -1,4 +1,4 @@
-//! What must hold for any rules, names and answers.
+//! Properties that hold for any rules, names and answers.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,9 +7,10 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 proptest! {
-    /// What is admitted came from the one answer that was asked for, and a rule of this peer covers it.
+    /// An admitted address comes from the single answer that was requested, and a rule of the peer
+    /// covers it.
     #[test]
-    fn only_what_was_answered_and_is_listed_is_dialled(
+    fn only_resolved_and_listed_addresses_are_dialled(
         own in rules(), others in rules(), target in target(), answers in answers(),
     ) {
         let access = two(&own, &others);
@@ -32,9 +33,9 @@ proptest! {
         prop_assert_eq!(admitted.path().is_some(), admitted.addresses().is_empty());
     }
 
-    /// Without rules nothing is reached, whatever others may do, and nobody is asked.
+    /// A peer without rules reaches nothing, whatever others may reach, and causes no look-up.
     #[test]
-    fn the_rights_of_others_are_none_of_ones_own(
+    fn a_peer_has_no_rights_of_others(
         others in rules(), target in target(), answers in answers(),
     ) {
         let resolver = Fickle::new(&answers);
@@ -45,9 +46,9 @@ proptest! {
         prop_assert!(none.admit_listen(&peer("a"), &target).is_err());
     }
 
-    /// A rule of the wide world covers no special address, by address or by name.
+    /// A rule for all addresses covers no special address, neither by address nor by name.
     #[test]
-    fn special_addresses_take_a_rule_of_their_own(target in target(), answers in answers()) {
+    fn special_addresses_need_an_explicit_rule(target in target(), answers in answers()) {
         let wide = ["tcp:0.0.0.0/0:*", "tcp:[::/0]:*", "udp:0.0.0.0/0:*", "udp:[::/0]:*"];
         let wide: Vec<Rule> = wide.iter().map(|rule| rule.parse().unwrap()).collect();
         let named = ["tcp:example.org:*", "tcp:*.example.org:*"].map(|rule| rule.parse().unwrap());
@@ -61,7 +62,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd_for_a_rule(text in "((tcp|udp|unix):)?.{0,40}") {
+    fn no_rule_text_panics(text in "((tcp|udp|unix):)?.{0,40}") {
         if let Ok(rule) = text.parse::<Rule>() {
             prop_assert_eq!(rule.to_string().parse::<Rule>().unwrap(), rule);
         }
@@ -69,7 +70,7 @@ proptest! {
 }
 
 #[test]
-fn a_name_that_answers_differently_the_second_time_is_dialled_where_it_was_checked() {
+fn a_name_is_dialled_at_the_checked_address() {
     let public = IpAddr::from([203, 0, 113, 7]);
     let answers = [vec![public], vec![IpAddr::from(Ipv4Addr::LOCALHOST)]];
     let resolver = Fickle::new(&answers);
@@ -83,7 +84,7 @@ fn a_name_that_answers_differently_the_second_time_is_dialled_where_it_was_check
     assert!(second.to_string().contains("127.0.0.1"), "{second}");
 }
 
-/// The rule again, in other words.
+/// A second, independent implementation of the rule.
 fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
     let text = rule.to_string();
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return false };

@@ -10,7 +10,7 @@ pub trait Resolve: Send + Sync + std::fmt::Debug {
     fn resolve<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;
 }
 
-/// As the system does it: hosts file, name servers and what else nsswitch.conf says.
+/// Resolves as the system does: hosts file, name servers and the other sources in nsswitch.conf.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 

@@ -14,46 +14,46 @@ pub enum Rule {
     Tcp(Hosts, Ports),
     Udp(Hosts, Ports),
     Path(PathBuf),
-    /// Whatever lies in this directory itself.
+    /// Any path directly in this directory.
     Directory(PathBuf),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     Prefix(IpNet),
-    /// In small letters, without a final dot.
+    /// In lower case, without a final dot.
     Name(String),
-    /// Names that end in a dot and this, at any depth.
+    /// Names that end in a dot and this suffix, at any depth.
     Below(String),
 }
 
-/// Ranges of ports; `*` is all.
+/// Ranges of ports; `*` means all ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports(Vec<RangeInclusive<u16>>);
 
-/// How a rule stands to an address, the best last.
+/// How far a rule covers an address, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Reach {
     #[default]
     Elsewhere,
-    /// Its name or wide prefix would cover it, were it like other addresses.
+    /// The rule's name or wide prefix would cover the address if it were not special.
     NotExplicitly(Special),
     Covered,
 }
 
-/// How a rule stands to a target before anything is looked up, the best last.
+/// How far a rule could cover a target before any look-up, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum MayCover {
     #[default]
     No,
-    /// The target is a name and the rule a prefix: it depends on the address.
+    /// The target is a name and the rule a prefix, so the result depends on the address.
     ByAddress,
     Yes,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error("`{0}` does not say what it is: write tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH")]
+    #[error("`{0}` has no kind: write tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH")]
     Kind(String),
     #[error("`{0}` names no ports: write 22, 80,443, 8000-8999 or * behind the host and a colon")]
     Ports(String),
@@ -66,7 +66,7 @@ pub enum RuleError {
 }
 
 impl Rule {
-    /// Whether it is worth a look-up.
+    /// Whether the rule makes a look-up worthwhile.
     pub(super) fn may_cover(&self, target: &Target) -> MayCover {
         let sure = |covers| if covers { MayCover::Yes } else { MayCover::No };
         match (self, target) {
@@ -89,7 +89,8 @@ impl Rule {
         }
     }
 
-    /// The address is the target's, canonical; `special` says of it why a rule must list it, if it must.
+    /// `address` is the target's canonical address. `special` returns why a rule must list it, if
+    /// it must.
     pub(super) fn covers(
         &self,
         target: &Target,
@@ -141,7 +142,7 @@ impl Hosts {
     fn lists(&self, address: IpAddr, special: Special) -> bool {
         match self {
             Self::Prefix(prefix) => lists(*prefix, address, special),
-            // RFC 6761, 6.3: it has no other meaning.
+            // RFC 6761, 6.3: the name `localhost` has no other meaning.
             Self::Name(name) => special == Special::Loopback && name == "localhost",
             Self::Below(_) => false,
         }
@@ -169,7 +170,7 @@ impl Ports {
     }
 }
 
-/// Two spellings of a path are two paths here; those that could climb are none.
+/// Two spellings of a path count as two paths. A path with `.` or `..` is rejected.
 fn is_plain(path: &Path) -> bool {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     let again: PathBuf = path.components().collect();
@@ -213,7 +214,7 @@ fn hosts_and_ports(text: &str) -> Result<(Hosts, Ports), RuleError> {
         Some(rest) => {
             let (host, rest) =
                 rest.split_once(']').ok_or_else(|| RuleError::Host(text.to_owned()))?;
-            // A prefix may stand behind the brackets, too.
+            // The prefix length may stand behind the brackets too.
             let (length, ports) = rest.split_once(':').ok_or_else(no_ports)?;
             (format!("{host}{length}"), ports)
         }
@@ -249,7 +250,7 @@ impl FromStr for Hosts {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let letters =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
-        // What looks like an address and is none would be read as another by the resolver (inet_aton).
+        // A malformed address would be interpreted as another address by the resolver (inet_aton).
         let last = name.rsplit('.').next().unwrap_or_default();
         let number = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
         if !letters || number || name.split('.').any(str::is_empty) || name.len() > 253 {
@@ -326,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_printed_as_it_is_written() {
+    fn a_printed_rule_parses_to_itself() {
         for text in [
             "tcp:db.internal:5432",
             "tcp:10.0.0.0/8:22,8000-8999",
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn a_wrong_rule_is_explained() {
         for (text, told) in [
             ("10.0.0.1:22", "tcp:HOST:PORTS"),
             ("tcp:10.0.0.1", "names no ports"),

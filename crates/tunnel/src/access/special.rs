@@ -1,28 +1,28 @@
-//! Addresses that mean more than a host somewhere.
+//! Special addresses: those that are more than an ordinary host.
 
 use super::own;
 use ipnet::IpNet;
 use std::fmt::{Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why an address must be listed by itself.
+/// The reason why a rule must list an address explicitly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Special {
-    /// 0.0.0.0 and `::`, to which Linux connects as to loopback.
+    /// 0.0.0.0 and `::`, which Linux treats as loopback when connecting.
     Unspecified,
     Loopback,
     LinkLocal,
-    /// Where clouds hand their guests secrets.
+    /// The addresses at which clouds provide secrets to their guests.
     Metadata,
     Multicast,
     Broadcast,
-    /// An IPv6 address that a gateway would turn into one of these.
+    /// An IPv6 address that a gateway would translate into one of these.
     Translated,
-    /// An address of this machine, as the kernel sees it now.
+    /// An address of this machine, according to the kernel at the time of the check.
     Own,
 }
 
-/// `None` for all that a rule may cover with a name or a wide prefix.
+/// Returns `None` for addresses that a rule may cover with a name or a wide prefix.
 pub fn special(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();
     if is_metadata(address) {
@@ -34,8 +34,8 @@ pub fn special(address: IpAddr) -> Option<Special> {
     }
 }
 
-/// Likewise of an address that is to be reached from here, which may be this machine's own. The kernel is asked at each
-/// call: addresses come and go.
+/// Checks an address to be dialled from here, which may also be this machine's own. It queries the
+/// kernel on each call, because addresses are added and removed.
 pub(super) fn of_target(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();
     if let Some(special) = special(address) {
@@ -49,8 +49,8 @@ pub(super) fn of_target(address: IpAddr) -> Option<Special> {
     inside.then_some(Special::Translated)
 }
 
-/// Whether a rule for this prefix lists the address, rather than covering it by chance: it lies within
-/// the special range. Metadata, translated addresses and this machine's own have to be written out.
+/// Whether a rule for this prefix lists the address explicitly, because the prefix lies within the
+/// special range. Metadata, translated and own addresses must be written out in full.
 pub(super) fn lists(prefix: IpNet, address: IpAddr, special: Special) -> bool {
     if !prefix.contains(&address) {
         return false;
@@ -95,31 +95,31 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
     inside.then_some(Special::Translated)
 }
 
-/// The IPv4 addresses that a gateway, a tunnel or an old stack may find in this one.
+/// The IPv4 addresses that a gateway, a tunnel or an old stack may extract from this address.
 fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = address.octets();
     let at = |places: [usize; 4]| Some(Ipv4Addr::from(places.map(|place| octets[place])));
     let last = at([12, 13, 14, 15]);
-    // No network begins with a zero: read at the wrong place, most addresses do.
+    // No network begins with a zero, but most addresses do if read at the wrong position.
     let likely = |places| at(places).filter(|address| address.octets()[0] != 0);
     let found = match address.segments() {
-        // NAT64 with the prefix of RFC 6052; SIIT's `::ffff:0:a.b.c.d` (RFC 2765, 2.1); the compatible addresses
-        // of RFC 4291, 2.5.5.1.
+        // NAT64 with the prefix of RFC 6052; SIIT's `::ffff:0:a.b.c.d` (RFC 2765, 2.1); the
+        // compatible addresses of RFC 4291, 2.5.5.1.
         [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0, 0, 0, 0, 0, 0, ..] => {
             [last, None, None, None]
         }
-        // NAT64 with prefixes of 48, 56, 64 and 96 bits inside that of RFC 8215: RFC 6052, 2.2, says where the
-        // address is in each, around octet 8.
+        // NAT64 with prefixes of 48, 56, 64 and 96 bits inside that of RFC 8215. RFC 6052, 2.2,
+        // defines the position of the address for each length, around octet 8.
         [0x64, 0xff9b, 1, ..] => {
             [likely([6, 7, 9, 10]), likely([7, 9, 10, 11]), likely([9, 10, 11, 12]), last]
         }
         // 6to4, RFC 3056.
         [0x2002, ..] => [at([2, 3, 4, 5]), None, None, None],
-        // Teredo, RFC 4380, 4: the server, and the client with every bit turned.
+        // Teredo, RFC 4380, 4: the server, and the client with every bit inverted.
         [0x2001, 0, ..] => {
             [at([4, 5, 6, 7]), last.map(|client| Ipv4Addr::from(!client.to_bits())), None, None]
         }
-        // ISATAP, RFC 5214, 6.1: below any prefix.
+        // ISATAP, RFC 5214, 6.1: under any prefix.
         [_, _, _, _, 0 | 0x200, 0x5efe, ..] => [last, None, None, None],
         _ => [None; 4],
     };
@@ -171,7 +171,7 @@ const METADATA_V6: [Ipv6Addr; 4] = [
     // OpenStack.
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xa9fe, 0xa9fe),
 ];
-/// fd00:ec2::/32: instances' metadata at `::254`, containers' credentials at `::23`, and more.
+/// fd00:ec2::/32: instance metadata at `::254`, container credentials at `::23`, and more.
 const AMAZONS: [u16; 2] = [0xfd00, 0xec2];
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_special_is_known_in_every_disguise() {
+    fn special_addresses_are_recognised_in_every_encoding() {
         for (address, expected) in [
             ("127.8.9.1", Some(Special::Loopback)),
             ("::ffff:127.0.0.1", Some(Special::Loopback)),

@@ -1,4 +1,4 @@
-//! Where applications come in.
+//! Listening sockets for local applications.
 
 use super::listeners::Leads;
 use super::{ClientError, ListenAt, World};
@@ -16,16 +16,16 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
-/// A listener, for as long as this is kept.
+/// An open listener. Dropping it closes the listener.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// With the port that was left open filled in.
+    /// The bound address, with the actual port in place of port 0.
     pub(super) bound: ListenAt,
     pub(super) leads: Leads,
     over: CancellationToken,
 }
 
-/// Begins to listen.
+/// Opens a listener.
 pub(super) async fn open(
     world: &Arc<World>,
     shards: &Arc<Shards>,
@@ -34,7 +34,7 @@ pub(super) async fn open(
     target: Target,
 ) -> Result<Opened, ClientError> {
     let shard = shards.handle(index);
-    // Sockets belong to the thread that they are made on.
+    // A socket belongs to the thread that creates it.
     let (at, here) = (listen.clone(), Arc::clone(world));
     let bound = shard.spawn(async move { Door::bind(&at, &here).await }).await;
     let bound = bound.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -93,8 +93,8 @@ impl Door {
                     tokio::spawn(receive(Arc::clone(world), guest, target()));
                 }
                 Err(error) => {
-                    // Out of descriptors as a rule: some have to be given back first.
-                    tracing::warn!(%error, "nobody can be let in");
+                    // The process is usually out of file descriptors, so wait until some are freed.
+                    tracing::warn!(%error, "cannot accept connections");
                     tokio::time::sleep(BREATH).await;
                 }
             }
@@ -123,7 +123,7 @@ async fn receive(world: Arc<World>, guest: Loose, target: Target) {
     shard.spawn(async move {
         match guest.bind() {
             Ok(local) => carry(&world, &session, local, target).await,
-            Err(error) => tracing::warn!(%error, "a guest was lost"),
+            Err(error) => tracing::warn!(%error, "lost a local connection"),
         }
     });
 }
@@ -154,7 +154,7 @@ async fn carry(
         }
         Err(error) => {
             world.counters.tunnels_broken.one();
-            tracing::debug!(target = %shown, %error, "a tunnel broke off");
+            tracing::debug!(target = %shown, %error, "a tunnel broke");
         }
     }
 }

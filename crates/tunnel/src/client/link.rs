@@ -1,4 +1,4 @@
-//! Connections that are kept up: made again when they are lost, to the next server where one is gone.
+//! Keeps connections up: reconnects lost ones, and moves to the next server if one is gone.
 
 use super::{Remote, World, reverse};
 use crate::session::{CLIENTS, Session};
@@ -15,11 +15,11 @@ use tokio::task::JoinSet;
 
 type Standing = Arc<Session<QuicConnection>>;
 
-/// One place for a connection, which has one most of the time.
+/// A slot for one connection, which is established most of the time.
 #[derive(Debug)]
 pub(super) struct Link {
     shard: Handle,
-    /// Where it is handled at the server: its neighbour in the list elsewhere.
+    /// Chooses the shard at the server: neighbouring slots use different shards.
     place: u8,
     /// The server's index, and the connection.
     current: watch::Sender<Option<(usize, Standing)>>,
@@ -29,13 +29,13 @@ pub(super) struct Link {
 pub(super) struct Links {
     all: Vec<Arc<Link>>,
     next: AtomicUsize,
-    /// Counts connections that came to stand.
+    /// Counts connections established so far.
     made: watch::Sender<u64>,
 }
 
 impl Links {
     pub(super) fn new(count: usize, shards: &Shards) -> Self {
-        // Clients of one connection do not all come to the same.
+        // A random start, so that clients with a single connection do not all use the same shard.
         let first: u8 = rand::random();
         let link = |index| {
             let shard = shards.handle(index).clone();
@@ -59,7 +59,7 @@ impl Links {
         }
     }
 
-    /// The next that stands, after the one taken last.
+    /// Picks the next established connection, in turn.
     pub(super) fn pick(&self) -> Option<(Handle, Standing)> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let places = (0..self.all.len()).map(|step| &self.all[(start + step) % self.all.len()]);
@@ -67,7 +67,7 @@ impl Links {
         standing.next()
     }
 
-    /// Likewise, waiting for one so long.
+    /// Picks a connection, waiting up to `patience` for one.
     pub(super) async fn pick_within(&self, patience: Duration) -> Option<(Handle, Standing)> {
         if let Some(picked) = self.pick() {
             return Some(picked);
@@ -95,21 +95,23 @@ impl Link {
         current.as_ref().filter(|(_, session)| !session.connection.is_closed()).cloned()
     }
 
-    /// For ever. Servers are tried in their order; while a later one serves, the first is tried again now and
-    /// then, for new tunnels. Those that stand stay where they are.
+    /// Runs for ever. It tries servers in their order. While a later one serves, it retries the
+    /// first one periodically for new tunnels. Existing tunnels stay on their connection.
     pub(super) async fn keep(self: Arc<Self>, world: Arc<World>) {
         let mut pause = FIRST_PAUSE;
         while !world.draining.is_cancelled() {
             if let Some((index, session)) = self.first_of(&world, world.servers.len()).await {
                 let began = Instant::now();
                 self.stand(&world, index, session).await;
-                // In TLS 1.3 a client learns only after its handshake that the server refuses its key.
+                // In TLS 1.3 a client learns only after its handshake that the server refuses its
+                // key.
                 if began.elapsed() >= SETTLED {
                     pause = FIRST_PAUSE;
                     continue;
                 }
             }
-            // Not all clients of a server that comes back at the same moment.
+            // Randomised, so that clients of a restarted server do not all return at the same
+            // moment.
             let share = rand::random_range(0.5..1.0);
             tokio::time::sleep(pause.mul_f64(share)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -147,7 +149,7 @@ impl Link {
         }
     }
 
-    /// The first of so many servers that can be reached.
+    /// Connects to the first reachable server among the first `count`.
     async fn first_of(&self, world: &Arc<World>, count: usize) -> Option<(usize, Standing)> {
         for (index, remote) in world.servers.iter().enumerate().take(count) {
             match connect(world, remote, self.place).await {
@@ -171,7 +173,7 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
         Ok(address) => vec![address],
         Err(_) => {
             let found = tokio::time::timeout(world.tuning.handshake, world.resolver.resolve(host));
-            let found = found.await.map_err(|_| Lost::Failed(format!("no answer about {host}")))?;
+            let found = found.await.map_err(|_| Lost::Failed(format!("{host}: lookup timed out")))?;
             found.map_err(|error| Lost::Failed(format!("{host} cannot be looked up: {error}")))?
         }
     };
@@ -186,10 +188,10 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
     Ok(Session::new(connection, CLIENTS, &world.budget, &owner, &world.counters))
 }
 
-/// The next address is tried when the one before was refused, or said nothing for a moment (RFC 8305, 5): one
-/// that is dead keeps nobody waiting. Then the first has its turn again: a handshake sends its packets again after
-/// longer and longer pauses, and a server that was just started should not wait for the next of those. Whoever
-/// stands first is taken.
+/// Tries the next address once the previous one has failed or stayed silent for a moment (RFC 8305,
+/// 5), so a dead address delays nobody. After the last address it starts over with the first: a
+/// handshake retransmits at growing intervals, and a server that has just started should not wait
+/// for the next retransmission. The first established connection wins.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -234,12 +236,13 @@ async fn first_to_answer(
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// After this a server before the one in use is tried again.
+/// The interval at which a preferred server is retried while a later one is in use.
 const RETURN: Duration = Duration::from_secs(30);
 const MOST_ADDRESSES: usize = 4;
-/// Handshakes with one address while it says nothing.
+/// Handshakes with one address while it stays silent.
 const MOST_TURNS: usize = 20;
-/// A connection that stood for so long was let in.
+/// A connection that lasted this long has been accepted by the server.
 const SETTLED: Duration = Duration::from_secs(5);
-/// Most handshakes are done by then; on a longer path another one is begun, and the first to be done is taken.
+/// Most handshakes complete within this time. On a longer path, another one starts, and the first
+/// to complete wins.
 const APART: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! Where a running client listens, and what can be changed of it meanwhile.
+//! A running client's listeners, and how a reload changes them.
 
 use super::door::{self, Opened};
 use super::{ClientError, ListenAt, Listener, Reverse, World, reverse};
@@ -7,7 +7,7 @@ use crate::transport::Shards;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tokio_util::sync::CancellationToken;
 
-/// Where a listener's guests go: from one guest to the next it may be another place.
+/// The target of a listener's guests. A reload may change it for new guests.
 pub(super) type Leads = Arc<RwLock<Target>>;
 
 #[derive(Debug, Default)]
@@ -15,12 +15,12 @@ pub(super) struct Listeners(Mutex<Vec<Standing>>);
 
 #[derive(Debug)]
 struct Standing {
-    /// What was asked for: of those with a port that is left open, which one.
+    /// The requested address, and its index among requests for the same address (with port 0).
     asked: (ListenAt, usize),
     opened: Opened,
 }
 
-/// Those at the server, by the number that the server knows them by: a number is never given twice.
+/// Listeners at the server, by the number that the server knows. Numbers are never reused.
 #[derive(Debug, Default)]
 pub(super) struct Reverses(RwLock<Vec<Option<Asked>>>);
 
@@ -31,8 +31,8 @@ struct Asked {
 }
 
 impl Listeners {
-    /// Afterwards these are listened on and no others, or, if one cannot be, everything is as it was. One
-    /// that stays keeps its guests; new ones go where it leads now.
+    /// Replaces all listeners with `wanted`. If one cannot be opened, nothing changes. A listener
+    /// that stays keeps its guests; new guests go to its new target.
     pub(super) async fn replace(
         &self,
         wanted: Vec<Listener>,
@@ -54,7 +54,7 @@ impl Listeners {
         let mut all = self.lock();
         all.retain(|one| place(one).is_some());
         all.append(&mut made);
-        // In the order in which they were asked for, which is how they are told.
+        // Sort into the requested order, in which they are also reported.
         all.sort_by_key(place);
         for (standing, Listener { target, .. }) in all.iter().zip(&wanted) {
             *standing.opened.leads.write().unwrap_or_else(PoisonError::into_inner) = target.clone();
@@ -72,7 +72,7 @@ impl Listeners {
 }
 
 impl Reverses {
-    /// Likewise, of those at the server; it is asked for new ones from now on.
+    /// Replaces the listeners at the server, and requests new ones from it.
     pub(super) fn replace(&self, wanted: &[Reverse], world: &Arc<World>, shards: &Shards) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         for one in all.iter_mut() {
@@ -102,7 +102,7 @@ impl Reverses {
         }
     }
 
-    /// Where guests of that number go; the target is this end's own word.
+    /// The target of the listener with this number. Only this end chooses it.
     pub(super) fn target(&self, number: u32) -> Option<Target> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let asked = all.get(usize::try_from(number).ok()?)?.as_ref()?;
@@ -110,7 +110,7 @@ impl Reverses {
     }
 }
 
-/// Each with how many of the same are before it.
+/// Each listener with the number of equal ones before it.
 fn numbered(wanted: &[Listener]) -> Vec<(ListenAt, usize)> {
     let before = |index: usize, listen: &ListenAt| {
         wanted[..index].iter().filter(|other| other.listen == *listen).count()

@@ -1,4 +1,4 @@
-//! Listeners at the server whose guests come out here, as with `ssh -R`.
+//! Listeners at the server whose guests reach targets on this side, as with `ssh -R`.
 
 use super::World;
 use crate::access::{Admitted, Way};
@@ -18,14 +18,14 @@ use tokio::net::UdpSocket;
 use tokio::time::Instant;
 use units::foreign;
 
-/// What comes to `listen` at the server reaches `target` as seen from here.
+/// Connections to `listen` at the server reach `target` as seen from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reverse {
     pub listen: Target,
     pub target: Target,
 }
 
-/// Has the server listen, again after each loss.
+/// Requests the listener from the server, and again after each loss.
 pub(super) async fn keep(world: Arc<World>, number: u32, at: Target) {
     let mut pause = FIRST_PAUSE;
     while !world.draining.is_cancelled() {
@@ -42,7 +42,7 @@ pub(super) async fn keep(world: Arc<World>, number: u32, at: Target) {
     }
 }
 
-/// Until the listener ends, having begun.
+/// Waits until the listener, once opened, ends.
 async fn listen(session: &Session<QuicConnection>, number: u32, at: &Target) -> Result<(), String> {
     let properties = Properties { listener: Some(number), ..Properties::default() };
     let opening = Opening { request: Request::Listen(at.clone()), properties };
@@ -61,7 +61,7 @@ async fn listen(session: &Session<QuicConnection>, number: u32, at: &Target) -> 
     Ok(())
 }
 
-/// Whoever came to a listener at the server, until the connection ends.
+/// Handles guests of listeners at the server until the connection ends.
 pub(super) async fn arrivals(world: Arc<World>, session: Arc<Session<QuicConnection>>) {
     while let Ok((sending, inbound)) = session.accept().await {
         tokio::spawn(arrival(Arc::clone(&world), Arc::clone(&session), sending, inbound));
@@ -84,7 +84,7 @@ async fn arrival<C: Connection>(
         Ok(granted) => (Answer::open(), Some(granted)),
         Err(answer) => {
             world.counters.tunnels_refused.one();
-            tracing::info!(why = %foreign(&answer.message), "an arrival was refused");
+            tracing::info!(why = %foreign(&answer.message), "refused a tunnel from the server");
             (answer, None)
         }
     };
@@ -97,7 +97,7 @@ async fn arrival<C: Connection>(
             let relayed = relay(local, sending, inbound, windows, &world.counters, None).await;
             if let Err(error) = relayed {
                 world.counters.tunnels_broken.one();
-                tracing::debug!(%error, "a tunnel broke off");
+                tracing::debug!(%error, "a tunnel broke");
             }
         }
         Some(Granted::Datagrams(flow, socket)) => {
@@ -125,15 +125,15 @@ async fn reach<C: Connection>(
 ) -> Result<Granted<C>, Answer> {
     let refusal = |status, message: &str| Answer { status, message: message.to_owned() };
     let Request::Arrived(number) = opening.request else {
-        return Err(refusal(Status::NotUnderstood, "a client dials for nobody"));
+        return Err(refusal(Status::NotUnderstood, "a client does not dial for its server"));
     };
-    // The server only says which listener it was.
+    // The server names only the listener; this end chooses the target.
     let target = world.reverses.target(number);
     let target =
-        target.ok_or_else(|| refusal(Status::NotUnderstood, "no listener has this number"))?;
+        target.ok_or_else(|| refusal(Status::NotUnderstood, "unknown listener number"))?;
     if world.counters.tunnels.count() > world.limits.tunnels as u64 {
         world.counters.tunnels_over_limit.one();
-        return Err(refusal(Status::Busy, "the client has as many tunnels as it may have"));
+        return Err(refusal(Status::Busy, "the client has reached its limit of tunnels"));
     }
     let (began, patience) = (Instant::now(), world.limits.answer);
     let resolver = world.lookups.of(&number, began + patience);
@@ -146,12 +146,12 @@ async fn reach<C: Connection>(
         })?;
         return Ok(Granted::Stream(local));
     };
-    let missing = || refusal(Status::NotUnderstood, "datagrams without the number of a flow");
+    let missing = || refusal(Status::NotUnderstood, "datagrams without a flow number");
     let number = opening.properties.flow.ok_or_else(missing)?;
     let address = addresses.first().ok_or_else(missing)?;
     let socket = datagrams::dial(*address).await;
     let socket = socket.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
-    let taken = || refusal(Status::NotUnderstood, "the number of this flow is taken");
+    let taken = || refusal(Status::NotUnderstood, "flow number already in use");
     Ok(Granted::Datagrams(Flow::begin(session, number).ok_or_else(taken)?, socket))
 }
 

@@ -1,4 +1,4 @@
-//! From tables to something that can start, or to the first thing that is wrong with them.
+//! Turns parsed tables into a complete configuration, or reports the first error.
 
 use super::locate::{ConfigError, Place};
 use super::tables::{
@@ -64,7 +64,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
     Ok(ServerConfig { listen_on, identity, peers, access, places, settings })
 }
 
-/// IPv6 and IPv4 by one socket, or IPv4 alone where the kernel has no IPv6.
+/// Listens on IPv6 and IPv4 through one socket, or on IPv4 alone if the kernel has no IPv6.
 fn everywhere() -> SocketAddr {
     let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
     match std::net::UdpSocket::bind(all) {
@@ -142,7 +142,7 @@ fn places(file: &File, role: &str, table: &Common<'_>, settings: &Settings) -> P
     places
 }
 
-/// A running end gave up the directories that it did not need when it started.
+/// Checks that a running end has not given up a directory that the new configuration needs.
 fn usable(places: &Places) -> Result<(), ConfigError> {
     match places.given_up() {
         Some(directory) => Err(ConfigError::OutOfReach(directory.to_owned())),
@@ -156,7 +156,7 @@ fn lists(file: &File, table: &Common<'_>) -> Vec<PathBuf> {
     named.flat_map(|said| said.value.0.iter().map(|one| under(file, said.place, one))).collect()
 }
 
-/// Where nothing is said, the keys are those of `weir tunnel keys`.
+/// By default, the keys of `weir tunnel keys`.
 fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, ConfigError> {
     let certificate = own_file(file, table.cert_file, role, "crt");
     let key = own_file(file, table.key_file, role, "key");
@@ -172,7 +172,7 @@ fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, Con
     identity.map_err(|error| file.source.error(at, error.to_string()))
 }
 
-/// The certificate (`crt`) or the key of an end.
+/// The certificate (`crt`) or the key (`key`) of an end.
 pub(super) fn own_file(
     file: &File,
     said: &Option<Said<PathBuf>>,
@@ -301,7 +301,8 @@ fn pins(said: &Option<Said<OneOrMore<Pin>>>) -> Option<Vec<Pin>> {
     said.as_ref().map(|pins| pins.value.0.clone()).filter(|pins| !pins.is_empty())
 }
 
-/// What a file says begins where the file is, what a flag says where the command was given.
+/// A path from a file is relative to the file's directory, a path from a flag to the working
+/// directory.
 fn path(file: &File, said: &Said<PathBuf>) -> PathBuf {
     under(file, said.place, &said.value)
 }

@@ -1,8 +1,9 @@
-//! From a place in the text to a message that names the line and the right spelling.
+//! Converts a position in the text into a message that names the line and suggests the right
+//! spelling.
 
 use std::path::{Path, PathBuf};
 
-/// What is wrong with what a tunnel was told, and where.
+/// An error in a tunnel's configuration, and its place.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("{file}:{line}: {message}")]
@@ -21,11 +22,11 @@ pub enum ConfigError {
 pub(super) enum Place {
     Byte(usize),
     Flag(&'static str),
-    /// Said by nobody: a default.
+    /// A default that nobody configured.
     Nowhere,
 }
 
-/// The text of a file and what to call it.
+/// A file's text and name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Source {
     file: String,
@@ -57,7 +58,7 @@ impl Source {
     }
 }
 
-/// serde lists all that would have been allowed; a person wants the one that was meant.
+/// serde lists all permitted keys; a user needs only the likely one.
 fn in_words(message: &str) -> Option<String> {
     if let Some(key) = message.strip_prefix("missing field ") {
         return Some(format!("{key} is missing here"));

@@ -1,4 +1,4 @@
-//! From what was told to what the two ends are made of.
+//! Converts a configuration into the parts of a server or a client.
 
 use super::{ClientConfig, Forward, ServerConfig, Settings};
 use crate::access::Resolve;
@@ -41,7 +41,7 @@ impl ServerConfig {
 }
 
 impl ClientConfig {
-    /// For each of the servers, in their order.
+    /// The credentials for each server, in their order.
     pub fn credentials(&self) -> Vec<Arc<ClientCredentials>> {
         let each = self.servers.iter();
         each.map(|far| Credentials::new(&self.identity, far.trust.clone())).collect()
@@ -75,7 +75,7 @@ impl ClientConfig {
             resolver,
             tuning: self.settings.tuning(),
             limits: ClientLimits {
-                // The server's dial, and the way there and back.
+                // The server's dial timeout, plus the round trips.
                 answer: self.settings.dial_timeout.as_duration() + ROUND_TRIPS,
                 ..ClientLimits::default()
             },
@@ -109,7 +109,7 @@ fn listener(forward: &Forward) -> Listener {
     Listener { listen, target: forward.target.clone() }
 }
 
-/// Names were refused when the file was checked.
+/// Host names were rejected when the file was checked.
 fn address(host: &HostPort) -> SocketAddr {
     let address = host.host().parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     SocketAddr::new(address, host.port())

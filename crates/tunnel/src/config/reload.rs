@@ -1,9 +1,10 @@
-//! What of a file that was read again an end can take over while it runs, and what waits for the next start.
+//! Determines which changes of a reloaded file take effect in a running end, and which need a
+//! restart.
 
 use super::{ClientConfig, ServerConfig, Settings};
 
 impl ServerConfig {
-    /// Keys that say something else than `running` and are heard at a start alone.
+    /// Keys that differ from `running` and take effect only after a restart.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
         if self.listen_on != running.listen_on {
@@ -14,7 +15,8 @@ impl ServerConfig {
 }
 
 impl ClientConfig {
-    /// Likewise. The pins of servers are heard at once, their number and places are not.
+    /// Like the server's. Changed pins of servers take effect at once; their number and addresses
+    /// do not.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
         let places = |config: &Self| -> Vec<(String, String)> {

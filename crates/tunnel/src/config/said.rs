@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 use toml::Spanned;
 
-/// A value and where it was said, so that a complaint can name the place.
+/// A configured value and its place, for error messages.
 #[derive(Debug, Clone)]
 pub struct Said<T> {
     pub value: T,
@@ -22,7 +22,7 @@ pub struct Said<T> {
 pub struct OneOrMore<T>(pub Vec<T>);
 
 impl<T> Said<T> {
-    /// By a flag of the command, such as `--listen-on`.
+    /// A value from a command-line flag, such as `--listen-on`.
     pub fn by_flag(flag: &'static str, value: T) -> Self {
         Self { value, place: Place::Flag(flag) }
     }
@@ -62,7 +62,8 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for OneOrMore<T> {
     }
 }
 
-/// Read while the text itself is looked at, so that a complaint bears its place and not its list's.
+/// Parses while deserialising the text itself, so that an error names the text's place and not its
+/// list's.
 macro_rules! as_text {
     ($($type:ty),*) => {$(
         impl<'de> Deserialize<'de> for $type {

@@ -1,4 +1,4 @@
-//! The file as it is written. Flags fill the same tables.
+//! The tables of the configuration file. Flags fill the same tables.
 
 use super::check::own_file;
 use super::locate::{ConfigError, Source};
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use units::{Bytes, Span};
 
-/// One file for both ends; each reads its own table.
+/// One file for both ends. Each end reads its own table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -22,7 +22,7 @@ pub struct File {
     pub client: Option<ClientTable>,
     #[serde(skip)]
     pub(super) source: Source,
-    /// Paths in it begin here.
+    /// Relative paths in the file start here.
     #[serde(skip)]
     pub(super) directory: PathBuf,
     #[serde(skip)]
@@ -54,11 +54,11 @@ pub struct ServerTable {
 pub struct PeerTable {
     pub name: PeerName,
     pub pin: Option<Said<OneOrMore<Pin>>>,
-    /// The DNS name in its certificate, which one of `ca-file` signed.
+    /// The DNS name in its certificate, which an authority of `ca-file` signed.
     pub certificate_name: Option<Said<String>>,
     #[serde(default)]
     pub allow: Vec<Rule>,
-    /// Whether names are looked up that only a prefix in `allow` could cover.
+    /// Whether to look up names that only a prefix in `allow` could cover.
     #[serde(default)]
     pub resolve_names: bool,
     #[serde(default)]
@@ -94,7 +94,7 @@ pub struct ClientTable {
 pub struct FarServerTable {
     pub endpoint: HostPort,
     pub pin: Option<Said<OneOrMore<Pin>>>,
-    /// The name in its certificate, if it is not the endpoint's host.
+    /// The name in its certificate, if it differs from the endpoint's host.
     pub certificate_name: Option<Said<String>>,
 }
 
@@ -114,8 +114,7 @@ impl File {
         Self::parse(path, &text)
     }
 
-    /// Only its form is checked here; `server` and `client` of [`Self::server_config`] and
-    /// [`Self::client_config`] check the rest.
+    /// Checks only the syntax. [`Self::server_config`] and [`Self::client_config`] check the rest.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let source = Source::new(path, text);
         let mut file: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
@@ -125,7 +124,7 @@ impl File {
         Ok(file)
     }
 
-    /// Where a server (or a client) with this file has its certificate and its key.
+    /// The paths of the certificate and key that a server (or a client) with this file uses.
     pub fn identity_files(&self, is_server: bool) -> [PathBuf; 2] {
         let (role, [certificate, key]) = match is_server {
             true => {
@@ -147,14 +146,14 @@ impl File {
         said.map_or(super::Settings::default().memory, |said| said.value)
     }
 
-    /// What a server is to do, by this file and by flags, which come first.
+    /// The server configuration from this file and from flags, which take precedence.
     pub fn server_config(&self, flags: ServerTable) -> Result<super::ServerConfig, ConfigError> {
         let mut table = self.server.clone().unwrap_or_default();
         table.take(flags);
         check::server(self, &table)
     }
 
-    /// Likewise for a client.
+    /// The client configuration from this file and from flags, which take precedence.
     pub fn client_config(&self, flags: ClientTable) -> Result<super::ClientConfig, ConfigError> {
         let mut table = self.client.clone().unwrap_or_default();
         table.take(flags);
@@ -204,7 +203,7 @@ impl ClientTable {
     }
 }
 
-/// What both tables have, but for peers and servers.
+/// The part that both tables have in common, without peers and servers.
 pub(super) struct Common<'a> {
     pub(super) cert_file: &'a Option<Said<PathBuf>>,
     pub(super) key_file: &'a Option<Said<PathBuf>>,

@@ -106,7 +106,7 @@ fn flags_come_first_and_add_to_lists() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_line() {
+fn an_error_names_its_line() {
     let home = Home::new();
     let pin = home.pin;
     let own = "cert-file = \"client.crt\"\nkey-file = \"client.key\"\n";
@@ -183,7 +183,7 @@ fn what_is_wrong_is_named_with_its_line() {
 }
 
 #[test]
-fn a_server_that_is_not_told_where_serves_both_families() {
+fn a_server_without_an_address_serves_both_families() {
     let home = Home::new();
     let text = format!(
         "[server]\ncert-file = \"server.crt\"\nkey-file = \"server.key\"\n\
@@ -199,7 +199,7 @@ fn a_server_that_is_not_told_where_serves_both_families() {
 }
 
 #[test]
-fn what_is_missing_is_said_with_the_command_that_makes_it() {
+fn a_missing_key_is_reported_with_the_command_that_makes_it() {
     let home = Home::new();
     let file = home.parse("").unwrap();
     let told = file.server_config(ServerTable::default()).unwrap_err().to_string();
@@ -210,7 +210,7 @@ fn what_is_missing_is_said_with_the_command_that_makes_it() {
 }
 
 #[test]
-fn a_forward_is_read_as_it_is_written() {
+fn a_printed_forward_parses_to_itself() {
     for text in ["tcp:127.0.0.1:2222=tcp:db:22", "udp:[::1]:53=udp:10.0.0.1:53", "unix:/a=tcp:b:1"]
     {
         assert_eq!(text.parse::<Forward>().unwrap().to_string(), text);
@@ -218,7 +218,7 @@ fn a_forward_is_read_as_it_is_written() {
     assert!("tcp:127.0.0.1:2222".parse::<Forward>().unwrap_err().contains("LISTEN=TARGET"));
 }
 
-/// A folder with keys in it.
+/// A directory with keys in it.
 struct Home {
     path: PathBuf,
     pin: crate::identity::Pin,

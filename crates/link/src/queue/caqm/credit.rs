@@ -119,7 +119,7 @@ impl Credit {
         if periods == 0 {
             return;
         }
-        // Of several elapsed periods only the last counts. Nothing was sent or granted in it.
+        // If several periods elapsed, only the last one counts. Nothing was sent or granted in it.
         if periods > 1 {
             (self.sent, self.granted) = (0, 0);
             self.came = Came::default();
