@@ -1,6 +1,6 @@
-//! An end gives up what it never needs: files outside its directories (Landlock), and system calls that start
-//! programs, mount file systems, load code into the kernel or inspect other processes (seccomp). systemd's unit
-//! confines more; this holds for an end that is started in any other way, too.
+//! Confines an end to what it needs. Landlock hides files outside its directories. seccomp refuses
+//! system calls that start programs, mount file systems, load code into the kernel or inspect other
+//! processes. The systemd unit confines more; this also protects an end started in any other way.
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
@@ -16,13 +16,13 @@ use std::sync::OnceLock;
 /// The directories that an end uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
-    /// The end reads files in them.
+    /// Directories in which the end reads files.
     read: BTreeSet<PathBuf>,
-    /// The end makes and removes UNIX sockets in them.
+    /// Directories in which the end creates and removes UNIX sockets.
     sockets: BTreeSet<PathBuf>,
 }
 
-/// The parts that the kernel enforces.
+/// The parts of the confinement that the kernel enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confined {
     files: bool,
@@ -30,23 +30,24 @@ pub(crate) struct Confined {
 }
 
 impl Places {
-    /// The directory of a file that the end reads. A symbolic link leads to a second one.
+    /// Adds the directory of a file that the end reads, and its target's directory if it is a
+    /// symbolic link.
     pub(crate) fn reads(&mut self, file: &Path) {
         self.read.insert(directory_of(file));
         self.read.extend(file.canonicalize().ok().as_deref().map(directory_of));
     }
 
-    /// The directory of a UNIX socket that the end makes.
+    /// Adds the directory of a UNIX socket that the end creates.
     pub(crate) fn binds(&mut self, socket: &Path) {
         self.sockets.insert(directory_of(socket));
     }
 
-    /// A directory in which the end may make any socket.
+    /// Adds a directory in which the end may create any socket.
     pub(crate) fn binds_in(&mut self, directory: &Path) {
         self.sockets.insert(resolved(directory.to_owned()));
     }
 
-    /// A directory of these that a process confined to `own` cannot use.
+    /// The first directory here that a process confined to `own` cannot use.
     fn outside<'a>(&'a self, own: &Self) -> Option<&'a Path> {
         fn first<'a>(
             mut all: impl Iterator<Item = &'a PathBuf>,
@@ -59,15 +60,15 @@ impl Places {
         first(self.sockets.iter(), &sockets).or_else(|| first(self.read.iter(), &read))
     }
 
-    /// A directory of these that this process has given up.
+    /// The first directory here that this process has given up.
     pub(crate) fn given_up(&self) -> Option<&Path> {
         self.outside(IN_FORCE.get()?)
     }
 }
 
 impl Confined {
-    /// For good, and for the threads that this one starts later: call it before it starts any. A kernel that lacks a
-    /// part does without it.
+    /// Confines this thread, and threads that it starts later, permanently. Call it before starting
+    /// any. If the kernel lacks a part, the process runs without that part.
     pub(crate) fn to(places: &Places) -> Self {
         let files = confine_files(places).unwrap_or_else(|error| {
             tracing::warn!(%error, "this process can still open files outside its directories");
@@ -100,7 +101,7 @@ fn directory_of(file: &Path) -> PathBuf {
     resolved(whole.parent().unwrap_or(Path::new("/")).to_owned())
 }
 
-/// The kernel compares directories, not paths.
+/// Resolves links, because the kernel compares directories and not paths.
 fn resolved(directory: PathBuf) -> PathBuf {
     directory.canonicalize().unwrap_or(directory)
 }
@@ -119,7 +120,7 @@ fn confine_files(places: &Places) -> Result<bool, RulesetError> {
         rules = allow(rules, directory, read)?;
     }
     for directory in &places.sockets {
-        // Another service may make its directory later: the nearest one that exists stands for it.
+        // Another service may create its directory later, so allow the nearest existing ancestor.
         let exists = directory.ancestors().find(|path| path.is_dir());
         rules = allow(rules, exists.unwrap_or(directory), read | bind)?;
     }
@@ -150,7 +151,8 @@ fn confine_calls() -> Result<(), seccompiler::Error> {
 /// The places to which this process is confined.
 static IN_FORCE: OnceLock<Places> = OnceLock::new();
 
-/// The C library looks names up with these, a reload counts the CPUs, and a panic names its functions.
+/// The C library reads these for name look-ups, a reload for the number of CPUs, and a panic for
+/// its backtrace.
 const SYSTEM: [&str; 14] = [
     "/etc",
     "/lib",
@@ -168,7 +170,7 @@ const SYSTEM: [&str; 14] = [
     "/dev/null",
 ];
 
-/// An end carries bytes between sockets: it needs none of these.
+/// An end only carries bytes between sockets, so it needs none of these.
 const REFUSED: [i64; 41] = [
     libc::SYS_execve,
     libc::SYS_execveat,
@@ -220,7 +222,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn a_directory_outside_is_named() {
+    fn a_directory_outside_the_confinement_is_named() {
         let mut own = Places::default();
         own.reads(Path::new("/etc/weir/tunnel.toml"));
         own.binds(Path::new("/run/weir/a.sock"));
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_confined_thread_reads_its_directories_alone_and_starts_nothing() {
+    fn a_confined_thread_reads_only_its_directories_and_starts_no_program() {
         let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for folder in [&own, &other] {
             std::fs::write(folder.path().join("file"), "text").unwrap();
@@ -243,7 +245,7 @@ mod tests {
         let mut places = Places::default();
         places.reads(&own.path().join("file"));
         places.binds(&own.path().join("socket"));
-        // Only this thread is confined, and it ends with the test.
+        // Confines only this thread, which ends with the test.
         let confined = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let files = confine_files(&places).unwrap_or(false);

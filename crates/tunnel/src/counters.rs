@@ -2,14 +2,14 @@ use crate::transport::Lost;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Declares [`Counters`] and what they read as.
+/// Declares [`Counters`] and their snapshot type.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident)*) => {
-        /// What an end has done since it began; all connections together.
+        /// Counts what an end has done since its start, over all connections.
         #[derive(Debug, Default)]
         pub struct Counters { $(pub(crate) $name: Counter,)* }
 
-        /// The counters at one moment.
+        /// A snapshot of the counters.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
         pub struct Counted { $($(#[$doc])* pub $name: u64,)* }
 
@@ -29,7 +29,7 @@ macro_rules! counters {
 }
 
 impl Counters {
-    /// Until no tunnel is left, or for `patience`.
+    /// Waits until no tunnel is left, or for `patience`.
     pub(crate) async fn no_tunnels(&self, patience: Duration) {
         let finished = async {
             while self.tunnels.count() > 0 {
@@ -44,26 +44,26 @@ counters! {
     connections_made
     connections_failed
     connections_lost
-    /// Of those lost, by this end, because the peer was not heard any more.
+    /// Lost connections that this end closed because the peer was silent.
     connections_silent
-    /// Connections lost because the peer sent more than its credit, or left too many gaps.
+    /// Connections lost because the peer exceeded its credit or left too many gaps.
     connections_in_violation
-    /// Handshakes asked for a proof of their address, or not answered at all.
+    /// Handshakes that had to prove their address, or were dropped.
     handshakes_put_off
-    /// Handshakes given up for newer ones, because too many were under way.
+    /// Handshakes dropped for newer ones because too many were in progress.
     handshakes_evicted
-    /// Peers who showed no identity that is let in.
+    /// Peers whose identity is not let in.
     strangers
     tunnels_opened
-    /// Now.
+    /// Tunnels open now.
     tunnels
     tunnels_refused
-    /// Of those refused, by a limit.
+    /// Refused tunnels that exceeded a limit.
     tunnels_over_limit
     tunnels_broken
-    /// Of those broken, by this end, because nobody read what came and the memory for it ran short.
+    /// Broken tunnels that this end reset because their reader was stuck and memory was short.
     tunnels_not_read
-    /// Frames that made no sense.
+    /// Malformed frames.
     not_understood
     dials_failed
     bytes_in
@@ -71,7 +71,7 @@ counters! {
     datagrams_in
     datagrams_out
     datagrams_oversize
-    /// Without a flow, or of too many.
+    /// Datagrams without a flow, or beyond a flow's queue.
     datagrams_dropped
     listeners
 }

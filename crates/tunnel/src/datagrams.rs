@@ -1,7 +1,9 @@
-//! UDP through the tunnel: each datagram in one of QUIC's, never in a stream, and none waits for another.
+//! UDP through the tunnel. Each datagram travels in one QUIC datagram, never in a stream, so that
+//! none waits for another.
 //!
-//! A flow is what one application sends to one target. It lives as long as the stream that opened it; its
-//! datagrams bear its number. Some may be there before that stream is: a few of those wait for it.
+//! A flow is the traffic of one application with one target. It lives as long as the stream that
+//! opened it, and its datagrams carry its number. Datagrams may arrive before that stream; a few of
+//! them wait for it.
 
 mod door;
 mod flows;
@@ -21,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 
-/// A socket to a flow's target.
+/// Opens a socket to a flow's target.
 pub(crate) async fn dial(address: SocketAddr) -> io::Result<UdpSocket> {
     let local: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -37,7 +39,8 @@ pub(crate) fn opening(target: Target, flow: u32) -> Opening {
     Opening { request: Request::Forward(target), properties }
 }
 
-/// Between a flow and its target, until the opener ends it or nothing was said for `idle`.
+/// Carries datagrams between a flow and its target, until the opener ends the flow or no datagram
+/// has passed for `idle`.
 pub(crate) async fn carry<C: Connection>(
     session: &Arc<Session<C>>,
     mut flow: Flow<C>,
@@ -47,7 +50,7 @@ pub(crate) async fn carry<C: Connection>(
 ) {
     let mut buffer = BytesMut::new();
     let ended = async {
-        // Nothing is said in the stream itself.
+        // The stream itself carries no data.
         while inbound.fill().await.is_ok() && inbound.ready() > 0 {
             inbound.consume(inbound.ready());
         }
@@ -57,7 +60,8 @@ pub(crate) async fn carry<C: Connection>(
         tokio::select! {
             payload = flow.next() => {
                 let Some(payload) = payload else { return };
-                // A target that is not there says so by ICMP, now or with the next; others may follow.
+                // An absent target reports itself by ICMP, on this send or the next. Later
+                // datagrams may succeed.
                 if socket.send(&payload).await.is_ok() {
                     session.counters.datagrams_in.one();
                 }
@@ -73,7 +77,8 @@ pub(crate) async fn carry<C: Connection>(
     }
 }
 
-/// Refused where it does not fit: cut up it would not be what was said.
+/// Sends a datagram. A datagram that is too large is refused, because fragments would not be
+/// equivalent.
 pub(crate) fn send<C: Connection>(session: &Session<C>, flow: u32, payload: &[u8]) {
     let counters = &session.counters;
     match session.connection.send_datagram(frame::datagram(flow, payload)) {
@@ -91,7 +96,7 @@ async fn receive(socket: &UdpSocket, buffer: &mut BytesMut) -> io::Result<Bytes>
     match socket.try_recv_buf(buffer) {
         Ok(_) => Ok(buffer.split().freeze()),
         Err(error) => {
-            // What does not wait for anybody must not keep a thread busy either.
+            // A loop that never waits must not monopolise the thread.
             if error.kind() != io::ErrorKind::WouldBlock {
                 tokio::task::yield_now().await;
             }

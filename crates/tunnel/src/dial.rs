@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What came of a dial that failed, as the one who asked is told.
+/// The reason of a failed dial, as reported to the peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("the target did not answer within {0:?}")]
@@ -14,7 +14,8 @@ pub(crate) enum DialError {
     Failed(#[from] io::Error),
 }
 
-/// Each address in its turn, so that the last has its time too; all within `patience` since the request `began`.
+/// Tries each address in turn and leaves time for the last one. All attempts share `patience`,
+/// counted from `began`.
 pub(crate) async fn dial(
     way: &Admitted,
     patience: Duration,

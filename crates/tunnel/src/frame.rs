@@ -1,5 +1,5 @@
-//! What stands at the head of a stream, before the bytes it carries. Pure: nothing here waits or allocates
-//! by what the other end says.
+//! Frames at the beginning of a stream, before the bytes it carries. Pure: this module never waits,
+//! and never allocates by a length that the peer claims.
 //!
 //! ```text
 //! opening:  version u8 = 1 | kind u8 | address length u16 | properties length u16 | address | properties
@@ -7,15 +7,15 @@
 //! datagram: flow (QUIC varint) | payload
 //! ```
 //!
-//! An opening is followed at once by what the application said first: nobody waits for the answer.
-//! Properties are `key u8 | length u8 | value`, and a key that is not known is passed over; so later
-//! versions can say more. Numbers are big-endian.
+//! The opening is followed at once by the application's first bytes, without waiting for the
+//! answer. Properties are `key u8 | length u8 | value`. An unknown key is skipped, so later
+//! versions can add keys. Numbers are big-endian.
 
 use crate::target::{Target, TargetError};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use units::foreign;
 
-/// What whoever opens a stream asks for.
+/// The request of the end that opens a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
     pub request: Request,
@@ -24,19 +24,20 @@ pub struct Opening {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Reach this target. With datagrams the stream is the flow's life; they name it by the property.
+    /// Connect to this target. For datagrams, the stream's lifetime is the flow's, and a property
+    /// carries the flow number.
     Forward(Target),
-    /// Listen here for me; the stream is the listener's life.
+    /// Listen on this address for the sender. The stream's lifetime is the listener's.
     Listen(Target),
-    /// Someone came to the listener of that number.
+    /// A connection arrived at the listener with this number.
     Arrived(u32),
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties {
-    /// The flow that datagrams of this stream bear.
+    /// The flow number of this stream's datagrams.
     pub flow: Option<u32>,
-    /// The number that [`Request::Arrived`] will name.
+    /// The number that [`Request::Arrived`] will carry.
     pub listener: Option<u32>,
 }
 
@@ -50,12 +51,12 @@ pub struct Answer {
 #[repr(u8)]
 pub enum Status {
     Open = 0,
-    /// Not in this identity's list.
+    /// Not in this identity's rules.
     Denied = 1,
-    /// The target refused, or there is no way to it.
+    /// The target refused, or it is unreachable.
     Unreachable = 2,
     TimedOut = 3,
-    /// A limit of this identity or of the whole end.
+    /// A limit of this identity or of the whole end is reached.
     Busy = 4,
     NotUnderstood = 5,
 }
@@ -66,18 +67,18 @@ pub enum FrameError {
         "the other end speaks version {0} of the tunnel's frames, this one version 1: update the older"
     )]
     Version(u8),
-    #[error("{what} of {length} bytes: at most {most} are taken")]
+    #[error("{what} of {length} bytes: at most {most} are allowed")]
     TooLong { what: &'static str, length: usize, most: usize },
-    #[error("a frame holds what makes no sense: {0}")]
+    #[error("malformed frame: {0}")]
     Senseless(&'static str),
     #[error(transparent)]
     Target(#[from] TargetError),
 }
 
-/// How much of an opening or an answer has to be there before its length is known.
+/// The bytes of an opening or an answer that must be present before its length is known.
 pub const OPENING_HEAD: usize = 6;
 pub const ANSWER_HEAD: usize = 4;
-/// The longest there is, head included.
+/// The longest opening, including its head.
 pub const OPENING_LIMIT: usize = OPENING_HEAD + ADDRESS_LIMIT + PROPERTIES_LIMIT;
 
 impl Opening {
@@ -107,7 +108,7 @@ impl Opening {
         out.freeze()
     }
 
-    /// `None`: more is needed. Otherwise how many bytes it took.
+    /// Returns `None` if more bytes are needed, otherwise the opening and the bytes it consumed.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         version(bytes)?;
         let Some((mut head, rest)) = bytes.split_at_checked(OPENING_HEAD) else { return Ok(None) };
@@ -118,14 +119,14 @@ impl Opening {
         let Some(body) = rest.get(..address + properties) else { return Ok(None) };
         let (address_text, properties_bytes) = body.split_at(address);
         let text = std::str::from_utf8(address_text)
-            .map_err(|_| FrameError::Senseless("an address that is no text"))?;
+            .map_err(|_| FrameError::Senseless("the address is not UTF-8"))?;
         let request = match kind {
             FORWARD => Request::Forward(text.parse()?),
             LISTEN => Request::Listen(text.parse()?),
             ARRIVED => Request::Arrived(
-                text.parse().map_err(|_| FrameError::Senseless("a listener that is no number"))?,
+                text.parse().map_err(|_| FrameError::Senseless("the listener is not a number"))?,
             ),
-            _ => return Err(FrameError::Senseless("a request of an unknown kind")),
+            _ => return Err(FrameError::Senseless("unknown kind of request")),
         };
         let opening = Self { request, properties: Properties::decode(properties_bytes)? };
         Ok(Some((opening, OPENING_HEAD + address + properties)))
@@ -134,13 +135,13 @@ impl Opening {
 
 impl Properties {
     fn decode(mut bytes: &[u8]) -> Result<Self, FrameError> {
-        let cut = FrameError::Senseless("properties that end within one");
+        let cut = FrameError::Senseless("truncated properties");
         let mut properties = Self::default();
         while let Some((head, rest)) = bytes.split_at_checked(2) {
             let (value, next) = rest.split_at_checked(head[1].into()).ok_or(cut.clone())?;
             let number = || {
                 let number: [u8; 4] = value.try_into().map_err(|_| {
-                    FrameError::Senseless("a property of another length than it has")
+                    FrameError::Senseless("a property has a wrong length")
                 })?;
                 Ok::<_, FrameError>(Some(u32::from_be_bytes(number)))
             };
@@ -172,7 +173,7 @@ impl Answer {
         out.freeze()
     }
 
-    /// `None`: more is needed. Otherwise how many bytes it took.
+    /// Returns `None` if more bytes are needed, otherwise the answer and the bytes it consumed.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         version(bytes)?;
         let Some((mut head, rest)) = bytes.split_at_checked(ANSWER_HEAD) else { return Ok(None) };
@@ -180,7 +181,7 @@ impl Answer {
         let status = Status::of(head.get_u8())?;
         let length = bounded("a message", head.get_u16(), MESSAGE_LIMIT)?;
         let Some(message) = rest.get(..length) else { return Ok(None) };
-        // It is logged wherever it arrives.
+        // Escape the message here, because every receiver logs it.
         let message = foreign(String::from_utf8_lossy(message)).to_string();
         Ok(Some((Self { status, message }, ANSWER_HEAD + length)))
     }
@@ -197,11 +198,11 @@ impl Status {
             Self::NotUnderstood,
         ];
         let known = all.into_iter().find(|status| *status as u8 == code);
-        known.ok_or(FrameError::Senseless("an answer of an unknown kind"))
+        known.ok_or(FrameError::Senseless("unknown status"))
     }
 }
 
-/// A datagram of `flow`, with `payload` behind its number.
+/// Encodes a datagram of `flow`: the flow number, then `payload`.
 pub fn datagram(flow: u32, payload: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(datagram_head(flow) + payload.len());
     // RFC 9000, 16.
@@ -222,7 +223,7 @@ pub fn datagram_head(flow: u32) -> usize {
     }
 }
 
-/// The flow of a datagram, and its payload.
+/// Decodes a datagram into its flow and its payload.
 pub fn flow_of(mut datagram: Bytes) -> Option<(u32, Bytes)> {
     let first = *datagram.first()?;
     let length = 1 << (first >> 6);
@@ -235,7 +236,7 @@ pub fn flow_of(mut datagram: Bytes) -> Option<(u32, Bytes)> {
     Some((rest, datagram))
 }
 
-/// Flows are numbered within this.
+/// Flow numbers are below this.
 pub const FLOWS: u32 = 0x4000_0000;
 
 fn version(bytes: &[u8]) -> Result<(), FrameError> {
@@ -256,7 +257,7 @@ const LISTEN: u8 = 2;
 const ARRIVED: u8 = 3;
 const FLOW: u8 = 1;
 const LISTENER: u8 = 2;
-/// A name of 255 bytes, its kind and its port; a UNIX path is shorter.
+/// A name of 255 bytes with its kind and port. A UNIX path is shorter.
 const ADDRESS_LIMIT: usize = 300;
 const PROPERTIES_LIMIT: usize = 4096;
 const MESSAGE_LIMIT: usize = 1024;
@@ -289,7 +290,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_opening_is_read_as_written_and_never_before_it_is_whole(
+        fn an_opening_decodes_to_itself_and_only_once_complete(
             opening in openings(), after in proptest::collection::vec(any::<u8>(), 0..20)
         ) {
             let mut bytes = opening.encode().to_vec();
@@ -303,7 +304,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_is_read_as_written(code in 0u8..6, message in "[ -~ä–語]{0,200}") {
+        fn an_answer_decodes_to_itself(code in 0u8..6, message in "[ -~ä–語]{0,200}") {
             let answer = Answer { status: Status::of(code).unwrap(), message };
             let bytes = answer.encode();
             for cut in 0..bytes.len() {
@@ -320,7 +321,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_comes_in_breaks_it(mut bytes: Vec<u8>, start: bool) {
+        fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, start: bool) {
             if start && !bytes.is_empty() {
                 bytes[0] = VERSION;
             }
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_refused_before_it_is_there() {
+    fn an_oversized_frame_is_refused_by_its_head() {
         assert!(matches!(
             Opening::decode(&[1, 1, 255, 255, 0, 0]),
             Err(FrameError::TooLong { .. })
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_property_is_passed_over() {
+    fn an_unknown_property_is_skipped() {
         let mut bytes = Opening::forward("tcp:a:1".parse().unwrap()).encode().to_vec();
         bytes[5] = 9;
         bytes.extend([77, 1, 0, FLOW, 4, 0, 0, 0, 5]);

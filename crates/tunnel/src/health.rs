@@ -1,24 +1,24 @@
-//! Whether the threads of an end still run, for its health check and its supervisor.
+//! The health of an end's threads, for its health check and its supervisor.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// How the threads of an end fare.
+/// The health of an end's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Good,
     /// Some thread has not run its tasks for a while.
     Stalled,
-    /// A task that a socket depends on has ended by a panic: only a restart helps.
+    /// A task that a socket depends on has panicked. Only a restart helps.
     Failed,
 }
 
-/// systemd, where it started this process (sd_notify(3)).
+/// systemd, if it started this process (sd_notify(3)).
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     socket: Option<std::os::unix::net::UnixDatagram>,
-    /// Nothing is heard of this process for so long: it is killed.
+    /// The supervisor kills this process after this much silence.
     watchdog: Option<Duration>,
 }
 
@@ -31,7 +31,7 @@ impl Supervisor {
         let socket = std::env::var_os("NOTIFY_SOCKET").and_then(|path| {
             connected(path.as_bytes())
                 .inspect_err(
-                    |error| tracing::warn!(%error, "the supervisor cannot be told of the state"),
+                    |error| tracing::warn!(%error, "cannot report the state to the supervisor"),
                 )
                 .ok()
         });
@@ -44,7 +44,8 @@ impl Supervisor {
         }
     }
 
-    /// Tells the supervisor that this end is in good health, as long as it is. Returns when it has failed.
+    /// Reports good health to the supervisor as long as this end is healthy. Returns once it has
+    /// failed.
     pub(crate) async fn watch(&self, health: impl Fn() -> Health) {
         let pause = self.watchdog.map_or(LOOK, |period| (period / 3).min(LOOK));
         let mut before = Health::Good;

@@ -1,8 +1,9 @@
-//! Who is at the other end: keys, pins and certificates. Both ends show one, always, in TLS 1.3.
+//! The identity of the other end: keys, pins and certificates. Both ends always present one, in TLS
+//! 1.3.
 //!
-//! A peer is known by the hash of its public key (a [`Pin`]) or by a certificate of an authority. Either
-//! way its certificate must be valid today, and not be on a revocation list of the authority. Nothing is resumed:
-//! whoever is let in has just shown it all.
+//! A peer is identified by the hash of its public key (a [`Pin`]) or by a certificate of an
+//! authority. In both cases its certificate must be valid today and not be on a revocation list of
+//! the authority. Sessions are not resumed: every connection proves the identity afresh.
 
 mod authorities;
 mod certificate;

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The side of a stream that brings bytes, in order.
+/// The receiving side of a stream, in order.
 #[derive(Debug)]
 pub(crate) struct Inbound<C: Connection> {
     receiving: C::Receiving,
@@ -25,7 +25,7 @@ pub(crate) enum HeadError {
     Frame(#[from] FrameError),
     #[error(transparent)]
     Stream(#[from] StreamError),
-    #[error("the stream ended before it said what it is")]
+    #[error("the stream ended before its opening or answer")]
     Cut,
 }
 
@@ -43,7 +43,7 @@ impl<C: Connection> Inbound<C> {
         self.reassembly.slices(out)
     }
 
-    /// Copies what is ready out of the packets in which it arrived: those also hold data of other streams.
+    /// Copies the ready bytes out of their packets, which also hold data of other streams.
     pub(crate) fn compact(&mut self) {
         self.reassembly.compact_ready();
     }
@@ -53,7 +53,8 @@ impl<C: Connection> Inbound<C> {
         self.receiving.consumed(count);
     }
 
-    /// Waits until something is ready or all has come, and takes whatever else is there without waiting.
+    /// Waits until bytes are ready or the stream has ended, and takes everything else that has
+    /// arrived.
     pub(crate) async fn fill(&mut self) -> Result<(), StreamError> {
         self.more(0).await
     }
@@ -87,7 +88,7 @@ impl<C: Connection> Inbound<C> {
         }
     }
 
-    /// As `fill`, past what is ready already.
+    /// Like `fill`, but waits for more than the `known` ready bytes.
     async fn more(&mut self, known: usize) -> Result<(), StreamError> {
         while self.reassembly.ready() <= known && !self.ended {
             let Some(more) = self.read().await else { continue };
@@ -98,11 +99,12 @@ impl<C: Connection> Inbound<C> {
                 received += bytes.len();
                 self.reassembly.insert(offset, bytes);
             }
-            // Whoever is silent for long needs no room.
+            // A mostly silent stream needs no buffer.
             if self.chunks.capacity() > FEW && received < AT_ONCE / 8 {
                 self.chunks = Vec::new();
             }
-            // Behind a gap, too: what is handed on stands still and then races where packets are lost.
+            // Count bytes behind a gap too: with packet loss, in-order delivery stalls and then
+            // bursts.
             carried(received);
             self.windows.on_read(received, before, self.reassembly.held());
             if self.reassembly.is_scattered() {
@@ -114,7 +116,8 @@ impl<C: Connection> Inbound<C> {
 }
 
 impl<C: Connection> Inbound<C> {
-    /// Takes what has arrived. `None`: a gap stays, and what waits behind it was copied.
+    /// Takes the bytes that have arrived. Returns `None` if a gap persists; the bytes behind it
+    /// were copied.
     async fn read(&mut self) -> Option<Result<bool, StreamError>> {
         if self.reassembly.held() == 0 {
             self.gap = None;
@@ -138,9 +141,9 @@ impl<C: Connection> Drop for Inbound<C> {
     }
 }
 
-/// Lost packets are sent again sooner.
+/// Lost packets are normally retransmitted sooner.
 const OLD_GAP: Duration = Duration::from_secs(1);
 /// Enough for one write.
 const AT_ONCE: usize = 128 * 1024;
-/// Room for so many chunks is kept.
+/// The capacity kept for chunks.
 const FEW: usize = 8;

@@ -2,17 +2,17 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`config`] | what a tunnel is told by its file |
-//! | [`identity`] | keys, pins, certificates: who is at the other end |
+//! | [`config`] | a tunnel's configuration, from its file and flags |
+//! | [`identity`] | keys, pins, certificates: the identity of the other end |
 //! | [`access`] | which identity may reach which target, checked on the resolved address |
-//! | [`frame`] | what stands at the head of a stream |
+//! | [`frame`] | the frames at the beginning of a stream |
 //! | [`transport`] | connections, streams, datagrams: endpoints of `quic` on sockets |
 //! | `windows` | how much each connection may hold |
-//! | `tenure` | connections whose other end is let in no longer |
+//! | `tenure` | closing connections whose peer is no longer trusted |
 //! | [`server`], [`client`] | the two ends |
-//! | [`check`] | what would keep a tunnel from working, before it starts |
+//! | [`check`] | checks of a configuration before a tunnel starts |
 //! | [`run`] | either end as a process |
-//! | [`status`] | how they fare, for people and for Prometheus |
+//! | [`status`] | status reports, for people and for Prometheus |
 
 pub mod access;
 pub mod check;

@@ -1,4 +1,4 @@
-//! Streams of this machine: what the tunnel takes from and gives to.
+//! Local streams, which the tunnel reads and writes.
 
 use bytes::BytesMut;
 use host::{BoundFile, SocketFile};
@@ -13,7 +13,7 @@ pub(crate) enum Local {
     Unix(UnixStream),
 }
 
-/// Not bound to a thread's reactor yet.
+/// A stream that is not bound to a thread's reactor yet.
 #[derive(Debug)]
 pub(crate) enum Loose {
     Tcp(std::net::TcpStream),
@@ -25,11 +25,11 @@ impl Local {
         Self::of_tcp(TcpStream::connect(address).await?)
     }
 
-    /// As long as the listener's backlog is full: the caller sets a time.
+    /// Retries while the listener's backlog is full. The caller sets a timeout.
     pub(crate) async fn dial_unix(path: &Path) -> io::Result<Self> {
         loop {
             match UnixStream::connect(path).await {
-                // No event tells when there is room again (connect(2), EAGAIN).
+                // No event reports room in the backlog (connect(2), EAGAIN).
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     tokio::time::sleep(BREATH).await;
                 }
@@ -39,12 +39,12 @@ impl Local {
     }
 
     pub(crate) fn of_tcp(stream: TcpStream) -> io::Result<Self> {
-        // What comes from the tunnel is sent as it comes.
+        // Forward bytes from the tunnel without delay.
         stream.set_nodelay(true)?;
         Ok(Self::Tcp(stream))
     }
 
-    /// Who is at the other end; a UNIX socket tells nothing.
+    /// The other end's address; `None` for a UNIX socket.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
@@ -80,21 +80,21 @@ impl Local {
         }
     }
 
-    /// Nothing follows; what the other side says is still heard.
+    /// Ends the sending half. The receiving half stays open.
     pub(crate) fn finish(&self) -> io::Result<()> {
         let socket = match self {
             Self::Tcp(stream) => socket2::SockRef::from(stream),
             Self::Unix(stream) => socket2::SockRef::from(stream),
         };
         match socket.shutdown(std::net::Shutdown::Write) {
-            // It is gone already: then it knows.
+            // The other side has already disconnected.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             result => result,
         }
     }
 
-    /// Whoever is there gets a reset rather than an end. A UNIX socket has none: closed with what it did not
-    /// hear, that is all.
+    /// Sends a reset instead of an orderly end. A UNIX socket has no reset: it is closed with
+    /// unread data.
     pub(crate) fn abort(self) {
         if let Self::Tcp(stream) = self {
             abort(&stream);
@@ -117,7 +117,7 @@ impl Loose {
     }
 }
 
-/// A listener on a path. Its file goes with it.
+/// A listener on a path. Dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct UnixDoor {
     listener: UnixListener,
@@ -125,11 +125,11 @@ pub(crate) struct UnixDoor {
 }
 
 impl UnixDoor {
-    /// The socket of a dead process is replaced. A live one, of whatever type, and any other file stay, and that is
-    /// an error.
+    /// Replaces the socket of a dead process. A live socket of whatever type, or any other file,
+    /// stays and causes an error.
     pub(crate) async fn open(path: &Path) -> io::Result<Self> {
         let path = path.to_owned();
-        // A file system may take its time, and a shard carries others' bytes.
+        // File system calls may block, and a shard carries other connections' bytes.
         let bound = tokio::task::spawn_blocking(move || SocketFile::at(&path)?.listen(None));
         let (listener, file) = bound.await.map_err(io::Error::other)??;
         listener.set_nonblocking(true)?;
@@ -146,7 +146,7 @@ fn abort(stream: &TcpStream) {
     let _ = socket2::SockRef::from(stream).set_linger(Some(std::time::Duration::ZERO));
 }
 
-/// Between two looks for room in a backlog.
+/// The pause between two checks for room in a backlog.
 const BREATH: std::time::Duration = std::time::Duration::from_millis(10);
 
 #[cfg(test)]
@@ -167,7 +167,7 @@ mod tests {
         theirs.recv(&mut heard).unwrap();
         assert_eq!(&heard, b"still there");
         drop(theirs);
-        // A dead one gives way.
+        // A dead socket is replaced.
         let door = UnixDoor::open(&path).await.unwrap();
         std::os::unix::net::UnixStream::connect(&path).unwrap();
         drop(door);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_backlog_holds_up_its_own_dial_and_no_other_task() {
+    async fn a_full_backlog_delays_only_its_own_dial() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("busy.sock");
         let busy =
@@ -187,7 +187,7 @@ mod tests {
             let path = path.clone();
             async move { Local::dial_unix(&path).await }
         });
-        // One thread runs all: were it held up, this would never end.
+        // All tasks share one thread: if the dial blocked it, this sleep would never end.
         tokio::time::sleep(BREATH * 5).await;
         assert!(!waiting.is_finished());
         assert_eq!(

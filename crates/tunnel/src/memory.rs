@@ -1,10 +1,11 @@
 //! The memory of one end, and how identities share it.
 //!
-//! A connection is granted a window, and the peer learns of it as credit. An identity always gets its fair share,
-//! which is the memory divided by the identities that are busy, and more where others leave it. A connection that
-//! rests has no grant. Credit that a peer has stays valid, so all peers together may send more than there is memory:
-//! a [`Meter`] counts what is held. Where that comes near the limit, the identity that exceeds its fair share most
-//! loses the tunnels that nobody reads, and at the limit a connection.
+//! A connection is granted a window, which the peer receives as credit. An identity always gets its
+//! fair share, which is the memory divided by the number of busy identities, and more if others
+//! leave some. An idle connection has no grant. Credit that a peer has received stays valid, so all
+//! peers together may send more than there is memory: a [`Meter`] counts the memory held. Near the
+//! limit, the identity that exceeds its fair share most loses tunnels whose readers are stuck. At
+//! the limit, it loses a connection.
 
 use quic::Meter;
 use std::collections::HashMap;
@@ -23,9 +24,9 @@ pub(crate) struct Budget(Arc<Shared>);
 struct Shared {
     limit: u64,
     meter: Arc<Meter>,
-    /// The meter is near the limit.
+    /// Notified when the meter is near the limit.
     near: Arc<Notify>,
-    /// Identities were granted their fair share while others had more than theirs.
+    /// Some identities were granted their fair share while others exceeded theirs.
     is_overdrawn: AtomicBool,
     ledger: Mutex<Ledger>,
 }
@@ -37,15 +38,15 @@ struct Ledger {
     holders: Vec<Weak<dyn Holder>>,
 }
 
-/// An identity's grants.
+/// The grants of one identity.
 #[derive(Debug, Default, Clone, Copy)]
 struct Account {
     granted: u64,
-    /// Shares that have a grant.
+    /// The number of shares with a grant.
     busy: u64,
 }
 
-/// A connection's grant; given back when it is dropped.
+/// A connection's grant. Dropping it returns the grant.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Budget,
@@ -57,13 +58,14 @@ pub(crate) struct Share {
 pub(crate) trait Holder: Debug + Send + Sync {
     fn owner(&self) -> &Arc<str>;
 
-    /// Bytes that are held now, or may be without more credit.
+    /// Bytes held now, or that the peer may still send without more credit.
     fn held(&self) -> u64;
 
-    /// Gives back the grant if nothing was carried for a while, and copies what waits out of memory that it shares.
+    /// Returns the grant if the connection has been idle for a while, and copies waiting data out
+    /// of shared memory.
     fn sweep(&self);
 
-    /// Gives up a tunnel that nobody reads; `false`: there is none.
+    /// Resets a tunnel whose reader is stuck. Returns `false` if there is none.
     fn give_up_one(&self) -> bool;
 
     fn close(&self);
@@ -87,7 +89,7 @@ impl Budget {
         self.0.limit
     }
 
-    /// Little is left: tunnels that nobody reads have to go.
+    /// Whether memory is short, so that tunnels with stuck readers must be reset.
     pub(crate) fn is_near(&self) -> bool {
         self.0.meter.held() > self.0.mark()
     }
@@ -112,13 +114,14 @@ impl Budget {
         ledger.holders.push(holder);
     }
 
-    /// Grants exceed the memory: those that have more than their fair share have to ask again.
+    /// Whether the grants exceed the memory. Connections above their fair share must then ask
+    /// again.
     pub(crate) fn is_overdrawn(&self) -> bool {
         self.0.is_overdrawn.load(Ordering::Relaxed)
     }
 
-    /// For ever: takes back the grants of connections that rest, and makes room where peers use credit that is more
-    /// than the memory.
+    /// Runs for ever. Takes back the grants of idle connections, and frees memory when peers use
+    /// more credit than there is memory.
     pub(crate) async fn keep(self) {
         let mut sweeps = tokio::time::interval(SWEEP);
         sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,7 +134,7 @@ impl Budget {
                 }
                 () = self.0.near.notified() => {
                     self.relieve();
-                    // A tunnel that is given up takes a moment to go.
+                    // A reset tunnel takes a moment to free its memory.
                     tokio::time::sleep(RELIEF).await;
                 }
             }
@@ -184,7 +187,7 @@ impl Share {
         self.granted
     }
 
-    /// `wanted`, or as much of it as this identity is entitled to or others leave.
+    /// Grants `wanted`, or as much of it as this identity is entitled to or others leave.
     pub(crate) fn ask(&mut self, wanted: u64) -> u64 {
         let shared = Arc::clone(&self.budget.0);
         let mut ledger = shared.ledger.lock().unwrap_or_else(PoisonError::into_inner);
@@ -202,7 +205,7 @@ impl Drop for Share {
 }
 
 impl Shared {
-    /// The rest is for credit that resting connections still have.
+    /// The remainder is reserved for credit that idle connections still have.
     fn grants(&self) -> u64 {
         self.limit - self.limit / 4
     }
@@ -213,7 +216,7 @@ impl Shared {
 }
 
 impl Ledger {
-    /// Replaces a share's grant.
+    /// Replaces the grant of one share.
     fn grant(&mut self, owner: &Arc<str>, before: u64, wanted: u64, limit: u64) -> u64 {
         let mut account = self.by_owner.get(owner).copied().unwrap_or_default();
         account.granted -= before;
@@ -221,7 +224,7 @@ impl Ledger {
         let others = self.granted - before;
         let owners = self.by_owner.len() as u64 + u64::from(!self.by_owner.contains_key(owner));
         let fair = limit / owners;
-        // Connections of one identity share in the same way.
+        // Connections of one identity share its part in the same way.
         let entitled = fair.saturating_sub(account.granted).max(fair / (account.busy + 1));
         let free = limit.saturating_sub(others);
         let granted = wanted.min(entitled.max(free).max(LEAST_GRANT));
@@ -237,12 +240,12 @@ impl Ledger {
     }
 }
 
-/// The last eighth is for the time until tunnels that were given up are gone.
+/// The last eighth is reserved for the time until reset tunnels are gone.
 fn mark(limit: u64) -> u64 {
     limit - limit / 8
 }
 
-/// A connection makes progress with this, whatever others have.
+/// Enough for a connection to make progress, whatever others have.
 const LEAST_GRANT: u64 = 16 * 1024;
 const SWEEP: Duration = Duration::from_secs(1);
 const RELIEF: Duration = Duration::from_millis(10);
@@ -262,11 +265,12 @@ mod tests {
     }
 
     #[test]
-    fn one_identity_has_all_and_gives_it_back() {
+    fn a_single_identity_gets_all_memory_and_returns_it() {
         let budget = budget();
         let (mut one, mut two) = (share(&budget, "a"), share(&budget, "a"));
         assert_eq!(one.ask(2000 * KIB), 2000 * KIB);
-        // Three quarters of the memory are granted; connections of one identity have a fair share, too.
+        // Three quarters of the memory are granted. Connections of one identity have a fair share
+        // too.
         assert_eq!(two.ask(3000 * KIB), 1500 * KIB);
         assert!(budget.is_overdrawn());
         assert_eq!(one.ask(2000 * KIB), 1500 * KIB);
@@ -278,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_gets_its_fair_share_from_one_that_has_all() {
+    fn an_identity_gets_its_fair_share_from_one_that_holds_all() {
         let budget = budget();
         let mut greedy: Vec<_> = (0..8).map(|_| share(&budget, "greedy")).collect();
         greedy.iter_mut().for_each(|share| _ = share.ask(3000 * KIB));
@@ -290,7 +294,7 @@ mod tests {
         assert_eq!(other.ask(2000 * KIB), 1500 * KIB);
         let all: u64 = greedy.iter().map(Share::granted).sum();
         assert!(all <= 1600 * KIB && !budget.is_overdrawn(), "{all}");
-        // An identity that rests counts for nothing.
+        // An idle identity does not count.
         drop(other);
         assert_eq!(greedy[0].ask(3000 * KIB), 3000 * KIB - (all - 187 * KIB - KIB / 2));
     }
@@ -337,11 +341,11 @@ mod tests {
         };
         let modest = fake("modest", 1100, true);
         let greedy = [fake("greedy", 1500, false), fake("greedy", 1000, true)];
-        // Near the limit: the connection that has a tunnel to give up does.
+        // Near the limit, the connection with a tunnel to reset resets it.
         budget.relieve();
         assert!(greedy[1].given_up.load(Ordering::Relaxed));
         assert_eq!((greedy[0].held(), greedy[1].held()), (1500 * KIB, 1000 * KIB));
-        // Beyond it: the largest connection goes.
+        // Above the limit, the largest connection is closed.
         let more = fake("greedy", 900, false);
         budget.relieve();
         assert_eq!((greedy[0].held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));

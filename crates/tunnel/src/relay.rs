@@ -1,4 +1,4 @@
-//! Between a stream of this machine and one of the tunnel, both ways, until both have said all.
+//! Relays between a local stream and a tunnel stream, in both directions, until both have ended.
 
 use crate::counters::Counters;
 use crate::frame::Status;
@@ -27,9 +27,9 @@ pub(crate) enum RelayError {
     Revoked,
 }
 
-/// Each end's end is passed on alone: one side may fall silent while the other goes on. A reset or a loss on
-/// either side resets both. Where an `answer` is due it is waited for, so long, before what follows it; what
-/// goes out does not wait.
+/// Passes on the end of each direction separately: one side may end while the other continues. A
+/// reset or a loss on either side resets both. If an `answer` is due, the relay waits for it up to
+/// this long before it passes on the bytes behind it. Outgoing bytes do not wait.
 pub(crate) async fn relay<C: Connection>(
     local: Local,
     sending: C::Sending,
@@ -42,7 +42,7 @@ pub(crate) async fn relay<C: Connection>(
     relay_while(local, sending, inbound, windows, counters, answer, never).await
 }
 
-/// Likewise, broken off when it is no longer allowed.
+/// Like [`relay`], but ends once the rules no longer allow the tunnel.
 pub(crate) async fn relay_while<C: Connection>(
     local: Local,
     mut sending: C::Sending,
@@ -185,7 +185,7 @@ async fn writable<C: Connection>(
     Err(short_of_memory("nobody reads"))
 }
 
-/// Until bytes that the connection does not take have to go.
+/// Waits until a tunnel whose bytes the connection does not take has to be reset.
 async fn blocked<C: Connection>(windows: &Windows<C>) {
     tokio::time::sleep(STUCK).await;
     windows.let_go_blocked().await;
@@ -195,7 +195,7 @@ fn short_of_memory(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{why}, and memory is short"))
 }
 
-/// As long as it is kept.
+/// Marks the stream as stuck until it is dropped.
 struct Stuck<'a, C: Connection> {
     windows: &'a Windows<C>,
 }
@@ -213,11 +213,11 @@ impl<C: Connection> Drop for Stuck<'_, C> {
     }
 }
 
-/// What the other side is told of a stream that broke off here.
+/// The reset code sent to the other side for a stream that broke here.
 pub(crate) const BROKEN: u32 = 1;
-/// After this whoever does not take what is theirs must not keep others waiting.
+/// After this time, a slow reader must not delay others.
 const STUCK: Duration = Duration::from_secs(1);
-/// A read into less room costs a system call for few bytes.
+/// With less room, a read spends a system call on few bytes.
 const LEAST_ROOM: usize = 16 * 1024;
-/// One write takes so many packets' payload.
+/// One write takes the payload of up to this many packets.
 const SLICES: usize = 128;

@@ -1,5 +1,5 @@
-//! An end as a process: it starts, says where it is, runs until it is told to end, and lets what it carries
-//! come to its end.
+//! Runs an end as a process: it starts, prints its addresses, runs until a signal, and lets tunnels
+//! finish.
 
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
@@ -36,15 +36,16 @@ pub enum RunError {
     #[error("metrics cannot be served on {0}: {1}")]
     Metrics(crate::config::MetricsAddress, #[source] io::Error),
     #[error(
-        "a task that this end depends on has failed: start it again, and report the panic in its log"
+        "a task that this end depends on has failed: restart it, and report the panic in its log"
     )]
     Failed,
     #[error("the process cannot be prepared: {0}")]
     Process(#[source] io::Error),
 }
 
-/// Until SIGINT or SIGTERM; a second one ends it at once. At SIGHUP `again` is asked what it is to do from then
-/// on; what that cannot change while it runs is told. `say` is given lines for people.
+/// Runs until SIGINT or SIGTERM; a second signal ends it at once. On SIGHUP, `again` supplies the
+/// new configuration; the log names the settings that need a restart. `say` prints lines for
+/// people.
 pub fn server(
     config: &ServerConfig,
     again: impl Fn() -> Result<ServerConfig, ConfigError>,
@@ -83,7 +84,7 @@ pub fn server(
                 Heard::Reload => {
                     let outcome = again().map(|new| {
                         credentials.replace(&new.identity, new.peers.clone());
-                        // What was refused before is not forgotten.
+                        // Keep the counters of earlier refusals.
                         let access = new.access.clone().in_place_of(&config.access);
                         server.replace_guard(Guard { access, ..new.guard() });
                         warn_of_expiry(&new.identity);
@@ -100,7 +101,7 @@ pub fn server(
     })
 }
 
-/// Likewise.
+/// Runs a client until SIGINT or SIGTERM, like [`server`].
 pub fn client(
     config: &ClientConfig,
     again: impl Fn() -> Result<ClientConfig, ConfigError>,
@@ -162,7 +163,7 @@ pub fn client(
     })
 }
 
-/// Listeners first: they are what can fail, and then nothing has changed.
+/// Replaces the listeners first: only they can fail, and then nothing has changed.
 async fn take_over(
     client: &Client,
     credentials: &[Arc<ClientCredentials>],
@@ -183,7 +184,7 @@ async fn take_over(
     Ok((new.identity.clone(), waits))
 }
 
-/// What came of it, for the log, for `status` and for whoever asked for it.
+/// Reports the outcome of a reload to the log, to `status` and to the user.
 fn reloaded<E: Display>(
     outcome: Result<(Identity, Vec<&'static str>), E>,
     told: &Mutex<Facts>,
@@ -197,23 +198,23 @@ fn reloaded<E: Display>(
             facts.reload_refused.clear();
             say(match waits.is_empty() {
                 true => "reloaded".to_owned(),
-                false => format!("reloaded; only a restart changes {}", waits.join(", ")),
+                false => format!("reloaded; {} will change after a restart", waits.join(", ")),
             });
         }
         Err(error) => {
             facts.reload_refused = error.to_string();
-            say(format!("not reloaded, all stays as it was: {error}"));
+            say(format!("not reloaded, nothing has changed: {error}"));
         }
     }
 }
 
-/// Has the ends of this user, or the one behind that socket, read their files again. Tells of each what came
-/// of it.
+/// Tells this user's ends, or the one behind `socket`, to reload their files. Returns the outcome
+/// for each.
 pub fn reload(socket: Option<&Path>) -> Result<Vec<(Status, Option<String>)>, RunError> {
     let mut after = Vec::new();
     for Answer { status: one, process } in answers(socket)? {
         if let Err(error) = process.hang_up() {
-            after.push((one, Some(format!("it cannot be told: {error}"))));
+            after.push((one, Some(format!("cannot send it the signal: {error}"))));
             continue;
         }
         let deadline = Instant::now() + RELOAD_WITHIN;
@@ -231,8 +232,8 @@ pub fn reload(socket: Option<&Path>) -> Result<Vec<(Status, Option<String>)>, Ru
     Ok(after)
 }
 
-/// Every tunnel takes one, and the usual limit of 1,024 is meant for programs that use select(2). As many as
-/// this user may have without asking.
+/// Raises the limit of open files to the user's maximum. Every tunnel uses one, and the usual limit
+/// of 1,024 exists for programs that use select(2).
 fn open_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let has = getrlimit(Resource::Nofile);
@@ -241,7 +242,7 @@ fn open_many_files() {
     }
 }
 
-/// Call it while the process has one thread.
+/// Must be called while the process has a single thread.
 fn confine(places: &Places, settings: &Settings) {
     if settings.unconfined {
         return;
@@ -254,7 +255,8 @@ fn confine(places: &Places, settings: &Settings) {
     tracing::debug!("{confined}");
 }
 
-/// How this user's ends fare, or the one behind that socket. Sockets that nobody is behind are removed.
+/// The status of this user's ends, or of the one behind `socket`. Removes sockets of dead
+/// processes.
 pub fn statuses(socket: Option<&Path>) -> Result<Vec<Status>, RunError> {
     Ok(answers(socket)?.into_iter().map(|answer| answer.status).collect())
 }
@@ -273,7 +275,7 @@ fn answers(socket: Option<&Path>) -> Result<Vec<Answer>, RunError> {
                     let _ = file.clear();
                 }
                 Ok(None) => {}
-                // It ended while others were asked.
+                // The end exited while others were queried.
                 Err(error) if socket.is_none() && error.is_gone() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -282,7 +284,7 @@ fn answers(socket: Option<&Path>) -> Result<Vec<Answer>, RunError> {
     })
 }
 
-/// Whoever is looking at the status holds the end for a moment longer.
+/// Drains the end once it is the last owner: a status query may hold it for a moment longer.
 async fn end<T, F: Future<Output = ()>>(
     mut end: Arc<T>,
     signals: &mut Signals,
@@ -305,14 +307,14 @@ async fn ended_again(signals: &mut Signals) {
     while !matches!(signals.next().await, Heard::End) {}
 }
 
-/// Where others ask how this end fares.
+/// The sockets through which others query this end's status.
 struct Desk {
     socket: Option<StatusListener>,
     metrics: Option<MetricsListener>,
 }
 
 impl Desk {
-    /// A place of one's own choice must be had; without the usual one a tunnel works all the same.
+    /// A configured socket must be available. Without the default one, the tunnel still works.
     async fn open(role: &str, settings: &Settings) -> Result<Self, RunError> {
         let socket = match &settings.status_socket {
             Some(path) => Some(status::listen(path)?),
@@ -334,7 +336,7 @@ impl Desk {
         Ok(Self { socket, metrics })
     }
 
-    /// As long as what it returns is kept.
+    /// Serves until the returned value is dropped.
     fn serve<T: Send + Sync + 'static>(
         self,
         end: Weak<T>,
@@ -410,7 +412,7 @@ fn warn_of_expiry(identity: &Identity) {
     }
 }
 
-/// What is carried may go on for so long after the first signal.
+/// How long tunnels may continue after the first signal.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RELOAD_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! The end that is connected to: lets in whom it knows and dials for them what they may reach.
+//! The server: lets known peers in and dials targets for them that they may reach.
 
 mod door;
 mod handshakes;
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use units::Bytes;
 
-/// What a server is made of.
+/// The parts from which a server is built.
 #[derive(Debug)]
 pub struct ServerParts {
     pub listen: SocketAddr,
@@ -37,22 +37,22 @@ pub struct ServerParts {
     pub resolver: Arc<dyn Resolve>,
     pub tuning: Tuning,
     pub limits: Limits,
-    /// Threads; as many as CPUs where nothing is said.
+    /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
 }
 
-/// Who is let in, and what each may do.
+/// The trusted peers and their rights.
 #[derive(Debug, Clone)]
 pub struct Guard {
     pub trusted: Vec<TrustedPeer>,
     pub access: Access,
 }
 
-/// A running server. Dropped, it ends at once; [`Server::drain`] lets it finish what it carries.
+/// A running server. Dropping it ends it immediately; [`Server::drain`] lets tunnels finish first.
 #[derive(Debug)]
 pub struct Server {
     world: Arc<World>,
-    /// They end when nothing holds them any more.
+    /// The threads end when the last reference is dropped.
     threads: Arc<Shards>,
 }
 
@@ -64,13 +64,13 @@ pub enum ServerError {
     Threads(#[source] io::Error),
 }
 
-/// One connection, for whoever asks why it is as fast as it is.
+/// The status of one connection, for diagnosis of its speed.
 #[derive(Debug, Clone)]
 pub struct PeerStatus {
     pub peer: PeerName,
     pub remote: SocketAddr,
     pub tunnels: usize,
-    /// What came and waits for something before it, and how much of that there may be.
+    /// Bytes that arrived behind a gap, and the limit of such bytes.
     pub held: (Bytes, Bytes),
     pub statistics: Statistics,
 }
@@ -78,7 +78,7 @@ pub struct PeerStatus {
 #[derive(Debug)]
 struct World {
     quic: QuicServer,
-    /// Whoever is carried is asked again when it changes.
+    /// A change makes every tunnel and connection check its rights again.
     guard: watch::Sender<Arc<Guard>>,
     lookups: Lookups<PeerName>,
     tuning: Tuning,
@@ -86,11 +86,11 @@ struct World {
     counters: Arc<Counters>,
     budget: Budget,
     listeners: Listeners,
-    /// Of all identities together.
+    /// The usage of all identities together.
     total: Arc<Usage>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
     sessions: Mutex<Vec<(PeerName, Weak<Session<QuicConnection>>)>>,
-    /// Nobody new is taken.
+    /// Cancelled once no new connections and tunnels are accepted.
     draining: CancellationToken,
 }
 
@@ -127,8 +127,9 @@ impl Server {
         self.world.quic.local_addr()
     }
 
-    /// From now on these are let in, and for this. Who is connected and would no longer be let in is sent
-    /// away (`tenure`); tunnels and listeners that stand and are no longer allowed end, and the others go on.
+    /// Replaces the trusted peers and their rights. Connected peers that are no longer trusted are
+    /// disconnected (`tenure`). Tunnels and listeners that are no longer allowed end; the others
+    /// continue.
     pub fn replace_guard(&self, guard: Guard) {
         self.world.guard.send_replace(Arc::new(guard));
     }
@@ -145,7 +146,7 @@ impl Server {
         self.world.budget.granted()
     }
 
-    /// The part of the memory that peers make this end hold.
+    /// The memory that peers make this end hold.
     pub fn memory_held(&self) -> Bytes {
         self.world.budget.held()
     }
@@ -162,13 +163,14 @@ impl Server {
         sessions.map(status).collect()
     }
 
-    /// Takes nobody new, lets what is carried come to its end or `patience` pass, and tells the others.
+    /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
+    /// notifies the peers.
     pub async fn drain(self, patience: Duration) {
         self.world.draining.cancel();
         self.world.counters.no_tunnels(patience).await;
         self.world.quic.close("the server is shutting down");
         let _ = tokio::time::timeout(FAREWELL, self.world.quic.told()).await;
-        // Threads are waited for, which a task must not do.
+        // Dropping joins the threads, which a task must not do.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
 }
@@ -191,13 +193,13 @@ impl World {
         Arc::clone(&self.guard.borrow())
     }
 
-    /// Until the rules in force are others, and do not allow it any more.
+    /// Waits until the rules have changed and no longer allow it.
     async fn revoked(&self, peer: &PeerName, may: impl Fn(&Access) -> bool) {
         let mut guard = self.guard.subscribe();
         loop {
             let now = Arc::clone(&guard.borrow_and_update());
             if !may(&now.access) {
-                tracing::info!(%peer, "what was allowed is so no longer");
+                tracing::info!(%peer, "the rules no longer allow this tunnel or listener");
                 return;
             }
             if guard.changed().await.is_err() {

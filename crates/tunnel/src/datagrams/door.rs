@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::runtime::Handle;
 
-/// Where applications send datagrams to: each of them is a flow.
+/// A socket to which applications send datagrams. Each source address is a flow.
 #[derive(Debug)]
 pub(crate) struct UdpDoor<C: Connection> {
     socket: UdpSocket,
@@ -24,7 +24,7 @@ pub(crate) struct UdpDoor<C: Connection> {
 struct Guest<C: Connection> {
     session: Arc<Session<C>>,
     flow: u32,
-    /// Since it was last looked at.
+    /// Whether the application has sent anything since the last check.
     spoke: AtomicBool,
 }
 
@@ -33,8 +33,8 @@ impl<C: Connection> UdpDoor<C> {
         Arc::new(Self { socket, guests: Mutex::default(), idle, most })
     }
 
-    /// For ever. `pick` chooses the connection of a new flow, and where it is worked for; `opening` says
-    /// what it is.
+    /// Runs for ever. `pick` chooses the connection of a new flow and the thread that serves it.
+    /// `opening` builds the opening.
     pub(crate) async fn keep(
         self: &Arc<Self>,
         pick: impl Fn() -> Option<(Handle, Arc<Session<C>>)>,
@@ -44,7 +44,7 @@ impl<C: Connection> UdpDoor<C> {
         loop {
             buffer.clear();
             let Ok((_, source)) = self.socket.recv_buf_from(&mut buffer).await else {
-                // An answer by ICMP to what was sent before; the socket is as good as ever.
+                // An ICMP error for an earlier datagram; the socket still works.
                 continue;
             };
             let known = self.lock().get(&source).cloned();
@@ -86,7 +86,7 @@ impl<C: Connection> UdpDoor<C> {
         Some(guest)
     }
 
-    /// What comes back, until the flow ends.
+    /// Returns the answers to the application, until the flow ends.
     async fn answer(
         &self,
         source: SocketAddr,

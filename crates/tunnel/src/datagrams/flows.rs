@@ -12,18 +12,18 @@ use tokio::sync::mpsc;
 #[derive(Debug)]
 pub(crate) struct Flows {
     table: Mutex<Table>,
-    /// Each end gives out every other number.
+    /// Each end uses every other number.
     next: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     flows: HashMap<u32, mpsc::Sender<Bytes>>,
-    /// Of flows whose stream is not there yet.
+    /// Datagrams of flows whose stream has not arrived yet.
     early: VecDeque<(u32, Bytes)>,
 }
 
-/// One flow's datagrams from the other end; dropped, it is no more.
+/// The datagrams of one flow from the other end. Dropping it ends the flow.
 #[derive(Debug)]
 pub(crate) struct Flow<C: Connection> {
     number: u32,
@@ -40,7 +40,8 @@ impl Flows {
         self.next.fetch_add(2, Ordering::Relaxed) % FLOWS
     }
 
-    /// To whose it is; what nobody takes is dropped, as UDP does.
+    /// Delivers a datagram to its flow. It is dropped if the flow is unknown or its queue is full,
+    /// as UDP does.
     pub(crate) fn deliver(&self, datagram: Bytes, counters: &Counters) {
         let Some((number, payload)) = flow_of(datagram) else {
             counters.not_understood.one();
@@ -69,7 +70,7 @@ impl Flows {
 }
 
 impl<C: Connection> Flow<C> {
-    /// `None`: the number is taken.
+    /// Returns `None` if the number is in use.
     pub(crate) fn begin(session: &Arc<Session<C>>, number: u32) -> Option<Self> {
         let (sender, receiver) = mpsc::channel(WAITING);
         let mut table = session.flows.lock();
@@ -104,7 +105,7 @@ impl<C: Connection> Drop for Flow<C> {
     }
 }
 
-/// Of one flow, for whoever is slow to take them.
+/// Datagrams queued for one slow receiver.
 const WAITING: usize = 256;
-/// Of all flows of a connection that are not open yet.
+/// Datagrams queued for flows of one connection that are not open yet.
 const EARLY: usize = 64;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
-/// Those who vouch for certificates, and what they have revoked.
+/// Authorities that sign certificates, and their revocations.
 #[derive(Debug)]
 pub struct Authorities {
     of_clients: Arc<dyn ClientCertVerifier>,
@@ -20,9 +20,9 @@ pub struct Authorities {
 }
 
 impl Authorities {
-    /// The authorities of a PEM file, and their revocation lists (RFC 5280, section 5) in PEM or DER form. Where a list
-    /// is given, every authority of a chain needs one that is not past its next update: a missing or an old list does
-    /// not tell who was revoked.
+    /// Loads the authorities of a PEM file, and their revocation lists (RFC 5280, section 5) in PEM
+    /// or DER form. If any list is given, every authority of a chain needs one that is not past its
+    /// next update. A missing or outdated list cannot show who was revoked.
     pub fn load(path: &Path, lists: &[PathBuf]) -> Result<Arc<Self>, IdentityError> {
         let mut store = RootCertStore::empty();
         for certificate in keys::chain(path, &keys::read(path)?)? {
@@ -37,7 +37,7 @@ impl Authorities {
         for list in lists {
             let read = revocation_lists(list)?;
             read.iter().for_each(|one| warn_of_age(list, one));
-            // Alone first, so that an error names the file.
+            // Check each list alone first, so that an error names the file.
             Self::of(&store, read.clone()).map_err(|error| wrong_list(list, error.to_string()))?;
             revoked.extend(read);
         }
@@ -85,7 +85,7 @@ fn revocation_lists(
     path: &Path,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, IdentityError> {
     let bytes = keys::read(path)?;
-    // DER begins with the tag of a sequence, PEM with a text.
+    // DER begins with the tag of a sequence, PEM with text.
     if bytes.first() == Some(&SEQUENCE) {
         return Ok(vec![bytes.into()]);
     }
@@ -97,7 +97,7 @@ fn revocation_lists(
     Ok(lists)
 }
 
-/// Until a new one is there it lets nobody in whom its authority vouches for.
+/// Warns that an outdated list locks out every peer of its authority until a new one is loaded.
 fn warn_of_age(path: &Path, list: &[u8]) {
     let parsed: Result<CertificateList, _> = CertificateList::from_der(list);
     let next = parsed.ok().and_then(|parsed| parsed.tbs_cert_list.next_update);

@@ -6,11 +6,11 @@ use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::time::Validity;
 
-/// What a certificate says, by itself: nobody has vouched for it here.
+/// The contents of a certificate. Parsing it does not verify its signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub pin: Pin,
-    /// Its DNS names, in small letters.
+    /// Its DNS names, in lower case.
     pub names: Vec<String>,
     valid_from: Duration,
     valid_until: Duration,
@@ -40,7 +40,8 @@ impl Certificate {
         })
     }
 
-    /// A pin says whose key it is, not until when: the certificate around it does, in every case.
+    /// Checks the validity period. A pin identifies a key but sets no end; the certificate always
+    /// does.
     pub fn check_time(&self, now: UnixTime) -> Result<(), IdentityError> {
         let now = Duration::from_secs(now.as_secs());
         if now < self.valid_from {
@@ -52,12 +53,12 @@ impl Certificate {
         Ok(())
     }
 
-    /// Since 1970.
+    /// Seconds since 1970.
     pub fn valid_until(&self) -> Duration {
         self.valid_until
     }
 
-    /// As `2027-11-21T00:00:00Z`.
+    /// Formatted as `2027-11-21T00:00:00Z`.
     pub fn valid_until_date(&self) -> String {
         date(self.valid_until)
     }

@@ -28,7 +28,7 @@ pub enum IdentityError {
     Expired { until: Duration },
     #[error("the certificate cannot be read: {}", foreign(.0))]
     Certificate(String),
-    #[error("its key ({0}) is none of those that are pinned here")]
+    #[error("its key ({0}) is not pinned here")]
     UnknownKey(super::Pin),
     #[error("no certificate of the authorities trusted here: {}", foreign(.0))]
     Untrusted(String),
@@ -36,7 +36,7 @@ pub enum IdentityError {
     Revoked,
     #[error("the authorities vouch for it, but none of its names ({}) is a peer's here", foreign(.0))]
     UnknownName(String),
-    #[error("it is the peer {0} by now")]
+    #[error("it is now configured as peer {0}")]
     Renamed(super::PeerName),
     #[error("it showed no certificate")]
     Nothing,

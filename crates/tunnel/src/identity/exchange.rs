@@ -1,21 +1,22 @@
-//! How two ends come to common keys.
+//! Key exchange groups.
 
 use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SupportedKxGroup};
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, ProtocolVersion};
 
-/// The hybrid of ML-KEM and X25519 comes first: who records a connection today cannot read it with a quantum computer of
-/// tomorrow. Its client sends the share of X25519 beside it, for servers without the hybrid.
+/// The hybrid of ML-KEM and X25519 comes first, so that a recorded connection stays secret even
+/// from a future quantum computer. The client also sends an X25519 share, for servers without the
+/// hybrid.
 pub(super) fn groups() -> Vec<&'static dyn SupportedKxGroup> {
-    // Once in a process.
+    // Leaks once per process.
     let told = |group| -> &'static dyn SupportedKxGroup { Box::leak(Box::new(Told(group))) };
     let groups =
         [kx_group::X25519MLKEM768, kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     groups.map(told).into()
 }
 
-/// A group whose use by a server is in its debug log.
+/// Logs the group at debug level when a server uses it.
 #[derive(Debug)]
 struct Told(&'static dyn SupportedKxGroup);
 
@@ -24,7 +25,7 @@ impl SupportedKxGroup for Told {
         self.0.start()
     }
 
-    /// Only a server has the other end's share when it begins.
+    /// Only a server has the other end's share at this point.
     fn start_and_complete(&self, share: &[u8]) -> Result<CompletedKeyExchange, Error> {
         let completed = self.0.start_and_complete(share)?;
         tracing::debug!(group = ?completed.group, "keys are exchanged with a client");

@@ -1,4 +1,4 @@
-//! Both ends of a handshake in one test: who gets in, and what the others are told.
+//! Tests both ends of a handshake: which identities are accepted, and which reasons are reported.
 
 use super::*;
 use rcgen::{
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 #[test]
-fn pins_let_in_whom_they_name_and_no_one_else() {
+fn a_pin_admits_only_its_own_key() {
     let (server, client, stranger) = (own("server"), own("client"), own("client"));
     let peers = [pinned("laptop", &client)];
     shake(&server, &peers, &client, &to(&server)).unwrap();
@@ -28,7 +28,7 @@ fn pins_let_in_whom_they_name_and_no_one_else() {
 }
 
 #[test]
-fn authorities_let_in_the_names_they_vouch_for() {
+fn an_authority_admits_only_the_names_it_signed() {
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca");
     let other = Authority::new(home.path(), "other");
@@ -50,7 +50,7 @@ fn authorities_let_in_the_names_they_vouch_for() {
         let (at_server, at_client) = shake(&server, peers, client, at).unwrap_err();
         format!("{at_server} {at_client}")
     };
-    // Exactly this name: no prefix and no part of it.
+    // The name must match exactly: neither a prefix nor a part of it counts.
     let text = told(&[peer("laptop.example.com"), peer("laptop")], &client, &at("tokyo.example"));
     assert!(text.contains("laptop.example"), "{text}");
     told(&peers, &other.issue("laptop.example", 1), &at("tokyo.example"));
@@ -59,7 +59,7 @@ fn authorities_let_in_the_names_they_vouch_for() {
 }
 
 #[test]
-fn what_has_expired_is_refused_although_it_is_pinned() {
+fn an_expired_certificate_is_refused_even_if_pinned() {
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca");
     let (good, old) = (own("good"), authority.issue("old", -1));
@@ -70,14 +70,14 @@ fn what_has_expired_is_refused_although_it_is_pinned() {
     let (_, at_client) = shake(&old, &[pinned("good", &good)], &good, &to(&old)).unwrap_err();
     assert!(at_client.contains("expired"), "{at_client}");
 
-    // One's own is noticed before anyone is bothered with it.
+    // An end detects its own expired certificate before it contacts any peer.
     let (certificate, key) = (home.path().join("old.crt"), home.path().join("old.key"));
     let error = Identity::load(&certificate, &key).unwrap_err().to_string();
     assert!(error.contains("expired on") && error.contains("weir tunnel keys"), "{error}");
 }
 
 #[test]
-fn a_peer_is_named_by_the_list_as_it_is_now() {
+fn a_peer_is_named_by_the_current_list() {
     let (first, second) = (own("first"), own("second"));
     let shown = first.certified().cert.clone();
     let name = |trusted: &[TrustedPeer]| peer_name(&shown, trusted, UnixTime::now());
@@ -88,7 +88,7 @@ fn a_peer_is_named_by_the_list_as_it_is_now() {
     let later =
         UnixTime::since_unix_epoch(Duration::from_secs(UnixTime::now().as_secs() + (3 << 26)));
     assert!(peer_name(&shown, &both, later).unwrap_err().to_string().contains("expired"));
-    // A name in a certificate that no authority signed is nothing.
+    // A name in a certificate that no trusted authority signed does not count.
     let home = tempfile::tempdir().unwrap();
     let other = Authorities::load(&Authority::new(home.path(), "ca").file, &[]).unwrap();
     let proof = Proof::Certified { authorities: other, name: "first".to_owned() };
@@ -96,7 +96,7 @@ fn a_peer_is_named_by_the_list_as_it_is_now() {
 }
 
 #[test]
-fn both_ends_prefer_the_hybrid_key_exchange_and_take_a_peer_that_has_none() {
+fn both_ends_prefer_the_hybrid_key_exchange_and_accept_a_peer_without_it() {
     let (server, client) = (own("server"), own("client"));
     let peers = [pinned("laptop", &client)];
     let group = shake(&server, &peers, &client, &to(&server)).unwrap();
@@ -113,7 +113,7 @@ fn both_ends_prefer_the_hybrid_key_exchange_and_take_a_peer_that_has_none() {
 }
 
 #[test]
-fn a_revoked_certificate_is_refused_and_a_list_that_is_old_or_of_another_authority_refuses_all() {
+fn a_revoked_certificate_or_an_unusable_list_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca");
     let other = Authority::new(home.path(), "other");
@@ -139,7 +139,7 @@ fn a_revoked_certificate_is_refused_and_a_list_that_is_old_or_of_another_authori
     }
     let (_, at_client) = verdict(&[list("server.pem", &["tokyo.example"], 1)]).unwrap_err();
     assert!(at_client.contains("Revoked"), "{at_client}");
-    // An old list says nothing, and neither does another authority's.
+    // An outdated list proves nothing, and neither does a list of another authority.
     verdict(&[list("old.pem", &[], -1)]).unwrap_err();
     verdict(&[other.revoke("other.pem", &[], 1)]).unwrap_err();
 
@@ -154,7 +154,7 @@ fn a_revoked_certificate_is_refused_and_a_list_that_is_old_or_of_another_authori
 }
 
 #[test]
-fn a_connection_lasts_until_the_first_certificate_of_its_chain_ends_and_a_pin_does_not_end() {
+fn a_connection_lasts_until_a_certificate_of_its_chain_expires_and_a_pin_has_no_end() {
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca");
     let authorities = Authorities::load(&authority.file, &[]).unwrap();
@@ -206,7 +206,7 @@ fn to(server: &Identity) -> ServerTrust {
     ServerTrust::Pins(vec![server.pin()])
 }
 
-/// How keys were exchanged, or what each end says when it does not come about.
+/// Returns the negotiated group, or the error of each end.
 fn shake(
     server: &Identity,
     peers: &[TrustedPeer],
@@ -282,7 +282,8 @@ impl Authority {
         Self { file, issuer }
     }
 
-    /// Valid until so many days from now; its files stand beside the authority's.
+    /// Issues a certificate that is valid for this many days. Its files are next to the
+    /// authority's.
     fn issue(&self, name: &str, days: i64) -> Identity {
         let parameters = certificate_parameters(&[name], days);
         let pair = KeyPair::generate().unwrap();
@@ -293,7 +294,8 @@ impl Authority {
         Identity::of_any_age(certificate.der().clone(), pair.serialize_der())
     }
 
-    /// A list in the form that its ending says, next of which comes so many days from now.
+    /// Writes a list in the form that the file's suffix selects, with its next update in this many
+    /// days.
     fn revoke(&self, file: &str, names: &[&str], days: i64) -> PathBuf {
         let revoked = |name: &&str| RevokedCertParams {
             serial_number: serial(name),

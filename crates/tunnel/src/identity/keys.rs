@@ -20,8 +20,8 @@ pub struct Identity {
     secret: Secret,
 }
 
-/// A secret that follows from the private key, so that it survives a restart. It proves to peers that an end
-/// has lost their connections (RFC 9000, section 10.3.2).
+/// A secret derived from the private key, so that it survives a restart. It lets an end prove to
+/// peers that it has lost their connections (RFC 9000, section 10.3.2).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -49,8 +49,8 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Identity {
-    /// From PEM files; the certificate's may hold a chain. The key must be the certificate's and others'
-    /// eyes kept from it, and the certificate valid today.
+    /// Loads PEM files; the certificate file may hold a chain. The key must match the certificate
+    /// and be unreadable for others, and the certificate must be valid today.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let text = read(certificate)?;
         let chain = chain(certificate, &text)?;
@@ -73,8 +73,8 @@ impl Identity {
         })
     }
 
-    /// A key of its own (ECDSA on P-256) and a certificate that it signed itself, for `days` from today.
-    /// Returns it with the certificate and the key in PEM form.
+    /// Generates an ECDSA P-256 key and a self-signed certificate, valid for `days` from today.
+    /// Returns the identity with both in PEM form.
     pub fn generate(name: &str, days: u32) -> Result<(Self, Made), IdentityError> {
         let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
@@ -85,7 +85,7 @@ impl Identity {
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let now = Duration::from_secs(UnixTime::now().as_secs());
         let day = Duration::from_secs(24 * 3600);
-        // The other end's clock may be behind.
+        // Backdate by a day, because the other end's clock may be behind.
         parameters.not_before = (std::time::UNIX_EPOCH + now.saturating_sub(day)).into();
         parameters.not_after = (std::time::UNIX_EPOCH + now + day * days).into();
         let certificate = parameters.self_signed(&pair)?;
@@ -110,7 +110,7 @@ impl Identity {
         Arc::clone(&self.certified)
     }
 
-    /// Whether it is valid today or not.
+    /// Loads an identity without checking its validity period.
     #[cfg(test)]
     pub(super) fn of_any_age(certificate: CertificateDer<'static>, key: Vec<u8>) -> Self {
         let facts = Certificate::parse(&certificate).unwrap();
@@ -146,13 +146,15 @@ impl Made {
         Self { certificate, key }
     }
 
-    /// Readable by their owner alone. Files that are there stay as they are, unless `force`.
+    /// Writes both files; only the owner can read the key. Without `force`, existing files are kept
+    /// and cause an error.
     pub fn write(&self, certificate: &Path, key: &Path, force: bool) -> Result<(), IdentityError> {
         if !force && let Some(path) = [certificate, key].into_iter().find(|path| path.exists()) {
             return Err(IdentityError::Exists { path: path.to_owned() });
         }
         write(key, &self.key, 0o600, force)?;
-        // A service that is handed its key reads the certificate itself.
+        // The certificate is world-readable: a service that receives only its key reads the
+        // certificate itself.
         write(certificate, &self.certificate, 0o644, force)
     }
 }
@@ -181,7 +183,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
     fs::read(path).map_err(|source| IdentityError::file("read", path, source))
 }
 
-/// Under another name first, so that the file is whole whenever it is there.
+/// Writes to a temporary name first, so that the file is always complete.
 fn write(path: &Path, text: &str, mode: u32, force: bool) -> Result<(), IdentityError> {
     let failed = |source| IdentityError::file("write", path, source);
     let mut beside = path.as_os_str().to_owned();
@@ -209,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back_and_never_overwritten_unasked() {
+    fn written_keys_read_back_and_are_never_overwritten_without_force() {
         let home = tempfile::tempdir().unwrap();
         let (certificate, key) = (home.path().join("a.crt"), home.path().join("a.key"));
         let (identity, made) = Identity::generate("laptop", 730).unwrap();
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_serve_are_refused_with_advice() {
+    fn unusable_keys_are_refused_with_advice() {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name);
         let make = |name: &str| {

@@ -4,8 +4,8 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
-/// The SHA-256 of a public key as certificates hold it (SubjectPublicKeyInfo), as in RFC 7469 section 2.4:
-/// it stays the same when the certificate around the key is renewed.
+/// The SHA-256 of a certificate's public key (SubjectPublicKeyInfo), as in RFC 7469 section 2.4. It
+/// stays the same when the certificate is renewed with the same key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pin([u8; 32]);
 
@@ -38,8 +38,8 @@ impl std::fmt::Debug for Pin {
     }
 }
 
-/// Base64 with its padding or without, hex with colons or without, behind `sha256/`, `sha256:` (hysteria's,
-/// openssl's) or nothing.
+/// Accepts base64 with or without padding, and hex with or without colons, behind `sha256/`,
+/// `sha256:` (as in hysteria and openssl) or no prefix.
 impl FromStr for Pin {
     type Err = IdentityError;
 
@@ -70,7 +70,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_read_as_it_is_printed(hash: [u8; 32]) {
+        fn a_printed_pin_parses_to_itself(hash: [u8; 32]) {
             let pin = Pin(hash);
             prop_assert_eq!(pin.to_string().parse::<Pin>().unwrap(), pin);
             prop_assert_eq!(format!("{pin}=").parse::<Pin>().unwrap(), pin);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pin_is_refused() {
+    fn a_malformed_pin_is_refused() {
         for text in ["", "sha256/", "sha256/AAAA", "sha1/AAAA", &"é".repeat(9), &"f".repeat(63)] {
             assert!(text.parse::<Pin>().is_err(), "{text}");
         }

@@ -17,19 +17,19 @@ use rustls::{
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-/// What the two ends agree to speak; another version of the frames has another name.
+/// The application protocol of both ends. Another version of the frames gets another name.
 pub const ALPN: &[u8] = b"weir-tunnel/2";
 
-/// What an end shows and whom it believes. Both may be replaced while it runs, for the handshakes to come.
+/// An end's certificate and its trust. Both may be replaced at run time; new handshakes use them.
 #[derive(Debug)]
 pub struct Credentials<T> {
     own: RwLock<Arc<CertifiedKey>>,
     trust: RwLock<Arc<T>>,
 }
 
-/// A server's: whom it lets in.
+/// A server's credentials, with the peers it lets in.
 pub type ServerCredentials = Credentials<Vec<TrustedPeer>>;
-/// A client's: whom it takes for its server.
+/// A client's credentials, with the trust in its server.
 pub type ClientCredentials = Credentials<ServerTrust>;
 
 impl<T> Credentials<T> {
@@ -43,7 +43,7 @@ impl<T> Credentials<T> {
         *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
     }
 
-    /// The one certificate there is, whoever asks.
+    /// The only certificate, whatever the other end requests.
     fn own(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -60,7 +60,8 @@ impl ServerCredentials {
             .with_client_cert_verifier(Arc::clone(self) as _)
             .with_cert_resolver(Arc::clone(self) as _);
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // Resumption would let in whoever was let in once, and early data could be sent again by others.
+        // Resumption would admit a peer without a new check, and an attacker could replay early
+        // data.
         config.max_early_data_size = 0;
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -69,7 +70,7 @@ impl ServerCredentials {
 }
 
 impl ClientCredentials {
-    /// Whether this is a server that would be taken for one now.
+    /// Whether a server that presented these certificates would be trusted now.
     pub fn believes(&self, shown: &[CertificateDer<'_>]) -> bool {
         let Some((first, chain)) = shown.split_first() else { return false };
         self.trust().check(first, chain, UnixTime::now()).is_ok()
@@ -95,7 +96,7 @@ impl ClientCredentials {
     }
 }
 
-/// For an end that stays as it is.
+/// The TLS configuration of a server whose credentials never change.
 pub fn server_config(
     identity: &Identity,
     trusted: &[TrustedPeer],
@@ -103,7 +104,7 @@ pub fn server_config(
     Credentials::new(identity, trusted.to_vec()).tls()
 }
 
-/// Likewise.
+/// The TLS configuration of a client whose credentials never change.
 pub fn client_config(
     identity: &Identity,
     server: &ServerTrust,
@@ -111,7 +112,7 @@ pub fn client_config(
     Credentials::new(identity, server.clone()).tls()
 }
 
-/// AES with the shorter key comes first: it costs a third less per byte, and nothing breaks it.
+/// AES-128 comes first: it costs a third less per byte, and no practical attack breaks it.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         Arc::new(CryptoProvider {
@@ -127,7 +128,7 @@ pub(super) fn provider() -> Arc<CryptoProvider> {
     Arc::clone(&PROVIDER)
 }
 
-/// What both kinds of verifier have in common: signatures of TLS 1.3, checked as the provider does.
+/// The part that both verifiers share: the provider's checks of TLS 1.3 signatures.
 macro_rules! signatures_of_tls13 {
     () => {
         fn verify_tls12_signature(
@@ -206,7 +207,7 @@ impl<T: Debug + Send + Sync> ResolvesClientCert for Credentials<T> {
     }
 }
 
-/// rustls and quinn-proto print causes for programmers; this one is for people there, too.
+/// rustls and quinn-proto print errors with `Debug`; this type prints a readable message there.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 struct Reason(IdentityError);
@@ -217,7 +218,7 @@ impl Debug for Reason {
     }
 }
 
-/// The other end gets the alert that fits, this end's log the whole reason.
+/// Sends the matching alert to the other end, and logs the full reason here.
 fn refused(error: IdentityError, now: UnixTime) -> rustls::Error {
     let time = now;
     let at = UnixTime::since_unix_epoch;

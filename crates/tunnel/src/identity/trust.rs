@@ -1,4 +1,4 @@
-//! Whom this end believes.
+//! Decides which identities this end trusts.
 
 use super::{Authorities, Certificate, IdentityError, Pin};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What an identity is called here: in the list of what it may reach, in logs and in figures.
+/// The local name of an identity, used in rules, logs and metrics.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerName(Arc<str>);
 
@@ -20,9 +20,9 @@ pub struct TrustedPeer {
 /// How an identity is recognised.
 #[derive(Debug, Clone)]
 pub enum Proof {
-    /// It has one of these keys.
+    /// The peer has one of these keys.
     Pins(Vec<Pin>),
-    /// It has a certificate of these authorities for this DNS name, exactly.
+    /// The peer has a certificate of these authorities for exactly this DNS name.
     Certified { authorities: Arc<Authorities>, name: String },
 }
 
@@ -44,7 +44,7 @@ impl PeerName {
 }
 
 impl ServerTrust {
-    /// What to ask for in the handshake.
+    /// The server name to request in the handshake.
     pub fn server_name(&self) -> &str {
         match self {
             Self::Pins(_) => "weir-tunnel",
@@ -52,7 +52,7 @@ impl ServerTrust {
         }
     }
 
-    /// As [`good_until`], of a connection to the server that has shown this.
+    /// Like [`good_until`], for a connection to the server that presented these certificates.
     pub(crate) fn good_until(
         &self,
         shown: &[CertificateDer<'_>],
@@ -84,8 +84,9 @@ impl ServerTrust {
     }
 }
 
-/// Until when a connection of this peer may last, since 1970, by the list as it is now; then it has to be looked at
-/// again. `None`: until the list changes. A pin does not end, although a new handshake takes a valid certificate.
+/// Returns until when, since 1970, a connection of this peer may last by the current list; then it
+/// must be checked again. `None` means until the list changes. A pin never expires, although each
+/// new handshake requires a valid certificate.
 pub(crate) fn good_until(
     peer: &PeerName,
     shown: &[CertificateDer<'_>],
@@ -100,7 +101,7 @@ pub(crate) fn good_until(
     if name == *peer { Ok(end) } else { Err(IdentityError::Renamed(name)) }
 }
 
-/// The next time that a certificate of the chain ends. One that has ended already was not needed.
+/// The next expiry among the chain's certificates. Those already expired were not needed.
 fn next_end(shown: &[CertificateDer<'_>], now: UnixTime) -> Option<Duration> {
     let now = Duration::from_secs(now.as_secs());
     let ends = shown.iter().filter_map(|one| Certificate::parse(one).ok());
@@ -113,8 +114,8 @@ fn pinned<'a>(certificate: &Certificate, trusted: &'a [TrustedPeer]) -> Option<&
         .find(|peer| matches!(&peer.proof, Proof::Pins(pins) if pins.contains(&certificate.pin)))
 }
 
-/// Whose certificate this is, the first in `shown`. All is verified again: the list of those trusted may
-/// be another one than it was at the handshake.
+/// Finds the peer to which the first certificate in `shown` belongs. Everything is verified again,
+/// because the trusted list may have changed since the handshake.
 pub fn peer_name(
     shown: &[CertificateDer<'_>],
     trusted: &[TrustedPeer],
@@ -127,7 +128,7 @@ pub fn peer_name(
     if let Some(peer) = pinned(&certificate, trusted) {
         return Ok(peer.name.clone());
     }
-    // Peers share their authorities as a rule: each is asked once.
+    // Peers usually share their authorities, so each authority is consulted once.
     let mut asked: Option<(&Arc<Authorities>, bool)> = None;
     for peer in trusted {
         let Proof::Certified { authorities, name } = &peer.proof else { continue };

@@ -1,4 +1,4 @@
-//! Who comes to a shard's socket, until it is known who it is.
+//! Handles new connections at a shard's socket until the peer is identified.
 
 use super::handshakes::{Handshake, Handshakes, Verdict};
 use super::limits::Place;
@@ -43,7 +43,7 @@ async fn greet(world: Arc<World>, knock: Knock, handshake: Handshake) {
         connected = knock.accept() => connected,
         () = handshake.evicted() => {
             world.counters.handshakes_evicted.one();
-            tracing::debug!(%remote, "handshake given up: too many are under way");
+            tracing::debug!(%remote, "handshake dropped: too many in progress");
             return;
         }
     };
@@ -74,7 +74,7 @@ async fn serve(world: Arc<World>, connection: QuicConnection, peer: PeerName) {
     let limit = world.limits.connections_each;
     let Some(_place) = Place::take(&usage, |usage| &usage.connections, limit) else {
         tracing::warn!(%peer, limit, "too many connections of one identity");
-        connection.close("this identity has as many connections as it may have");
+        connection.close("this identity has reached its limit of connections");
         return;
     };
     let owner = Arc::from(peer.as_str());
