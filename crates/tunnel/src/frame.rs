@@ -141,7 +141,7 @@ impl Properties {
             let (value, next) = rest.split_at_checked(head[1].into()).ok_or(cut.clone())?;
             let number = || {
                 let number: [u8; 4] = value.try_into().map_err(|_| {
-                    FrameError::Senseless("a property has a wrong length")
+                    FrameError::Senseless("a property with a length other than four")
                 })?;
                 Ok::<_, FrameError>(Some(u32::from_be_bytes(number)))
             };

@@ -14,7 +14,7 @@ pub(crate) struct Inbound<C: Connection> {
     chunks: Vec<(u64, Bytes)>,
     reassembly: Reassembly,
     windows: Arc<Windows<C>>,
-    /// Where the gap was, and when, the last time that there was one.
+    /// The offset of the most recent gap, and when it was first seen.
     gap: Option<(u64, Instant)>,
     ended: bool,
 }

@@ -95,7 +95,7 @@ pub fn server(
             }
         }
         supervisor.tell("STOPPING=1");
-        say("ending; once more to end at once".to_owned());
+        say("shutting down; signal again to end at once".to_owned());
         end(server, &mut signals, |server| server.drain(PATIENCE)).await;
         Ok(())
     })
@@ -157,7 +157,7 @@ pub fn client(
             }
         }
         supervisor.tell("STOPPING=1");
-        say("ending; once more to end at once".to_owned());
+        say("shutting down; signal again to end at once".to_owned());
         end(client, &mut signals, |client| client.drain(PATIENCE)).await;
         Ok(())
     })
@@ -198,12 +198,12 @@ fn reloaded<E: Display>(
             facts.reload_refused.clear();
             say(match waits.is_empty() {
                 true => "reloaded".to_owned(),
-                false => format!("reloaded; {} will change after a restart", waits.join(", ")),
+                false => format!("reloaded; only a restart changes {}", waits.join(", ")),
             });
         }
         Err(error) => {
             facts.reload_refused = error.to_string();
-            say(format!("not reloaded, nothing has changed: {error}"));
+            say(format!("not reloaded, all stays as it was: {error}"));
         }
     }
 }

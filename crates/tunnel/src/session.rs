@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// One connection and what goes over it, the same at both ends.
+/// One connection with its tunnels. Both ends use the same type.
 #[derive(Debug)]
 pub(crate) struct Session<C: Connection> {
     pub(crate) connection: C,
@@ -19,13 +19,13 @@ pub(crate) struct Session<C: Connection> {
     tunnels: AtomicUsize,
 }
 
-/// One tunnel of a session, as long as it lives.
+/// One tunnel of a session. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Tunnel<C: Connection>(Arc<Session<C>>);
 
 impl<C: Connection> Session<C> {
-    /// Flows opened here bear `first_flow` and every other number after it. `owner` is the peer's identity, for whose
-    /// connections there is a common share of the memory.
+    /// Flows opened here are numbered `first_flow` and every other number after it. `owner` is the
+    /// peer's identity, whose connections share one part of the memory.
     pub(crate) fn new(
         connection: C,
         first_flow: u32,
@@ -43,7 +43,7 @@ impl<C: Connection> Session<C> {
         self.tunnels.load(Ordering::Relaxed)
     }
 
-    /// Counted as a tunnel until it is dropped.
+    /// Counts one more tunnel until the result is dropped.
     pub(crate) fn tunnel(self: &Arc<Self>) -> Tunnel<C> {
         self.tunnels.fetch_add(1, Ordering::Relaxed);
         self.counters.tunnels.one();
@@ -51,7 +51,7 @@ impl<C: Connection> Session<C> {
         Tunnel(Arc::clone(self))
     }
 
-    /// Gives datagrams to their flows, until the connection ends.
+    /// Delivers datagrams to their flows until the connection ends.
     pub(crate) async fn deliver_datagrams(self: Arc<Self>) {
         let mut batch = vec![bytes::Bytes::new(); BATCH];
         while let Ok(count) = self.connection.receive_datagrams(&mut batch).await {
@@ -61,12 +61,13 @@ impl<C: Connection> Session<C> {
         }
     }
 
-    /// Ends the connection when nothing has come for three keepalives, and says so to the peer: where only one way is
-    /// blocked it still hears this end, and would take that for a sign of life until this end falls silent too.
+    /// Closes the connection after three keepalives of silence, and tells the peer. If only one
+    /// direction is blocked, the peer still receives packets from this end, and would take them for
+    /// a sign of life until this end falls silent too.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
         let mut heard = self.connection.statistics().packets_received;
         let mut looks = 0;
-        // Looks are counted and not the time: of a machine that stood still nothing can be said.
+        // Count polls, not time: after the host has stalled, silence proves nothing.
         while looks < SILENT_LOOKS {
             tokio::select! {
                 _ = self.connection.closed() => return,
@@ -77,10 +78,10 @@ impl<C: Connection> Session<C> {
             heard = now;
         }
         self.counters.connections_silent.one();
-        self.connection.close("nothing was heard of this end for three keepalives");
+        self.connection.close("no packet arrived from this end for three keepalives");
     }
 
-    /// A stream with what it is for at its head.
+    /// Opens a stream and sends its opening.
     pub(crate) async fn open(
         &self,
         opening: &Opening,
@@ -106,11 +107,11 @@ impl<C: Connection> Drop for Tunnel<C> {
 }
 
 const LOOKS_A_KEEPALIVE: u32 = 4;
-/// Less than three keepalives whenever the last packet came between two looks: then, at the soonest, the connection
-/// gives up without a word.
+/// Less than three keepalives even if the last packet arrived between two polls. After three, at
+/// the earliest, the engine drops the connection without notice.
 const SILENT_LOOKS: u32 = 3 * LOOKS_A_KEEPALIVE - 2;
-/// Datagrams taken at once.
+/// Datagrams received per call.
 const BATCH: usize = 64;
-/// The first flow of either end.
+/// The first flow number of each end.
 pub(crate) const CLIENTS: u32 = 0;
 pub(crate) const SERVERS: u32 = 1;

@@ -1,5 +1,5 @@
-//! How a running end fares: one document, told over a UNIX socket to `weir tunnel status` and over HTTP to
-//! Prometheus.
+//! The status of a running end: one document, served over a UNIX socket to `weir tunnel status` and
+//! over HTTP to Prometheus.
 
 mod directory;
 mod http;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use units::{Bytes, Share};
 
-/// Bytes, bits a second and seconds throughout.
+/// The status document. All units are bytes, bits per second and seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// `server` or `client`.
@@ -32,33 +32,33 @@ pub struct Status {
     pub up_seconds: f64,
     pub listens_on: Vec<String>,
     pub congestion: String,
-    /// Since 1970.
+    /// Seconds since 1970.
     pub certificate_expires: u64,
-    /// In use, by what peers sent and did not take.
+    /// Memory in use for data that peers sent or did not acknowledge.
     #[serde(default)]
     pub memory_held: u64,
-    /// Given to connections that are busy.
+    /// Memory granted to busy connections.
     pub memory_granted: u64,
     pub memory_limit: u64,
     pub counters: BTreeMap<String, u64>,
     /// A thread has not run its tasks for 10 s.
     #[serde(default)]
     pub has_stalled: bool,
-    /// How often it was told to read its file again.
+    /// How often a reload was requested.
     #[serde(default)]
     pub reloads: u64,
-    /// Why the last time changed nothing; empty if it did what was asked.
+    /// Why the last reload changed nothing; empty if it succeeded.
     #[serde(default)]
     pub reload_refused: String,
-    /// By reason: what this end's rules did not allow.
+    /// Requests that this end's rules refused, by reason.
     pub refused: BTreeMap<String, u64>,
     pub connections: Vec<ConnectionStatus>,
 }
 
-/// Why one connection is as fast as it is.
+/// The status of one connection, for diagnosis of its speed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ConnectionStatus {
-    /// A client's name at a server, a server's endpoint at a client.
+    /// At a server the client's name, at a client the server's endpoint.
     pub peer: String,
     /// Empty while there is no connection.
     pub remote: String,
@@ -67,26 +67,26 @@ pub struct ConnectionStatus {
     pub min_rtt_seconds: f64,
     pub cwnd: u64,
     pub inflight: u64,
-    /// What the congestion control allows; 0 where the window alone decides.
+    /// The rate that congestion control allows; 0 if only the window limits it.
     pub pacing_rate: u64,
-    /// What arrived when the application did not hold it up.
+    /// The delivery rate while the application was not the limit.
     pub delivery_rate: u64,
     pub mtu: u64,
     pub sent: u64,
     pub received: u64,
     pub packets_sent: u64,
     pub packets_lost: u64,
-    /// Packets that arrived behind later ones.
+    /// Packets that arrived after packets with a higher number.
     #[serde(default)]
     pub packets_late: u64,
-    /// The share that the path loses by itself, as far as congestion control has found out: only what exceeds it
-    /// makes it give way.
+    /// The path's random loss, as estimated by congestion control, which reduces its rate only for
+    /// loss above it.
     #[serde(default)]
     pub path_loss: f64,
     pub limited_by: String,
 }
 
-/// What an end knows of itself; a reload may change it.
+/// Facts that an end knows about itself. A reload may change them.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: &'static str,
@@ -99,7 +99,7 @@ pub struct Facts {
 }
 
 impl Status {
-    /// The document as an end writes it.
+    /// Parses the document that an end writes.
     pub fn from_json(document: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(document)
     }
@@ -126,7 +126,7 @@ impl Status {
         }
     }
 
-    /// Whether it can carry something now.
+    /// Whether it can carry tunnels now.
     pub fn is_ready(&self) -> bool {
         self.role == "server" || self.connections.iter().any(|one| !one.remote.is_empty())
     }
@@ -190,16 +190,16 @@ impl ConnectionStatus {
         }
     }
 
-    /// Per cent of what was sent.
+    /// Lost packets in percent of those sent.
     pub fn loss_percent(&self) -> f64 {
         100.0 * self.packets_lost as f64 / self.packets_sent.max(1) as f64
     }
 }
 
-/// What keeps this end from sending faster, as far as one look can tell.
+/// The limit of this end's sending rate, judged from one sample.
 fn limit(reading: &Reading) -> &'static str {
     let (inflight, cwnd) = (reading.inflight.count(), reading.cwnd.count());
-    // What a pacing rate keeps in flight over one round trip.
+    // The bytes that the pacing rate keeps in flight over one round trip.
     let paced = reading.pacing_rate.map(|rate| rate.bytes_in(reading.rtt).count());
     match paced {
         _ if cwnd == 0 => "",
@@ -218,7 +218,7 @@ fn by_name(counted: Counted) -> BTreeMap<String, u64> {
     }
 }
 
-/// Somebody who asks and then says nothing does not keep a place for long.
+/// A silent client frees its slot after this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_owns_the_socket_is_told_everything() {
+    async fn the_owner_of_the_socket_gets_the_whole_status() {
         use std::os::unix::fs::PermissionsExt;
         let home = tempfile::tempdir().unwrap();
         let directory = Directory::at(home.path().join("weir/tunnel"));
@@ -282,7 +282,7 @@ mod tests {
         serving.abort();
         let _ = serving.await;
         assert!(!path.exists());
-        // As kill -9 leaves it.
+        // The state that kill -9 leaves behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(ask(&file).await.unwrap().is_none());
         listen(&path).unwrap();

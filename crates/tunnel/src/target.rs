@@ -1,11 +1,11 @@
-//! Where a tunnel leads, as a person writes it: `tcp:example.org:22`, `udp:[::1]:53`, `unix:/run/app.sock`.
+//! A tunnel's target in its text form: `tcp:example.org:22`, `udp:[::1]:53`, `unix:/run/app.sock`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use units::foreign;
 
-/// What the far end is asked to reach, or where an end listens.
+/// A destination for the far end, or a listening address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     Tcp(HostPort),
@@ -22,11 +22,11 @@ pub struct HostPort {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("'{}' does not say what it is: write tcp:HOST:PORT, udp:HOST:PORT or unix:/PATH", foreign(.0))]
+    #[error("'{}' has no kind: write tcp:HOST:PORT, udp:HOST:PORT or unix:/PATH", foreign(.0))]
     Kind(String),
-    #[error("'{}' is no host and port: write HOST:PORT, and an IPv6 address in brackets", foreign(.0))]
+    #[error("'{}' is not a host and port: write HOST:PORT, and an IPv6 address in brackets", foreign(.0))]
     HostPort(String),
-    #[error("'{}' is no path of a UNIX socket: it is absolute and at most 107 bytes long", foreign(.0))]
+    #[error("'{}' is not the path of a UNIX socket: write an absolute one of at most 107 bytes", foreign(.0))]
     Path(String),
 }
 
@@ -39,7 +39,7 @@ impl Target {
 impl HostPort {
     pub fn new(host: &str, port: u16) -> Result<Self, TargetError> {
         let refusal = || TargetError::HostPort(format!("{host}:{port}"));
-        // RFC 1035, 2.3.4: 255 octets at most.
+        // RFC 1035, 2.3.4: at most 255 octets.
         if host.is_empty() || host.len() > 255 {
             return Err(refusal());
         }
@@ -69,7 +69,7 @@ impl FromStr for Target {
             Some(("udp", rest)) => Ok(Self::Udp(rest.parse()?)),
             Some(("unix", rest)) => {
                 let path = Path::new(rest);
-                // sockaddr_un's sun_path with its final zero, unix(7).
+                // The size of sockaddr_un's sun_path including its final zero, unix(7).
                 if !path.is_absolute() || rest.len() > 107 || rest.contains('\0') {
                     return Err(TargetError::Path(rest.to_owned()));
                 }
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_written_as_it_was_read() {
+    fn a_printed_target_parses_to_itself() {
         for text in ["tcp:example.org:22", "udp:[::1]:53", "unix:/run/app.sock", "tcp:10.0.0.1:0"] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_is_no_target_is_refused() {
+    fn a_malformed_target_is_refused() {
         let long = format!("unix:/{}", "a".repeat(107));
         for text in [
             "",

@@ -1,5 +1,5 @@
-//! Open connections whose other end is let in no longer: its certificate has ended or was revoked, or the list of those
-//! trusted is another one.
+//! Closes open connections whose peer is no longer trusted: its certificate has expired or was
+//! revoked, or the trusted list has changed.
 
 use crate::identity::{IdentityError, PeerName, ServerTrust, TrustedPeer, good_until};
 use crate::transport::Connection;
@@ -7,8 +7,8 @@ use rustls::pki_types::UnixTime;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// At a server: closes the connection when the peer would be let in no longer. The list is looked at when this begins:
-/// it may have been replaced since the handshake.
+/// Runs at a server: closes the connection once the peer is no longer let in. It checks the list
+/// immediately, because the list may have been replaced since the handshake.
 pub(crate) async fn of_peer<C: Connection, L>(
     connection: C,
     peer: PeerName,
@@ -27,7 +27,7 @@ pub(crate) async fn of_peer<C: Connection, L>(
     }
 }
 
-/// At a client: closes the connection when the server's certificate has ended.
+/// Runs at a client: closes the connection once the server's certificate has expired.
 pub(crate) async fn of_server<C: Connection>(connection: C, name: String, trust: ServerTrust) {
     let shown = connection.certificates();
     loop {
@@ -40,7 +40,7 @@ pub(crate) async fn of_server<C: Connection>(connection: C, name: String, trust:
     }
 }
 
-/// `None`: it was closed.
+/// Returns `None` once it has closed the connection.
 fn end_of<C: Connection>(
     good: Result<Option<Duration>, IdentityError>,
     connection: &C,
@@ -53,8 +53,8 @@ fn end_of<C: Connection>(
     .ok()
 }
 
-/// Until the last second of this time, since 1970, is over. The wall clock is read again each minute: it may be set, and
-/// sleep does not count while the machine is suspended.
+/// Waits until the end of this second, since 1970. It reads the wall clock every minute: the clock
+/// may be set, and a sleep does not advance while the machine is suspended.
 async fn past(end: Option<Duration>) {
     let Some(end) = end else { return std::future::pending().await };
     loop {

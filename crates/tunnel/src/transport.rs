@@ -1,4 +1,4 @@
-//! The tunnel's carrier: connections with streams and datagrams. [`quic`] is the one there is.
+//! The carrier of the tunnel: connections with streams and datagrams. [`quic`] is the only one.
 
 mod driver;
 pub mod quic;
@@ -23,12 +23,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use units::{Bytes as Size, Span};
 
-/// Makes connections.
+/// Creates connections.
 pub trait Transport: Send + Sync + 'static {
     type Connection: Connection;
 
-    /// One that is ready: the other end has shown who it is. Connections at different places are handled by
-    /// different threads of the server, where it has several.
+    /// Connects, and completes once the other end has proved its identity. A server with several
+    /// threads handles connections with different `place`s on different threads.
     fn connect(
         &self,
         server: SocketAddr,
@@ -37,30 +37,31 @@ pub trait Transport: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Connection, Lost>> + Send;
 }
 
-/// One connection with a peer that has shown who it is. Clones are the same connection.
+/// A connection with an authenticated peer. Clones refer to the same connection.
 pub trait Connection: Clone + Debug + Send + Sync + 'static {
     type Sending: Sending;
     type Receiving: Receiving;
 
-    /// The other end learns of it with the first bytes.
+    /// The other end learns of the stream with its first bytes.
     fn open(&self) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Lost>> + Send;
 
     fn accept(&self)
     -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Lost>> + Send;
 
-    /// May be lost, and is dropped when too many wait already.
+    /// Sends a datagram. It may be lost, and is dropped if too many are queued.
     fn send_datagram(&self, datagram: Bytes) -> Result<(), DatagramRefused>;
 
-    /// Waits for one at least and takes what is there, into the places of `out`; tells how many.
+    /// Waits for at least one datagram, and moves those that have arrived into `out`. Returns their
+    /// number.
     fn receive_datagrams(
         &self,
         out: &mut [Bytes],
     ) -> impl Future<Output = Result<usize, Lost>> + Send;
 
-    /// The largest that fits now.
+    /// The largest datagram that currently fits.
     fn datagram_limit(&self) -> Option<usize>;
 
-    /// The end of the connection, whoever ended it.
+    /// Waits for the end of the connection, whichever side ended it.
     fn closed(&self) -> impl Future<Output = Lost> + Send;
 
     fn is_closed(&self) -> bool;
@@ -69,7 +70,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn remote(&self) -> SocketAddr;
 
-    /// What the peer has shown, its own certificate first.
+    /// The certificates that the peer presented, its own first.
     fn certificates(&self) -> Vec<CertificateDer<'static>>;
 
     fn statistics(&self) -> Statistics;
@@ -81,49 +82,49 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     /// The memory that the peer makes this end hold.
     fn held(&self) -> Size;
 
-    /// Data that no application has read since the last call gets memory of its own.
+    /// Copies data that no application has read since the last call into memory of its own.
     fn compact(&self);
 
-    /// How much the peer may send that was not consumed.
+    /// Sets how many unconsumed bytes the peer may send.
     fn set_receive_window(&self, window: Size);
 
-    /// Likewise on each stream, from its next read on.
+    /// Sets the same limit per stream. It applies from the stream's next read.
     fn set_stream_window(&self, window: Size);
 
-    /// How much is kept that was not acknowledged.
+    /// Sets how many unacknowledged bytes are kept.
     fn set_send_window(&self, window: Size);
 }
 
 pub trait Sending: Debug + Send + 'static {
-    /// Waits while too much is unacknowledged.
+    /// Waits while too many bytes are unacknowledged.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), StreamError>> + Send;
 
-    /// Nothing follows.
+    /// Ends the stream.
     fn finish(&mut self);
 
-    /// What was not delivered is forgotten.
+    /// Discards undelivered bytes.
     fn reset(&mut self, code: u32);
 
-    /// Until the other end has all that was finished, or wants no more.
+    /// Waits until the other end has received the whole finished stream, or has stopped it.
     fn delivered(&mut self) -> impl Future<Output = Result<(), StreamError>> + Send;
 }
 
 pub trait Receiving: Debug + Send + 'static {
-    /// Takes chunks that arrived, each with its offset, until about `most` bytes; waits for some. `false` once all
-    /// were read.
+    /// Takes chunks that arrived, each with its offset, up to about `most` bytes; waits for at
+    /// least some. Returns `false` once all were read.
     fn read(
         &mut self,
         most: usize,
         out: &mut Vec<(u64, Bytes)>,
     ) -> impl Future<Output = Result<bool, StreamError>> + Send;
 
-    /// The application took so many bytes: the peer may send as many more.
+    /// The application consumed these bytes, so the peer may send as many more.
     fn consumed(&mut self, bytes: usize);
 
     fn stop(&mut self, code: u32);
 }
 
-/// Why a connection is as fast as it is.
+/// Measurements of one connection, for diagnosis of its speed.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Statistics {
     pub rtt: Span,
@@ -133,7 +134,7 @@ pub struct Statistics {
     pub packets_sent: u64,
     pub packets_received: u64,
     pub packets_lost: u64,
-    /// Packets that arrived behind later ones.
+    /// Packets that arrived after packets with a higher number.
     pub packets_late: u64,
     pub reading: Reading,
 }

@@ -7,28 +7,30 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use units::Bytes;
 
-/// How much one connection may hold: what its path asks for ([`PathWindow`]), as far as the memory goes.
+/// The memory that one connection may hold: as much as its path needs ([`PathWindow`]), as far as
+/// memory permits.
 ///
-/// The peer has credit for as much, and gets more as the application consumes ([`quic`] counts). A stream whose
-/// application does not read keeps its credit, so the connection gets as much beside it. Where the memory does not
-/// reach, one stuck stream after the other is reset, or they would stop all others.
+/// The peer has as much credit, and gets more as the application consumes data ([`quic`] counts
+/// it). A stream whose application does not read keeps its credit, so the connection gets the same
+/// amount in addition. If memory runs short, stuck streams are reset one after another; otherwise
+/// they would stop all others.
 ///
-/// A connection that rests keeps its credit and has no grant.
+/// An idle connection keeps its credit and has no grant.
 #[derive(Debug)]
 pub(crate) struct Windows<C> {
     connection: C,
     state: Mutex<State>,
     budget: Budget,
     owner: Arc<str>,
-    /// Read from applications and not taken by the connection.
+    /// Bytes read from applications that the connection has not taken yet.
     waiting: AtomicU64,
     /// Tunnels whose bytes have waited for long.
     blocked: AtomicU64,
-    /// One stuck tunnel is asked to go.
+    /// Asks one stuck tunnel to end.
     let_go: Notify,
 }
 
-/// Bytes that were read from an application and wait for the connection, as long as they do.
+/// Counts bytes that were read from an application and wait for the connection, until dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     counter: &'a AtomicU64,
@@ -39,14 +41,15 @@ pub(crate) struct Waiting<'a> {
 struct State {
     share: Share,
     held: u64,
-    /// What the path asks for, without what stuck streams have.
+    /// The window that the path needs, without the credit of stuck streams.
     path: PathWindow,
     stuck: u64,
     last_active: Instant,
-    /// As told to the connection.
+    /// The window last set on the connection.
     window: u64,
     send_window: u64,
-    /// A send window beyond the first may be full of data that the peer does not acknowledge.
+    /// Accounts for the send window beyond the first credit, which may fill with unacknowledged
+    /// data.
     sending: Share,
     sending_charge: Charge,
 }
@@ -79,7 +82,8 @@ impl<C: Connection> Windows<C> {
         windows
     }
 
-    /// `received` bytes came on some stream, and what it holds behind gaps went from `before` to `after`.
+    /// `received` bytes arrived on some stream, and its bytes behind gaps changed from `before` to
+    /// `after`.
     pub(crate) fn on_read(&self, received: usize, before: usize, after: usize) {
         let mut state = self.state();
         let state = &mut *state;
@@ -103,7 +107,7 @@ impl<C: Connection> Windows<C> {
         self.apply(state);
     }
 
-    /// The application of one stream does not read: the others go on.
+    /// The application of one stream does not read. The other streams continue.
     pub(crate) fn on_stuck(&self) {
         let mut state = self.state();
         state.stuck += 1;
@@ -111,7 +115,7 @@ impl<C: Connection> Windows<C> {
         self.apply(&mut state);
     }
 
-    /// It reads again, or is no more.
+    /// The application reads again, or the stream has ended.
     pub(crate) fn on_unstuck(&self) {
         let mut state = self.state();
         state.stuck = state.stuck.saturating_sub(1);
@@ -119,20 +123,20 @@ impl<C: Connection> Windows<C> {
         self.apply(&mut state);
     }
 
-    /// Whether a stuck stream has to go because what it holds is missing elsewhere. Each that goes is no longer
-    /// asked for, so that no more go than have to.
+    /// Whether a stuck stream must be reset because its memory is needed elsewhere. Each reset
+    /// stream is subtracted, so that no more streams are reset than necessary.
     pub(crate) fn has_to_go(&self) -> bool {
         let mut state = self.state();
         state.ask();
         state.share.granted() < state.wanted()
     }
 
-    /// What is held takes a large part of the memory.
+    /// Whether the held bytes take a large part of the memory.
     pub(crate) fn is_short(&self) -> bool {
         self.budget.held().count() > self.budget.limit() / 8
     }
 
-    /// Until one of the stuck tunnels has to go: memory is short.
+    /// Waits until memory is short and one of the stuck tunnels must end.
     pub(crate) async fn let_go(&self) {
         loop {
             self.let_go.notified().await;
@@ -142,19 +146,20 @@ impl<C: Connection> Windows<C> {
         }
     }
 
-    /// Likewise, of a tunnel whose bytes the peer does not take.
+    /// Does the same for a tunnel whose bytes the peer does not take.
     pub(crate) async fn let_go_blocked(&self) {
         let _blocked = Counted::one(&self.blocked);
         self.let_go().await;
     }
 
-    /// So much is read from an application at once: little where much waits for the connection already.
+    /// The size of one read from an application, small if many bytes already wait for the
+    /// connection.
     pub(crate) fn read_at_once(&self) -> usize {
         let is_much = self.waiting.load(Ordering::Relaxed) > self.budget.limit() / 16;
         if is_much { LEAST_READ } else { READ }
     }
 
-    /// An application's bytes wait for the connection.
+    /// Counts bytes of an application that wait for the connection.
     pub(crate) fn wait(&self, bytes: usize) -> Waiting<'_> {
         let bytes = bytes as u64;
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
@@ -163,20 +168,20 @@ impl<C: Connection> Windows<C> {
 
     fn apply(&self, state: &mut State) {
         let window = state.share.granted();
-        // Each change costs a lock and maybe a frame.
+        // Each change costs a lock and possibly a frame.
         if window.abs_diff(state.window) >= (window / 16).max(1) {
             state.window = window;
             self.connection.set_receive_window(Bytes::new(window));
         }
     }
 
-    /// What is held behind gaps now, and how much may be.
+    /// The bytes held behind gaps, and their limit.
     pub(crate) fn held(&self) -> (Bytes, Bytes) {
         let state = self.state();
         (Bytes::new(state.held), Bytes::new(state.share.granted()))
     }
 
-    /// Something was written.
+    /// Call after each write.
     pub(crate) fn on_write(&self) {
         let reading = self.connection.reading();
         carried_over(self.path(&reading));
@@ -192,7 +197,7 @@ impl<C: Connection> Windows<C> {
         }
     }
 
-    /// No stream is left: what was granted is others'.
+    /// Call when no stream is left. Returns the grant.
     pub(crate) fn on_idle(&self) {
         let mut state = self.state();
         state.held = 0;
@@ -264,12 +269,14 @@ impl State {
         (self.path.bound() + self.stuck * self.stream_window()).max(self.held)
     }
 
-    /// How much one stream may bring that was not consumed: as much as all of them, so that one alone is not held up.
+    /// The unconsumed bytes that one stream may bring: as many as all streams, so that a single one
+    /// is not throttled.
     fn stream_window(&self) -> u64 {
         self.path.bound()
     }
 
-    /// A send window of `wanted`, as far as the memory goes. The first credit is not accounted for.
+    /// Asks for a send window of `wanted`, as far as memory permits. The first credit is not
+    /// accounted for.
     fn ask_to_send(&mut self, wanted: u64) -> u64 {
         let granted = self.sending.ask(wanted - FIRST_CREDIT);
         self.sending_charge.set(granted);
@@ -283,7 +290,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// One more in a counter, as long as it is kept.
+/// Increments a counter until dropped.
 struct Counted<'a>(&'a AtomicU64);
 
 impl<'a> Counted<'a> {
@@ -301,5 +308,5 @@ impl Drop for Counted<'_> {
 
 const READ: usize = 128 * 1024;
 const LEAST_READ: usize = 4 * 1024;
-/// A connection that has carried nothing for so long rests.
+/// A connection that has carried nothing for this long is idle.
 const REST: Duration = Duration::from_secs(2);

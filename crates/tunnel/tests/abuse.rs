@@ -1,4 +1,5 @@
-//! Who asks for too much, says the same again, never reads or never answers: bounded, counted, and others go on.
+//! Peers that demand too much, replay packets, never read or never answer are bounded and counted,
+//! and others continue.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,14 +20,15 @@ use tunnel::transport::Tuning;
 use units::Bytes;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn those_who_never_read_take_no_more_than_the_budget_and_do_not_stop_others() {
+async fn clients_that_never_read_stay_within_the_budget_and_do_not_stop_others() {
     never_read(40, Bytes::kib(8 * 1024)).await;
 }
 
-/// `WEIR_READERS` sets their number. Each takes four sockets: `ulimit -n` has to allow them.
+/// `WEIR_READERS` sets the number of clients. Each takes four sockets, so `ulimit -n` must allow
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "sixteen thousand sockets"]
-async fn thousands_that_never_read_take_no_more_than_the_budget_and_do_not_stop_others() {
+async fn thousands_that_never_read_stay_within_the_budget_and_do_not_stop_others() {
     let count = std::env::var("WEIR_READERS").map_or(4000, |count| count.parse().unwrap());
     never_read(count, Bytes::kib(256 * 1024)).await;
 }
@@ -55,7 +57,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let tasks = [
         tokio::spawn(echo(echoes)),
         tokio::spawn(echo_datagrams(datagrams)),
-        // Both say as much as they can and hear nothing.
+        // Both sides send as much as they can and read nothing.
         tokio::spawn(async move {
             while let Ok((stream, _)) = hogs.accept().await {
                 tokio::spawn(shout(stream));
@@ -74,7 +76,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let given_up = || client.counted().tunnels_not_read + server.counted().tunnels_not_read;
     let most = Instant::now() + Duration::from_secs(60);
     while given_up() == 0 {
-        assert!(Instant::now() < most, "nobody was given up");
+        assert!(Instant::now() < most, "no tunnel was given up");
         assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -92,7 +94,8 @@ async fn never_read(count: usize, budget: Bytes) {
         assert_eq!(datagram_said(&socket, &sent[..900]).await, &sent[..900]);
         assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
     }
-    // Both ends are in this process; beside the budgets there is what is not acknowledged, which is bounded, too.
+    // Both ends run in this process. The unacknowledged data adds to the budgets and is bounded
+    // too.
     let grown = resident().saturating_sub(before);
     assert!(grown < 12 * budget.count(), "{grown} bytes more than before");
     let tunnels = client.counted().tunnels;
@@ -104,7 +107,7 @@ async fn never_read(count: usize, budget: Bytes) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_handshakes_from_one_address_are_put_off_and_counted() {
+async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
     let at = server.local_addr().unwrap();
@@ -125,14 +128,14 @@ async fn ten_thousand_handshakes_from_one_address_are_put_off_and_counted() {
     }
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
-    // Somebody who is known, from the same address.
+    // A known client from the same address.
     let client = Client::start(keys.client_parts(&[at], vec![to_tcp(address)])).await.unwrap();
     tokio::time::timeout(Duration::from_secs(20), client.connected()).await.unwrap();
     let mut stream = through(tcp_of(&client.bound()[0])).await;
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
     let counted = server.counted();
-    // A kernel that is short of time may have lost some before anyone saw them.
+    // The kernel of a busy machine may have dropped some packets before the server read them.
     assert!(counted.handshakes_put_off >= 8_000, "{counted:?}");
     assert!(counted.connections_made <= 2, "{counted:?}");
     let grown = resident().saturating_sub(made);
@@ -143,7 +146,7 @@ async fn ten_thousand_handshakes_from_one_address_are_put_off_and_counted() {
 }
 
 #[tokio::test]
-async fn what_a_client_said_opens_nothing_when_it_is_said_again() {
+async fn replayed_packets_of_a_client_open_no_tunnel() {
     let (listener, address) = target().await;
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
@@ -167,7 +170,7 @@ async fn what_a_client_said_opens_nothing_when_it_is_said_again() {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // The tunnel that was opened is as it was: nothing was said twice.
+    // The first tunnel is unchanged: nothing was delivered twice.
     stream.write_all(b".").await.unwrap();
     let mut last = [0; 1];
     far.read_exact(&mut last).await.unwrap();
@@ -184,8 +187,8 @@ async fn what_a_client_said_opens_nothing_when_it_is_said_again() {
 }
 
 #[tokio::test]
-async fn a_target_that_does_not_answer_is_refused_in_time_and_others_do_not_wait_for_it() {
-    // One that has a full house: the kernel drops who comes next.
+async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() {
+    // A listener with a full backlog: the kernel drops further connections.
     let dead = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     dead.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     dead.listen(0).unwrap();
@@ -229,7 +232,7 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_others_do_not_wait
 }
 
 #[tokio::test]
-async fn a_path_that_is_blocked_for_a_while_ends_in_resets_and_mends_by_itself() {
+async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let (server, client, doors, wire) = pair_over_wire(&[address]).await;
@@ -247,7 +250,7 @@ async fn a_path_that_is_blocked_for_a_while_ends_in_resets_and_mends_by_itself()
         assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
     eprintln!("all knew after {:?}, with a keepalive of a second", began.elapsed());
-    // Who comes meanwhile is not left without an answer, either.
+    // An application that arrives meanwhile gets a reset too.
     let mut late = through(doors[0]).await;
     let end = tokio::time::timeout(Duration::from_secs(20), late.read(&mut [0; 1])).await;
     assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -257,9 +260,9 @@ async fn a_path_that_is_blocked_for_a_while_ends_in_resets_and_mends_by_itself()
     drop((client, server));
 }
 
-/// Who still hears the other would wait for long: what comes says that it lives.
+/// The end that still receives packets would wait for long, because each packet is a sign of life.
 #[tokio::test]
-async fn a_path_that_is_blocked_one_way_ends_in_resets_as_soon() {
+async fn a_path_that_is_blocked_one_way_resets_its_tunnels_as_soon() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let (server, client, doors, wire) = pair_over_wire(&[address]).await;
@@ -270,7 +273,7 @@ async fn a_path_that_is_blocked_one_way_ends_in_resets_as_soon() {
     let began = Instant::now();
     let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut [0; 1])).await;
     assert_eq!(end.unwrap().unwrap_err().kind(), ErrorKind::ConnectionReset);
-    // The server was the first to know, and told it.
+    // The server noticed first, and notified the client.
     let silent = server.counted().connections_silent;
     assert!(silent > 0, "{:?}", server.counted());
     assert_eq!(client.counted().connections_silent, 0);
@@ -281,7 +284,7 @@ async fn a_path_that_is_blocked_one_way_ends_in_resets_as_soon() {
     drop((client, server));
 }
 
-/// Until a new tunnel through it is echoed.
+/// Waits until a new tunnel through the listener is echoed.
 async fn carries_again(door: SocketAddr) {
     loop {
         let mut stream = through(door).await;
@@ -291,7 +294,7 @@ async fn carries_again(door: SocketAddr) {
     }
 }
 
-/// The first packets of clients that will never send a second.
+/// The first packets of clients that never send a second one.
 fn hellos(keys: &Keys, server: SocketAddr, count: usize) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
@@ -316,7 +319,7 @@ async fn echo_datagrams(socket: UdpSocket) {
     }
 }
 
-/// UDP may lose even here: asked again until it answers.
+/// Repeats the datagram until an answer arrives, because UDP may lose packets even on the loopback.
 async fn datagram_said(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 65_536];
     for _ in 0..40 {
@@ -331,7 +334,7 @@ async fn datagram_said(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
     panic!("no answer to {} bytes", what.len());
 }
 
-/// Of this process.
+/// The resident memory of this process.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! Certificates of authorities that end, are revoked, or are taken off the list while a tunnel runs.
+//! Certificates that expire, are revoked, or are removed from the list while a tunnel runs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use tunnel::identity::{Authorities, Identity, Proof, ServerTrust, TrustedPeer};
 use tunnel::server::{Guard, Server};
 
 #[tokio::test]
-async fn a_connection_ends_with_the_certificates_that_let_it_in_and_a_pinned_one_stays() {
+async fn a_connection_ends_when_its_certificate_expires_and_a_pinned_one_stays() {
     let (target, address) = ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ async fn a_connection_ends_with_the_certificates_that_let_it_in_and_a_pinned_one
         }
     }
     let left = |name: &str| server.peers().iter().filter(|peer| peer.peer.as_str() == name).count();
-    // The client has two connections, which end and begin one after the other.
+    // The client has two connections, which end and start one after another.
     for (name, connections) in [("lasting", 2), ("brief", 0), ("chained", 0), ("pinned", 2)] {
         let all = async {
             while left(name) != connections {
@@ -84,7 +84,7 @@ async fn a_connection_ends_with_the_certificates_that_let_it_in_and_a_pinned_one
 }
 
 #[tokio::test]
-async fn a_client_leaves_a_server_whose_certificate_has_ended() {
+async fn a_client_leaves_a_server_whose_certificate_has_expired() {
     let (target, address) = ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ async fn a_client_leaves_a_server_whose_certificate_has_ended() {
 }
 
 #[tokio::test]
-async fn a_revoked_peer_is_sent_away_by_a_reload_and_let_in_no_more() {
+async fn a_reload_disconnects_a_revoked_peer_and_keeps_it_out() {
     let (target, address) = ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();
@@ -175,9 +175,9 @@ async fn a_revoked_peer_is_sent_away_by_a_reload_and_let_in_no_more() {
     drop((tunnels, running));
 }
 
-/// The server looks for the peer in a list so long that it is replaced meanwhile.
+/// The server searches a list so long that the list is replaced meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_peer_that_is_taken_off_the_list_during_its_handshake_is_not_let_in() {
+async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca", in_time(DAY));
     let client = authority.issue("late", in_time(DAY));
@@ -187,7 +187,8 @@ async fn a_peer_that_is_taken_off_the_list_during_its_handshake_is_not_let_in() 
         name: name.to_owned(),
     };
     let own = (String::from("late"), certified(&home.path().join("ca.pem"), "late"));
-    // Another key under the same name: each authority has to check the signature to find out.
+    // An authority of the same name with another key: only a check of the signature tells them
+    // apart.
     let others = tempfile::tempdir().unwrap();
     let _other = Authority::new(others.path(), "ca", in_time(DAY));
     let other = others.path().join("ca.pem");
@@ -201,7 +202,7 @@ async fn a_peer_that_is_taken_off_the_list_during_its_handshake_is_not_let_in() 
     let at = server.local_addr().unwrap();
     let client = Client::start(keys.client_parts(&[at], Vec::new())).await.unwrap();
     tokio::time::timeout(PATIENCE, client.connected()).await.unwrap();
-    // By now the server goes through the list.
+    // By now the server searches the list.
     tokio::time::sleep(Duration::from_millis(50)).await;
     server.replace_guard(guard(Vec::new()));
     let both = async {
@@ -228,11 +229,11 @@ fn guard(peers: Vec<(&str, Proof)>) -> Guard {
     Guard { access, trusted: peers.into_iter().map(trusted).collect() }
 }
 
-/// An authority whose files, and those of whom it vouches for, are in `home`.
+/// An authority whose files, and those of the identities it signs, are in `home`.
 struct Authority<'a> {
     home: &'a Path,
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// Its own certificate and those above it, but for the first authority.
+    /// Its own certificate and those above it, except the root's.
     chain: String,
 }
 
@@ -320,6 +321,6 @@ async fn echo(listener: TcpListener) {
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Certificates that end during a test last long enough to connect by them on a busy machine.
+/// Short-lived certificates still last long enough to connect on a busy machine.
 const LIFE: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! UDP: boundaries are kept, and what does not fit is refused and counted.
+//! UDP: boundaries are preserved, and oversized datagrams are refused and counted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::server::Server;
 
 #[tokio::test]
-async fn datagrams_keep_their_boundaries_and_come_back_to_whoever_sent() {
+async fn datagrams_keep_their_boundaries_and_answers_reach_their_senders() {
     let target = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = target.local_addr().unwrap();
     tokio::spawn(echo(target));
@@ -43,11 +43,11 @@ async fn datagrams_keep_their_boundaries_and_come_back_to_whoever_sent() {
 }
 
 #[tokio::test]
-async fn a_listener_at_the_server_brings_datagrams_back_here() {
+async fn a_listener_at_the_server_carries_datagrams_to_the_client() {
     let target = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = target.local_addr().unwrap();
     tokio::spawn(echo(target));
-    // Free a moment ago, and most likely still.
+    // The port was free a moment ago, and most likely still is.
     let door = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&[], &["udp:127.0.0.1:*"]))).unwrap();
@@ -74,7 +74,7 @@ async fn echo(socket: UdpSocket) {
     }
 }
 
-/// UDP may lose even here: asked again until it answers.
+/// Repeats the datagram until an answer arrives, because UDP may lose packets even on the loopback.
 async fn said(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
     let mut buffer = vec![0; 65_536];
     for _ in 0..20 {

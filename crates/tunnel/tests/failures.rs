@@ -1,4 +1,4 @@
-//! Whatever breaks, the application is told, others go on, and the client comes back by itself.
+//! Whatever breaks, the application gets an error, others continue, and the client reconnects.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::server::Server;
 
 #[tokio::test]
-async fn a_dead_path_gives_a_reset_and_a_living_one_new_tunnels() {
+async fn a_dead_path_resets_tunnels_and_a_restored_one_carries_new_ones() {
     let (listener, address) = target().await;
     let (server, client, doors, wire) = pair_over_wire(&[address]).await;
     let echo = tokio::spawn(echo(listener));
@@ -25,7 +25,7 @@ async fn a_dead_path_gives_a_reset_and_a_living_one_new_tunnels() {
     let mut said = [0; 5];
     stream.read_exact(&mut said).await.unwrap();
     wire.cut(true);
-    // Three keepalives of a second, and what a busy machine adds.
+    // Three keepalives of one second, plus the delay of a busy machine.
     let end = tokio::time::timeout(Duration::from_secs(8), stream.read(&mut said)).await.unwrap();
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     wire.cut(false);
@@ -44,7 +44,7 @@ async fn a_dead_path_gives_a_reset_and_a_living_one_new_tunnels() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_not_there_or_not_listed_is_a_reset_and_others_go_on() {
+async fn an_absent_or_unlisted_target_gives_a_reset_and_others_continue() {
     let (listener, address) = target().await;
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let keys = Keys::new();
@@ -83,7 +83,7 @@ async fn a_target_that_resets_resets_the_application() {
 }
 
 #[tokio::test]
-async fn garbage_on_the_port_disturbs_nobody() {
+async fn garbage_on_the_port_disturbs_no_tunnel() {
     let (listener, address) = target().await;
     let (server, client, doors) = pair(&[address]).await;
     let echo = tokio::spawn(echo(listener));
@@ -92,7 +92,7 @@ async fn garbage_on_the_port_disturbs_nobody() {
     for seed in 0..3000 {
         let mut garbage = ends::bytes(seed, 1 + (seed as usize * 37) % 1400);
         if seed % 3 == 0 {
-            // Looks like an Initial of version 1.
+            // The datagram resembles an Initial packet of version 1.
             garbage.resize(1200, 0);
             garbage[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
         }
@@ -107,10 +107,10 @@ async fn garbage_on_the_port_disturbs_nobody() {
 }
 
 #[tokio::test]
-async fn a_stranger_is_not_let_in() {
+async fn an_unknown_client_is_refused() {
     let (keys, others) = (Keys::new(), Keys::new());
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]))).unwrap();
-    // Knows the server, but the server does not know it.
+    // The client trusts the server, but the server does not know the client.
     let thief = Keys { server: keys.server, client: others.client };
     let (_listener, address) = target().await;
     let parts = thief.client_parts(&[server.local_addr().unwrap()], vec![to_tcp(address)]);
@@ -123,7 +123,7 @@ async fn a_stranger_is_not_let_in() {
 }
 
 #[tokio::test]
-async fn the_second_server_serves_where_the_first_is_gone() {
+async fn the_second_server_serves_if_the_first_is_gone() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let keys = Keys::new();
@@ -160,14 +160,14 @@ async fn a_name_whose_first_address_is_dead_is_reached_at_the_next() {
     let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
     let server = Server::start(keys.server_parts(guard)).unwrap();
     let port = server.local_addr().unwrap().port();
-    // Somebody who never answers, so that nothing is refused either.
+    // A socket that never answers and never refuses.
     let dead = UdpSocket::bind(("127.0.0.2", port)).await.unwrap();
     let mut parts = keys.client_parts(&[], vec![to_tcp(address)]);
     let mut at = keys.client_parts(&[server.local_addr().unwrap()], Vec::new()).servers.remove(0);
     at.address = format!("two.example:{port}").parse().unwrap();
     parts.servers = vec![at];
     parts.resolver = Arc::new(Two);
-    // Whoever waits for the dead one to answer waits for ever.
+    // A client that waits for the dead address would wait for ever.
     parts.tuning.handshake = Duration::from_secs(3600);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
@@ -189,7 +189,7 @@ impl Resolve for Two {
 }
 
 #[tokio::test]
-async fn a_limit_of_tunnels_refuses_the_next_and_lets_it_in_later() {
+async fn a_tunnel_above_the_limit_is_refused_and_accepted_later() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let keys = Keys::new();
@@ -221,7 +221,7 @@ async fn a_limit_of_tunnels_refuses_the_next_and_lets_it_in_later() {
 }
 
 #[tokio::test]
-async fn unix_sockets_and_listeners_at_the_server_carry_too() {
+async fn unix_sockets_and_listeners_at_the_server_carry_data() {
     let home = tempfile::tempdir().unwrap();
     let (own, far) = (home.path().join("own"), home.path().join("far"));
     let (listener, address) = target().await;
@@ -257,7 +257,7 @@ async fn unix_sockets_and_listeners_at_the_server_carry_too() {
         assert_eq!(&said, b"over it");
     }
     assert_eq!(server.counted().listeners, 1);
-    // Where nobody listens any more no socket stays; what somebody else has put there does.
+    // A closed listener removes its own socket, but not one that another process has put there.
     client.drain(Duration::ZERO).await;
     while own.exists() {
         tokio::task::yield_now().await;
@@ -267,7 +267,7 @@ async fn unix_sockets_and_listeners_at_the_server_carry_too() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_anothers_by_now_stays() {
+async fn a_socket_that_another_process_replaced_stays() {
     let home = tempfile::tempdir().unwrap();
     let own = home.path().join("own");
     let keys = Keys::new();

@@ -1,4 +1,4 @@
-//! Floods of handshakes beside ordinary clients, in a network of their own.
+//! Floods of handshakes next to ordinary clients, in a separate network namespace.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn clients_get_through_a_flood_from_one_ipv6_network() {
 
 fn clients_beside_a_flood() -> Option<()> {
     let runtime = in_a_network_of_its_own()?;
-    // Each address of these networks is this host's.
+    // The host accepts each address of these networks as its own.
     for network in [ATTACKER, OTHER] {
         assert!(ip(&format!("-6 route add local {network}::/64 dev lo")));
     }
@@ -38,13 +38,13 @@ fn clients_beside_a_flood() -> Option<()> {
         let (over, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let flood =
             tokio::spawn(flood(Arc::clone(&keys), at, Arc::clone(&over), Arc::clone(&begun)));
-        // More than the places there are.
+        // Wait until the flood exceeds the slots for handshakes.
         while begun.load(Ordering::Relaxed) < 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let mut took = Vec::new();
         for number in 0..40 {
-            // Neighbours of the attacker, and others.
+            // Clients from the attacker's network, and from another one.
             let network = if number % 2 == 0 { OTHER } else { ATTACKER };
             let from = address(network, 1 << 40 | number);
             let start = Instant::now();
@@ -73,7 +73,7 @@ fn clients_beside_a_flood() -> Option<()> {
     Some(())
 }
 
-/// Handshakes that are begun, proved if asked, and left there.
+/// Begins handshakes, proves the address if asked, and abandons them.
 async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Arc<AtomicUsize>) {
     let mut ticks = tokio::time::interval(Duration::from_micros(2500));
     let mut host = 1;
@@ -91,9 +91,9 @@ async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Ar
     }
 }
 
-/// A server's answers to a client that never proves its address, byte by byte.
+/// Counts the bytes of a server's answers to a client that never proves its address.
 #[test]
-fn an_address_that_is_not_proved_gets_three_times_its_bytes_at_most() {
+fn an_unvalidated_address_gets_at_most_three_times_its_bytes() {
     let _ = answers_to_a_forged_address();
 }
 
@@ -126,11 +126,11 @@ fn answers_to_a_forged_address() -> Option<()> {
 
 fn in_a_network_of_its_own() -> Option<tokio::runtime::Runtime> {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        eprintln!("SKIPPED: no network of its own: {error}");
+        eprintln!("SKIPPED: no network namespace: {error}");
         return None;
     }
     if !ip("link set lo up") {
-        eprintln!("SKIPPED: there is no ip(8)");
+        eprintln!("SKIPPED: ip(8) is missing");
         return None;
     }
     tokio::runtime::Builder::new_current_thread().enable_all().build().ok()

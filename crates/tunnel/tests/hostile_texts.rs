@@ -1,4 +1,4 @@
-//! Texts that peers and strangers choose: a log line stays one line, and no terminal obeys it.
+//! Texts chosen by peers and strangers: they cannot break a log line or control a terminal.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use tunnel::transport::quic::QuicClient;
 use tunnel::transport::{Connection, Receiving, Sending, Transport};
 
 #[tokio::test]
-async fn a_peer_s_frames_write_no_line_of_the_log() {
+async fn a_peer_cannot_forge_log_lines_by_frames() {
     let (keys, log) = (Keys::with_log(), log());
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
     let at = server.local_addr().unwrap();
@@ -38,7 +38,7 @@ async fn a_peer_s_frames_write_no_line_of_the_log() {
         opening.extend(address.as_bytes());
         let (mut sending, mut receiving) = connection.open().await.unwrap();
         sending.write(Bytes::from(opening)).await.unwrap();
-        // The answer comes when the log has been written.
+        // The answer arrives after the log line was written.
         let mut answer = Vec::new();
         assert!(receiving.read(2000, &mut answer).await.unwrap(), "{told}");
         let line = log.line_with(&["frame a", told]);
@@ -52,13 +52,13 @@ async fn a_peer_s_frames_write_no_line_of_the_log() {
 }
 
 #[tokio::test]
-async fn a_stranger_s_reason_writes_no_line_of_the_log() {
+async fn a_stranger_cannot_forge_log_lines_by_its_close_reason() {
     let (keys, log) = (Keys::with_log(), log());
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
     let at = server.local_addr().unwrap();
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let mut tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
-    // The engine tells the server why, in a CONNECTION_CLOSE during the handshake.
+    // The engine sends the reason to the server, in a CONNECTION_CLOSE during the handshake.
     tls.dangerous().set_certificate_verifier(Arc::new(Slanderer));
     let quic = QuicClient::new(tls, tuning(), &unlimited()).unwrap();
     let lost = quic.connect(at, trust.server_name(), 0).await.unwrap_err().to_string();
@@ -70,7 +70,7 @@ async fn a_stranger_s_reason_writes_no_line_of_the_log() {
     drop(server);
 }
 
-/// Finds fault with every certificate, in words of its own.
+/// Rejects every certificate with a hostile reason.
 #[derive(Debug)]
 struct Slanderer;
 
@@ -110,11 +110,11 @@ impl ServerCertVerifier for Slanderer {
     }
 }
 
-/// The log lines of this process, as they would reach a terminal.
+/// The log lines of this process, as a terminal would receive them.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// One for all tests here: there is one subscriber in a process.
+/// The single log of all tests here, because a process has one subscriber.
 fn log() -> Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -172,7 +172,7 @@ impl Log {
 }
 
 impl Keys {
-    /// With the log of this file in place before that of the others.
+    /// Installs this file's log before the default one.
     fn with_log() -> Self {
         let _ = log();
         Self::new()
@@ -180,7 +180,7 @@ impl Keys {
 }
 
 const HOSTILE: &str = "a\nforged WARN\r\x1b]0;owned\x07\u{9b}2J\u{202e}";
-/// The same as it may be seen.
+/// The same text in escaped form.
 const SHOWN: &str = r"a\nforged WARN\r\x1b]0;owned\x07\x9b2J\u{202e}";
 const OBEYED: [char; 5] = ['\r', '\x1b', '\x07', '\u{9b}', '\u{202e}'];
 

@@ -1,6 +1,7 @@
-//! Tunnels over which nothing goes, both ends in processes of their own: what they hold.
+//! Memory of idle tunnels, with both ends in separate processes.
 //!
-//! The long form: `cargo test --release -p weir-tunnel --test idle -- --ignored ten_thousand --nocapture`.
+//! The long form: `cargo test --release -p weir-tunnel --test idle -- --ignored ten_thousand
+//! --nocapture`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,17 +20,17 @@ use tunnel::identity::Identity;
 use tunnel::server::Server;
 
 #[tokio::test]
-async fn a_thousand_idle_tunnels_take_little() {
+async fn a_thousand_idle_tunnels_use_little_memory() {
     idle(1000, 64).await;
 }
 
 #[tokio::test]
 #[ignore = "ten thousand connections, each twice on this machine"]
-async fn ten_thousand_idle_tunnels_take_at_most_256_mib() {
+async fn ten_thousand_idle_tunnels_use_at_most_256_mib() {
     idle(10_000, 256).await;
 }
 
-/// Each of `count` tunnels carries a little both ways and is kept.
+/// Each of `count` tunnels carries a few bytes in both directions and stays open.
 async fn idle(count: usize, most_mib: u64) {
     let files = count as u64 + 1000;
     if !allow_files(files) {
@@ -62,14 +63,14 @@ async fn idle(count: usize, most_mib: u64) {
     }
 }
 
-/// One end of the tunnel, this program as another process; it ends with what is kept of it.
+/// One end of the tunnel: this program as another process. Dropping it ends the process.
 struct End {
     name: &'static str,
     child: Child,
 }
 
 impl End {
-    /// The address of the target or the server, or the client's door.
+    /// Returns the address of the target or the server, or of the client's listener.
     fn start(
         name: &'static str,
         home: &Path,
@@ -110,10 +111,10 @@ impl Drop for End {
     }
 }
 
-/// What [`End::start`] starts; by itself it does nothing.
+/// The process that [`End::start`] runs. On its own it does nothing.
 #[tokio::test]
 #[ignore = "a part of the others"]
-async fn an_end_of_its_own() {
+async fn one_end_in_a_process() {
     let Ok(end) = std::env::var("TUNNEL_END") else { return };
     allow_files(11_500);
     let home = PathBuf::from(std::env::var("TUNNEL_HOME").unwrap());
@@ -143,7 +144,7 @@ async fn an_end_of_its_own() {
     };
     println!("\nat {at}");
     std::io::stdout().flush().unwrap();
-    // Whoever started it ends it, or ends.
+    // Runs until the parent process ends it, or ends itself.
     tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.unwrap();
     drop(ends);
 }
@@ -156,7 +157,7 @@ fn key(home: &Path, name: &str) -> PathBuf {
     home.join(format!("{name}.key"))
 }
 
-/// Everybody once, and keeps them.
+/// Answers each connection once, and keeps it open.
 async fn answer(listener: TcpListener) {
     let mut all = Vec::new();
     while let Ok((mut stream, _)) = listener.accept().await {

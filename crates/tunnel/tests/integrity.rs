@@ -1,5 +1,5 @@
-//! Random transfers over a path that loses 5 %, reorders, duplicates and corrupts packets, and on which the client
-//! comes from another port again and again: each arrives byte for byte.
+//! Random transfers over a path that loses 5 % of packets, and reorders, duplicates and corrupts
+//! others. The client's source port changes again and again. Each transfer arrives byte for byte.
 //!
 //! The long form: `cargo test --release -p weir-tunnel --test integrity -- --ignored`.
 
@@ -29,11 +29,11 @@ async fn a_thousand_random_transfers_of_up_to_64_mib_arrive_byte_for_byte() {
     transfers(1000, 26, 2).await;
 }
 
-/// One of them, as both ends know it.
+/// One transfer, known to both ends.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     number: u64,
-    /// What the application and what the target says.
+    /// The bytes that the application and the target send.
     lengths: [u64; 2],
     order: Order,
 }
@@ -41,12 +41,12 @@ struct Transfer {
 #[derive(Debug, Clone, Copy)]
 enum Order {
     AtOnce,
-    /// The application says all and ends its side before the target begins.
+    /// The application sends everything and ends its side before the target begins.
     ApplicationFirst,
     TargetFirst,
 }
 
-/// So many of up to 2^`largest` bytes each way, eight at a time.
+/// Runs `count` transfers of up to 2^`largest` bytes in each direction, eight at a time.
 async fn transfers(count: u64, largest: u32, seed: u64) {
     let all = Arc::new(draw(count, largest, seed));
     let (listener, address) = target().await;
@@ -101,7 +101,7 @@ async fn transfers(count: u64, largest: u32, seed: u64) {
     server.drain(Duration::from_secs(5)).await;
 }
 
-/// Every size as likely as twice that size; one in ten says nothing at all.
+/// Each size is as likely as twice that size. One length in ten is zero.
 fn draw(count: u64, largest: u32, seed: u64) -> Vec<Transfer> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut length = || {

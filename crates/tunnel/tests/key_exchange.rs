@@ -1,4 +1,4 @@
-//! The hybrid key exchange makes a client's first message longer than a packet.
+//! With the hybrid key exchange, a client's first message exceeds one packet.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ use tunnel::transport::quic::QuicClient;
 use tunnel::transport::{Connection, Transport};
 
 #[tokio::test]
-async fn a_server_takes_clients_of_the_hybrid_exchange_and_those_that_have_none() {
+async fn a_server_accepts_clients_with_and_without_the_hybrid_exchange() {
     let home = tempfile::tempdir().unwrap();
     let file = |ending: &str| home.path().join(format!("client.{ending}"));
     let (_, made) = Identity::generate("client", 1).unwrap();
@@ -45,7 +45,7 @@ async fn a_server_takes_clients_of_the_hybrid_exchange_and_those_that_have_none(
     }
 }
 
-/// Its own first packet has only a part of it.
+/// The client's first packet contains only a part of its first message.
 #[tokio::test]
 async fn a_handshake_survives_packets_that_are_lost_or_late() {
     let keys = Keys::new();
@@ -70,18 +70,19 @@ async fn a_handshake_survives_packets_that_are_lost_or_late() {
 }
 
 #[tokio::test]
-async fn a_crowded_server_has_clients_prove_their_address_and_takes_them() {
+async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     let keys = Keys::new();
     let (target, address) = ends::target().await;
     let echo = tokio::spawn(echo(target));
     let rule = format!("tcp:{address}");
     let mut parts = keys.server_parts(keys.guard(&[&rule], &[]));
-    // Crowded by one handshake on a socket, with room for some that are never finished.
+    // One handshake per socket makes the server crowded; some slots remain for unfinished
+    // handshakes.
     (parts.limits.handshakes, parts.limits.handshakes_unproved) = (32, 1);
     parts.shards = Some(1);
     let server = Server::start(parts).unwrap();
     let at = server.local_addr().unwrap();
-    // One that began and never goes on: of its two packets, one or both.
+    // A silent client sends one or both of its first two packets and never continues.
     let silent = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let hello = first_packets(&keys, at);
     silent.send_to(&hello[0], at).await.unwrap();
@@ -89,11 +90,11 @@ async fn a_crowded_server_has_clients_prove_their_address_and_takes_them() {
     for packet in both.iter().rev() {
         silent.send_to(packet, at).await.unwrap();
     }
-    // It is asked for a proof, in one packet, however many it sent.
+    // The server requests a proof in one packet, however many packets it received.
     let mut answer = [0; 2000];
     let answered = tokio::time::timeout(PATIENCE, silent.recv_from(&mut answer)).await;
     assert!(answered.unwrap().unwrap().0 > 0);
-    until("somebody is put off", || server.counted().handshakes_put_off > 0).await;
+    until("a handshake is put off", || server.counted().handshakes_put_off > 0).await;
     carries(&keys, &[at], address).await;
     let counted = server.counted();
     assert!(counted.handshakes_put_off > 0 && counted.connections_made >= 1, "{counted:?}");
@@ -101,7 +102,7 @@ async fn a_crowded_server_has_clients_prove_their_address_and_takes_them() {
     drop(server);
 }
 
-/// A new client's tunnel there.
+/// Checks that a new client's tunnel to the target works.
 async fn carries(keys: &Keys, servers: &[SocketAddr], target: SocketAddr) {
     let client = Client::start(keys.client_parts(servers, vec![to_tcp(target)])).await.unwrap();
     tokio::time::timeout(PATIENCE, client.connected()).await.expect("no connection");
@@ -110,7 +111,7 @@ async fn carries(keys: &Keys, servers: &[SocketAddr], target: SocketAddr) {
     stream.read_exact(&mut [0; 1]).await.unwrap();
 }
 
-/// The packets that a client sends before it hears anything.
+/// The packets that a client sends before it receives anything.
 fn first_packets(keys: &Keys, server: SocketAddr) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
@@ -128,7 +129,7 @@ fn first_packets(keys: &Keys, server: SocketAddr) -> Vec<Vec<u8>> {
     }
 }
 
-/// A client that offers this group alone, and takes any server.
+/// A client that offers only this group, and trusts any server.
 fn by_group(home: &Path, group: &'static dyn SupportedKxGroup) -> rustls::ClientConfig {
     let provider =
         Arc::new(CryptoProvider { kx_groups: vec![group], ..aws_lc_rs::default_provider() });

@@ -1,4 +1,4 @@
-//! Two identities that may listen at the same address of the server.
+//! Two identities that may listen on the same address of the server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use tunnel::identity::{Identity, PeerName, Proof, TrustedPeer};
 use tunnel::server::Server;
 
 #[tokio::test]
-async fn an_identity_that_is_refused_a_listener_leaves_the_entry_of_its_holder() {
+async fn a_refused_listener_leaves_the_entry_of_the_holder() {
     let keys = Keys::new();
     let other = Keys { server: keys.server.clone(), client: Identity::generate("b", 1).unwrap().0 };
     let at = free_address().await;
@@ -44,7 +44,7 @@ async fn an_identity_that_is_refused_a_listener_leaves_the_entry_of_its_holder()
     drop(refused);
     assert_eq!(greeting(at).await, Some(b'1'));
 
-    // The holder comes back over another connection, while the server takes the first for alive.
+    // The holder reconnects while the server still considers its first connection alive.
     let again = listener(&keys, two).await.unwrap();
     let taken_over = async { while greeting(at).await != Some(b'2') {} };
     let taken_over = tokio::time::timeout(Duration::from_secs(30), taken_over).await;
@@ -56,7 +56,7 @@ async fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// Says this byte to whoever comes.
+/// Sends this byte to each client.
 async fn greeter(word: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! Names that peers have looked up at a name server that never answers. The one test is alone in its process: the system's
-//! resolver reads its files for all threads.
+//! Peers cause look-ups at a name server that never answers. This test is alone in its process,
+//! because the system's resolver reads its files for all threads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,12 +22,12 @@ use tunnel::transport::quic::{QuicClient, QuicConnection};
 use tunnel::transport::{Connection, Receiving, Sending, Transport};
 
 #[test]
-fn thousands_of_names_at_a_silent_name_server_take_few_threads_and_others_are_served() {
+fn thousands_of_unanswered_look_ups_use_few_threads_and_others_are_served() {
     let home = tempfile::tempdir().unwrap();
     if let Err(error) = own_machine(home.path()) {
-        return eprintln!("SKIPPED: no namespaces of its own: {error}");
+        return eprintln!("SKIPPED: no namespaces: {error}");
     }
-    // It never answers.
+    // This name server never answers.
     let _name_server = UdpSocket::bind("127.0.0.1:53").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(attack());
@@ -85,7 +85,7 @@ async fn attack() {
     assert_eq!(ask(&modest, &there).await, Status::Open);
 }
 
-/// Network, name server and hosts are this thread's own, and of all threads begun here.
+/// Gives this thread, and threads it starts, their own network, name server and hosts file.
 fn own_machine(home: &Path) -> Result<(), String> {
     let told = |error: nix::Error| error.to_string();
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(told)?;
@@ -152,7 +152,7 @@ fn threads() -> usize {
 }
 
 const NAMES: u64 = 3000;
-/// Less than glibc waits for a name server: 5 s, twice.
+/// Less than the time that glibc waits for a name server: 5 s, twice.
 const DIAL: Duration = Duration::from_secs(5);
-/// For the other peer's look-ups.
+/// For look-ups of the other peer.
 const SPARE: usize = 4;

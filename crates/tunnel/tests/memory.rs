@@ -1,4 +1,4 @@
-//! Hostile identities beside an ordinary one: the memory that each may use.
+//! The memory that hostile identities may use next to an ordinary one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ impl Setup {
         RawPeer::new(here, identity, &self.keys.server, at).await.connected().await
     }
 
-    /// An ordinary client transfers something and gets it back.
+    /// Checks that an ordinary client gets its bytes echoed.
     async fn serves_others(&self) {
         let (listener, address) = target().await;
         let echo = tokio::spawn(echo(listener));
@@ -74,7 +74,7 @@ async fn idle_connections_reserve_no_memory() {
         setup.server.peers().iter().filter(|one| one.peer.as_str() == "hostile").count(),
         60
     );
-    // The ordinary client is gone: what its connections had is given back.
+    // The ordinary client has left, so the grants of its connections are returned.
     await_some(|| (setup.server.memory_granted() == Bytes::ZERO).then_some(())).await;
     assert!(idle.try_join_next().is_none());
 }
@@ -104,7 +104,7 @@ async fn a_peer_that_ignores_its_credit_is_disconnected_and_counted() {
     let (hog, address) = target().await;
     let request = Request::Forward(format!("tcp:{address}").parse().unwrap());
     let stream = peer.open().unwrap();
-    // The target does not read: once its kernel's buffers are full nothing is consumed.
+    // The target does not read: once its kernel's buffers are full, no data is consumed.
     let opening = Opening { request, properties: Properties::default() }.encode();
     let much = [&opening[..], &vec![7; MORE_THAN_BUFFERS]].concat();
     let mut written = 0;
@@ -126,7 +126,7 @@ async fn a_peer_that_ignores_its_credit_is_disconnected_and_counted() {
     drop(hog);
 }
 
-/// Its connections bring all they have credit for, to targets that do not read.
+/// The connections send all that their credit permits, to targets that do not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
     let memory = Bytes::kib(16 * 1024);
@@ -160,7 +160,7 @@ async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
     kept.abort();
 }
 
-/// Where the packet with the reason is lost, the server's stateless reset tells none.
+/// If the packet with the reason is lost, the server's stateless reset gives none.
 fn tells(lost: &str, reason: &str) -> bool {
     lost.contains(reason) || lost == "reset by peer"
 }
@@ -171,7 +171,7 @@ async fn await_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "it never came");
+        assert!(Instant::now() < end, "nothing arrived in time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A client whose network changes: its old address is gone, another leads to the server.
+//! A client whose network changes: its old address is removed, and another one leads to the server.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,14 +13,14 @@ use tokio::net::TcpListener;
 use tunnel::client::Client;
 use tunnel::server::Server;
 
-/// In a network of the test's own, where every thread begun here is, too.
+/// Runs in the test's own network namespace, which all threads started here share.
 #[test]
-fn a_tunnel_goes_on_from_the_new_address() {
+fn a_tunnel_continues_from_the_new_address() {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        return eprintln!("SKIPPED: no network of its own: {error}");
+        return eprintln!("SKIPPED: no network namespace: {error}");
     }
     if !ip("link set lo up") {
-        return eprintln!("SKIPPED: there is no ip(8)");
+        return eprintln!("SKIPPED: ip(8) is missing");
     }
     for address in [SERVER, BEFORE] {
         assert!(ip(&format!("address add {address}/32 dev lo")));
@@ -54,7 +54,7 @@ fn a_tunnel_goes_on_from_the_new_address() {
     });
 }
 
-/// What leaves for the server has this source.
+/// Sets the source address of packets to the server.
 fn come_from(address: &str) {
     assert!(ip(&format!("route replace local {SERVER} dev lo table local src {address}")));
 }

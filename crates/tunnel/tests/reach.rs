@@ -1,4 +1,4 @@
-//! The server's own machine, as far as a peer's rules reach it.
+//! The server's own addresses, which a peer's rules must not reach by accident.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,12 +16,12 @@ use tunnel::client::Client;
 use tunnel::server::Server;
 
 #[test]
-fn wide_rules_and_names_cover_no_address_of_the_server_whatever_it_is_written_as() {
+fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
     if !own_network() {
         return;
     }
     assert!(ip("address add 10.1.2.3/32 dev lo"));
-    // All of it is this machine's, and no interface has any of it.
+    // The whole prefix is local to this machine, and no interface has any address of it.
     assert!(ip("route add local 10.99.0.0/16 dev lo"));
     let wide = [
         "tcp:10.0.0.0/8:22",
@@ -55,13 +55,13 @@ fn wide_rules_and_names_cover_no_address_of_the_server_whatever_it_is_written_as
     assert!(!resolved_to(&access, "10.1.2.3") && resolved_to(&access, "10.1.2.4"));
     let listed = keys.guard(&["tcp:10.1.2.3:22"], &[]).access;
     assert!(reaches(&listed, "10.1.2.3"));
-    // The rule that lists it lets a name lead there, too.
+    // A rule that lists the address also lets a name lead to it.
     assert!(resolved_to(
         &keys.guard(&["tcp:name.example:22", "tcp:10.1.2.3:22"], &[]).access,
         "10.1.2.3"
     ));
 
-    // Addresses come and go while the server runs.
+    // Addresses are added and removed while the server runs.
     assert!(ip("address del 10.1.2.3/32 dev lo") && ip("address add 10.1.2.4/32 dev lo"));
     assert!(reaches(&access, "10.1.2.3") && !reaches(&access, "10.1.2.4"));
     if !ip("-6 address add 2001:db8::5/128 dev lo") {
@@ -71,7 +71,7 @@ fn wide_rules_and_names_cover_no_address_of_the_server_whatever_it_is_written_as
 }
 
 #[test]
-fn a_wide_rule_does_not_lead_to_a_service_of_the_server_and_a_rule_for_the_address_does() {
+fn only_a_rule_for_its_address_leads_to_a_service_of_the_server() {
     if !own_network() {
         return;
     }
@@ -119,14 +119,14 @@ fn resolved_to(access: &Access, address: &str) -> bool {
     access.admit_resolved(&"client".parse().unwrap(), &target, &found).is_ok()
 }
 
-/// This thread's own, and of all threads begun here.
+/// Gives this thread, and threads it starts, their own network namespace.
 fn own_network() -> bool {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
-        eprintln!("SKIPPED: no network of its own: {error}");
+        eprintln!("SKIPPED: no network namespace: {error}");
         return false;
     }
     if !ip("link set lo up") {
-        eprintln!("SKIPPED: there is no ip(8)");
+        eprintln!("SKIPPED: ip(8) is missing");
         return false;
     }
     true

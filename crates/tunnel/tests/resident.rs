@@ -1,5 +1,6 @@
-//! Memory of a server's process under each attack. The server runs in a process of its own; its budget bounds what peers
-//! can make it hold, and its resident memory stays within 1.5 times of that.
+//! Memory of a server's process under each attack. The server runs in a separate process. Its
+//! budget bounds the memory that peers can make it hold, and its resident memory stays within 1.5
+//! times the budget.
 
 #![allow(clippy::unwrap_used)]
 
@@ -86,7 +87,7 @@ fn resident_memory_stays_near_the_budget_under_each_attack() {
             kept.push(peer);
         }
     });
-    measure("connections that come and go", budget, |hostile| async move {
+    measure("short-lived connections", budget, |hostile| async move {
         for _ in 0..200 {
             let mut peer = hostile.peer().await.connected().await;
             open_all(&mut peer, 10, b"\x01");
@@ -96,7 +97,7 @@ fn resident_memory_stays_near_the_budget_under_each_attack() {
     });
 }
 
-/// With as many identities, at the default budget.
+/// Uses one identity per client, at the default budget.
 #[test]
 #[ignore = "needs minutes and 20,000 open files"]
 fn ten_thousand_idle_clients_stay_connected() {
@@ -133,7 +134,7 @@ fn ten_thousand_idle_clients_stay_connected() {
     server.end();
 }
 
-/// A hostile identity that the server knows.
+/// A hostile identity that the server trusts.
 #[derive(Clone)]
 struct Hostile {
     own: Arc<Identity>,
@@ -154,7 +155,7 @@ impl Hostile {
         all
     }
 
-    /// A target whose connections nobody reads.
+    /// A target whose connections are never read.
     async fn silent_target(&self) -> (TcpListener, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let opening = forward(listener.local_addr().unwrap());
@@ -237,7 +238,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// This test program once more, as a server. It ends with its standard input.
+/// This test program as a server in another process. It ends with its standard input.
 struct ServerProcess {
     child: Child,
     at: SocketAddr,
@@ -282,7 +283,7 @@ impl ServerProcess {
         Bytes::kib(kib)
     }
 
-    /// Returns the most that the budget counted.
+    /// Returns the maximum that the budget counted.
     fn end(&mut self) -> Bytes {
         drop(self.child.stdin.take());
         let counted = self.lines.take().unwrap().join().unwrap().unwrap();

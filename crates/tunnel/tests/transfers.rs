@@ -1,4 +1,4 @@
-//! What goes in at one end comes out at the other, byte for byte.
+//! Bytes sent at one end arrive unchanged at the other.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn many_transfers_both_ways_with_either_end_falling_silent_first() {
+async fn transfers_in_both_directions_arrive_whichever_end_finishes_first() {
     let (server, client, done) = transfers_over(0, 0, 60, 1 << 20).await;
     assert_eq!(done, 60);
     assert_eq!(client.counted().tunnels_broken, 0, "{:?}", client.counted());
@@ -55,7 +55,7 @@ async fn loss_and_reordering_change_nothing() {
     server.drain(Duration::from_secs(5)).await;
 }
 
-/// Each has all the time as much to say as fits.
+/// Each tunnel always has as many bytes to send as fit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_tunnels_share_a_connection_evenly() {
     const TUNNELS: usize = 16;
@@ -81,7 +81,7 @@ async fn busy_tunnels_share_a_connection_evenly() {
     }
     let now = || carried.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let before = now();
-    // Far more than all buffers on the way hold.
+    // Far more than all buffers on the path hold.
     while now().iter().sum::<u64>() - before.iter().sum::<u64>() < (TUNNELS << 25) as u64 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -95,7 +95,7 @@ async fn busy_tunnels_share_a_connection_evenly() {
 }
 
 #[tokio::test]
-async fn a_client_that_comes_from_another_port_goes_on_where_it_was() {
+async fn a_client_continues_from_another_port() {
     let (listener, address) = target().await;
     let (server, client, doors, wire) = pair_over_wire(&[address]).await;
     let echo = tokio::spawn(async move {
@@ -120,7 +120,8 @@ async fn a_client_that_comes_from_another_port_goes_on_where_it_was() {
     echo.abort();
 }
 
-/// Each transfer says its number; both ends know what the other will send, and who ends first.
+/// Each transfer announces its number. Both ends know the other's data, and which end finishes
+/// first.
 async fn transfers_over(
     loss: u32,
     reorder: u32,
@@ -145,7 +146,7 @@ async fn transfers_over(
         }
     });
     let mut done = 0;
-    // Eight at a time.
+    // Run eight transfers at a time.
     for group in (0..count).collect::<Vec<_>>().chunks(8) {
         let all: Vec<_> =
             group.iter().map(|number| tokio::spawn(transfer(doors[0], *number, most))).collect();
@@ -164,7 +165,8 @@ async fn transfer(door: SocketAddr, number: u64, most: usize) {
     exchange(stream, number, most, true).await;
 }
 
-/// Even numbers: both ways at once. Odd ones: the second end speaks only after the first has ended.
+/// Even numbers transfer both ways at once. In odd ones the second end sends after the first has
+/// ended.
 async fn exchange(mut stream: TcpStream, number: u64, most: usize, first: bool) {
     let length = |seed: u64| match seed % 7 {
         0 => 0,

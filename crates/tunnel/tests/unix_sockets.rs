@@ -1,4 +1,5 @@
-//! Listeners on paths that a peer names: sockets of other processes stay, and a busy one holds up nobody else.
+//! Listeners on paths that a peer names: sockets of other processes stay, and a busy one delays no
+//! other task.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::server::Server;
 
-/// A client of this server that asks it to listen there.
+/// Starts a server, and a client that requests a listener on this path.
 async fn listening(keys: &Keys, folder: &Path, listen: &Path) -> (Server, Client) {
     let rule = format!("unix:{}/*", folder.display());
     let server = Server::start(keys.server_parts(keys.guard(&[], &[&rule]))).unwrap();
@@ -48,7 +49,7 @@ async fn a_peer_s_listener_deletes_no_live_datagram_socket() {
     assert!(path.exists());
 }
 
-/// A stream's connect(2) to this one waits in the kernel, and with it the thread.
+/// A connect(2) to this busy stream socket waits in the kernel and blocks its thread.
 #[tokio::test]
 async fn a_peer_s_listener_at_the_path_of_a_busy_one_is_refused_and_stalls_no_shard() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +69,7 @@ async fn a_peer_s_listener_at_the_path_of_a_busy_one_is_refused_and_stalls_no_sh
 async fn the_end_of_a_peer_s_listener_leaves_another_process_s_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("web.sock");
-    // Left by a dead process: it gives way.
+    // A dead process left this socket, so the listener replaces it.
     drop(UnixListener::bind(&path).unwrap());
     let keys = Keys::new();
     let (server, client) = listening(&keys, folder.path(), &path).await;
@@ -81,9 +82,9 @@ async fn the_end_of_a_peer_s_listener_leaves_another_process_s_socket() {
     drop((server, theirs));
 }
 
-/// All on one thread: whatever waited in the kernel would hold up the echo, too.
+/// All tasks share one thread: a task that blocks in the kernel would delay the echo too.
 #[tokio::test]
-async fn a_target_with_a_full_backlog_holds_up_nobody_else() {
+async fn a_target_with_a_full_backlog_delays_no_other_tunnel() {
     let folder = tempfile::tempdir().unwrap();
     let busy_path = folder.path().join("busy.sock");
     let busy = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
@@ -121,7 +122,7 @@ async fn a_target_with_a_full_backlog_holds_up_nobody_else() {
         stream.write_all(b"x").await.unwrap();
         stream.read_exact(&mut [0; 1]).await.unwrap();
     }
-    // There is room now: the one that waited is carried as if nothing had been.
+    // The backlog has room now, so the waiting tunnel is carried normally.
     busy.accept().unwrap();
     let (guest, _) = tokio::task::spawn_blocking(move || busy.accept()).await.unwrap().unwrap();
     let mut said = [std::mem::MaybeUninit::uninit(); 1];

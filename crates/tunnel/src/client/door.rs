@@ -94,7 +94,7 @@ impl Door {
                 }
                 Err(error) => {
                     // The process is usually out of file descriptors, so wait until some are freed.
-                    tracing::warn!(%error, "cannot accept connections");
+                    tracing::warn!(%error, "accept has failed");
                     tokio::time::sleep(BREATH).await;
                 }
             }

@@ -130,7 +130,7 @@ async fn reach<C: Connection>(
     // The server names only the listener; this end chooses the target.
     let target = world.reverses.target(number);
     let target =
-        target.ok_or_else(|| refusal(Status::NotUnderstood, "unknown listener number"))?;
+        target.ok_or_else(|| refusal(Status::NotUnderstood, "no listener has this number"))?;
     if world.counters.tunnels.count() > world.limits.tunnels as u64 {
         world.counters.tunnels_over_limit.one();
         return Err(refusal(Status::Busy, "the client has reached its limit of tunnels"));
@@ -146,7 +146,7 @@ async fn reach<C: Connection>(
         })?;
         return Ok(Granted::Stream(local));
     };
-    let missing = || refusal(Status::NotUnderstood, "datagrams without a flow number");
+    let missing = || refusal(Status::NotUnderstood, "datagrams require the number of a flow");
     let number = opening.properties.flow.ok_or_else(missing)?;
     let address = addresses.first().ok_or_else(missing)?;
     let socket = datagrams::dial(*address).await;

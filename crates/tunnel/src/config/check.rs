@@ -50,7 +50,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         }
         let proof = proof(file, *place, peer, authorities.as_ref())?;
         if peer.allow.is_empty() && peer.reverse.is_empty() {
-            tracing::warn!("peer {} may connect and do nothing: it has no `allow`", peer.name);
+            tracing::warn!("peer {} has no rights: add `allow` or `reverse`", peer.name);
         }
         peers.push(TrustedPeer { name: peer.name.clone(), proof });
         let own = Rights {

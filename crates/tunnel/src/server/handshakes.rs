@@ -1,4 +1,4 @@
-//! Handshakes under way at one socket. A flood from one network takes the places of that network alone.
+//! Handshakes in progress at one socket. A flood from one network takes only that network's slots.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(Debug)]
 pub(super) struct Handshakes {
-    /// At once.
+    /// The maximum of concurrent handshakes.
     most: usize,
-    /// One network may have so many at once before its addresses have to be proved.
+    /// The concurrent handshakes of one network beyond which its addresses must be validated.
     unproved: usize,
     state: Mutex<State>,
 }
@@ -25,10 +25,10 @@ struct State {
 /// One IPv4 address, or the 2^64 IPv6 addresses that one host may have.
 #[derive(Debug)]
 struct Network {
-    /// The oldest first.
+    /// Handshakes in progress, oldest first.
     under_way: VecDeque<(u64, CancellationToken)>,
     begun: u32,
-    /// In a period, by the one before.
+    /// Expected handshakes per period, according to the previous period.
     expected: u32,
     since: Instant,
 }
@@ -37,12 +37,12 @@ struct Network {
 #[derive(Debug)]
 pub(super) enum Verdict {
     Begin(Handshake),
-    /// A handshake costs this end a signature. An address that may be forged has to be proved first.
+    /// Require proof of the address, which may be forged, before this end spends a signature on it.
     Prove,
     Drop,
 }
 
-/// One handshake, until it is dropped.
+/// One handshake in progress. Dropping it frees its slot.
 #[derive(Debug)]
 pub(super) struct Handshake {
     handshakes: Arc<Handshakes>,
@@ -95,8 +95,8 @@ impl Handshakes {
 }
 
 impl State {
-    /// A network may begin `most` handshakes a second. Of more, each has the same chance: a peer among them
-    /// that tries again gets through.
+    /// A network may begin `most` handshakes a second. Beyond that, each handshake has the same
+    /// chance, so a peer among them that retries gets through.
     fn is_one_too_many(&mut self, now: Instant, address: IpAddr, most: u32) -> bool {
         if self.networks.len() >= REMEMBERED {
             self.networks.retain(|_, network| {
@@ -106,7 +106,7 @@ impl State {
         let network = self.networks.entry(address).or_insert_with(|| Network::new(now));
         let passed = now.saturating_duration_since(network.since);
         if passed >= PERIOD {
-            // The period before tells how many are to be expected.
+            // Estimate this period's handshakes from the previous period.
             let periods = (passed.as_secs_f64() / PERIOD.as_secs_f64()).max(1.0);
             network.expected = (f64::from(network.begun) / periods) as u32;
             (network.begun, network.since) = (0, now);
@@ -116,7 +116,7 @@ impl State {
         expected > most && rand::random_range(0..expected) < expected - most
     }
 
-    /// The oldest of the network that has the most gives up its place.
+    /// Evicts the oldest handshake of the network with the most handshakes.
     fn evict(&mut self) {
         let most = self.networks.values_mut().max_by_key(|network| network.under_way.len());
         if let Some((_, evicted)) = most.and_then(|network| network.under_way.pop_front()) {
@@ -133,7 +133,7 @@ impl Network {
 }
 
 impl Handshake {
-    /// Until it has to make room for another.
+    /// Waits until this handshake has to make room for another.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -160,7 +160,7 @@ fn network(address: IpAddr) -> IpAddr {
 /// The first 64 bits.
 const NETWORK: u128 = !(u64::MAX as u128);
 const PERIOD: Duration = Duration::from_secs(1);
-/// Networks that are known at once before those that are idle are forgotten.
+/// The number of known networks above which idle ones are forgotten.
 const REMEMBERED: usize = 4096;
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((evicted, handshakes.state().all), (400 - 255, 256));
         assert!(flood[..evicted].iter().all(|one| one.evicted.is_cancelled()));
         assert!(!good.evicted.is_cancelled());
-        // Another network gets a place although all are taken.
+        // Another network gets a slot although all are in use.
         let other = begin(handshakes.admit(now, address(3, 1), true));
         assert!(!other.evicted.is_cancelled() && flood[evicted].evicted.is_cancelled());
         flood.clear();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn unproved_addresses_have_a_part_of_the_places() {
+    fn unvalidated_addresses_get_only_a_part_of_the_slots() {
         let handshakes = Handshakes::new(64, 4);
         let now = Instant::now();
         let same: Vec<_> =
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_a_rate_the_handshakes_of_one_network_are_dropped_by_chance() {
+    fn handshakes_of_one_network_above_a_rate_are_dropped_at_random() {
         let handshakes = Handshakes::new(16, 4);
         let mut now = Instant::now();
         let (mut begun, mut last) = (0, 0);
@@ -225,14 +225,14 @@ mod tests {
                 last += u32::from(number % 10_000 > 9_000);
             }
         }
-        // 32 a second are allowed.
+        // The limit is 32 per second.
         assert!((90..350).contains(&begun), "{begun}");
         assert!(last > 0);
         drop(begin(handshakes.admit(now, address(2, 1), true)));
     }
 
     #[test]
-    fn an_ipv4_address_is_a_network_however_it_is_written() {
+    fn an_ipv4_address_is_one_network_in_any_notation() {
         let (v4, mapped) = ("192.0.2.7".parse().unwrap(), "::ffff:192.0.2.7".parse().unwrap());
         assert_eq!(network(v4), network(mapped));
         assert_ne!(network(v4), network("192.0.2.8".parse().unwrap()));

@@ -3,27 +3,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How much is taken on, of one and of all.
+/// The limits of a server, per identity and in total.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub tunnels: usize,
     pub tunnels_each: usize,
     pub connections_each: usize,
-    /// Handshakes under way at each socket. Of more, the oldest of the network that has the most goes. Beyond a
-    /// quarter of them an address has to be proved.
+    /// Handshakes in progress at each socket. Beyond that, the oldest handshake of the network with
+    /// the most is evicted. Beyond a quarter of it, addresses must be validated.
     pub handshakes: usize,
-    /// One network (an IPv4 address or an IPv6 /64) may have so many before its addresses have to be proved.
+    /// Handshakes of one network (an IPv4 address or an IPv6 /64) beyond which its addresses must
+    /// be validated.
     pub handshakes_unproved: usize,
-    /// For a target to answer, the look-up of its name included.
+    /// The time for a target to answer, including the look-up of its name.
     pub dial: Duration,
-    /// Look-ups of names under way, each of which occupies a thread.
+    /// Name look-ups in progress. Each occupies a thread.
     pub lookups: usize,
     pub lookups_each: usize,
-    /// For a stream to say what it is.
+    /// The time for a stream to send its opening.
     pub opening: Duration,
-    /// Flows of datagrams over which nothing went for so long are forgotten.
+    /// Datagram flows without traffic for this long are removed.
     pub datagrams_idle: Duration,
-    /// For which clients may have this end listen.
+    /// Listeners that a client may have at this end.
     pub listeners_each: usize,
 }
 
@@ -45,7 +46,7 @@ impl Default for Limits {
     }
 }
 
-/// What one identity has taken up.
+/// The resources that one identity uses.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     pub(super) connections: AtomicUsize,
@@ -53,7 +54,7 @@ pub(super) struct Usage {
     pub(super) listeners: AtomicUsize,
 }
 
-/// One of a bounded number, as long as it is kept.
+/// One unit of a limited resource, held until dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     usage: Arc<Usage>,

@@ -1,4 +1,4 @@
-//! Listeners here whose guests come out at a client.
+//! Listeners at this end whose connections are carried to a client.
 
 use super::World;
 use crate::access::{Access, Admitted, Way};
@@ -20,11 +20,12 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use units::foreign;
 
-/// Who listens where, so that a client that comes back takes over from the connection it lost.
+/// The holder of each listening address, so that a returning client takes over from its lost
+/// connection.
 #[derive(Debug, Default)]
 pub(super) struct Listeners(Mutex<HashMap<Target, (PeerName, Arc<CancellationToken>)>>);
 
-/// One that is bound.
+/// A bound listener.
 #[derive(Debug)]
 pub(super) struct Bound<C: Connection> {
     socket: Socket<C>,
@@ -51,7 +52,7 @@ impl<C: Connection> Bound<C> {
         let over = Arc::<CancellationToken>::default();
         let mut tries = TRIES;
         loop {
-            // Again at each try: another identity that held the entry may have let go of it.
+            // Check again at each attempt: another identity may have released the entry meanwhile.
             let is_holder = world.listeners.take(peer, target, &over);
             let bound = match is_holder || has_open_port(target) {
                 true => bind(world, admitted).await,
@@ -63,7 +64,7 @@ impl<C: Connection> Bound<C> {
                     let (peer, target) = (peer.clone(), target.clone());
                     return Ok(Self { socket, peer, target, over, world: Arc::clone(world) });
                 }
-                // Its predecessor may be about to let go.
+                // The previous holder may be about to release the address.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
                     tries -= 1;
                     tokio::time::sleep(BREATH).await;
@@ -85,7 +86,7 @@ impl<C: Connection> Bound<C> {
         &self.target
     }
 
-    /// Until the client ends it, or comes back for it elsewhere.
+    /// Serves the listener until the client ends it, or takes it over on another connection.
     pub(super) async fn keep(
         &self,
         session: &Arc<Session<C>>,
@@ -123,7 +124,7 @@ impl<C: Connection> Bound<C> {
                     tokio::spawn(guest.carry(local, number));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, listen = %foreign(&self.target), "nobody can be let in");
+                    tracing::warn!(%error, listen = %foreign(&self.target), "accept has failed");
                     tokio::time::sleep(BREATH).await;
                 }
             }
@@ -140,11 +141,11 @@ impl<C: Connection> Bound<C> {
 }
 
 impl Listeners {
-    /// Whether the entry is this token's now. The same identity's earlier entry ends. Another identity's entry stays:
-    /// the address is in use.
+    /// Tries to take the entry, and returns whether this token now holds it. An earlier entry of
+    /// the same identity ends. An entry of another identity stays, because its address is in use.
     fn take(&self, peer: &PeerName, target: &Target, over: &Arc<CancellationToken>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A later connection of the identity took over from this one.
+        // A later connection of the same identity has taken over.
         if over.is_cancelled() {
             return false;
         }
@@ -159,7 +160,7 @@ impl Listeners {
         true
     }
 
-    /// Removes the entry of this token. An entry of another identity or of a later connection stays.
+    /// Removes this token's entry. An entry of another identity or of a later connection stays.
     fn forget(&self, target: &Target, over: &Arc<CancellationToken>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.get(target).is_some_and(|(_, held)| Arc::ptr_eq(held, over)) {
@@ -187,7 +188,7 @@ async fn bind<C: Connection>(world: &World, admitted: &Admitted) -> io::Result<S
     }
 }
 
-/// Two listeners with an open port are at two addresses.
+/// Two listeners on port 0 get different addresses.
 fn has_open_port(target: &Target) -> bool {
     matches!(target, Target::Tcp(host) | Target::Udp(host) if host.port() == 0)
 }
@@ -197,7 +198,7 @@ fn arrived(number: u32, flow: Option<u32>) -> Opening {
     Opening { request: Request::Arrived(number), properties }
 }
 
-/// Whoever came to a listener.
+/// A connection that arrived at a listener.
 struct Guest<C: Connection> {
     world: Arc<World>,
     session: Arc<Session<C>>,
@@ -206,7 +207,7 @@ struct Guest<C: Connection> {
 }
 
 impl<C: Connection> Guest<C> {
-    /// As long as the client may listen where this one came in.
+    /// Carries the connection for as long as the client may listen on that address.
     async fn carry(self, local: Local, number: u32) {
         let (world, session) = (&*self.world, &self.session);
         if world.counters.tunnels.count() >= world.limits.tunnels as u64 {
@@ -218,7 +219,7 @@ impl<C: Connection> Guest<C> {
             world.counters.tunnels_broken.one();
             return local.abort();
         };
-        // The client dials within its own time.
+        // The client has its own dial timeout.
         let answer = Some(world.limits.dial * 2);
         let (windows, counters) = (&session.windows, &world.counters);
         let may = |access: &Access| access.admit_listen(&self.peer, &self.listener).is_ok();

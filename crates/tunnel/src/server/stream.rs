@@ -1,4 +1,4 @@
-//! What a peer asks of this end, stream by stream.
+//! Serves a peer's streams.
 
 use super::World;
 use super::limits::{Place, Usage};
@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use units::foreign;
 
-/// Until the connection ends.
+/// Runs until the connection ends.
 pub(super) async fn serve<C: Connection>(
     world: &Arc<World>,
     session: &Arc<Session<C>>,
@@ -36,7 +36,7 @@ pub(super) async fn serve<C: Connection>(
     tokio::spawn(tenure::of_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
-        // A stream that waits here costs its peer's share of the memory, and no task.
+        // A stream that waits here costs only its peer's share of the memory, and no task.
         let Ok(place) = Arc::clone(&openings).acquire_owned().await else {
             return session.connection.closed().await;
         };
@@ -96,11 +96,11 @@ impl<C: Connection> Visit<C> {
         }
     }
 
-    /// What was asked for, if this peer may have it and it can be had.
+    /// Grants the request if this peer is entitled to it and it succeeds.
     async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Vec<Place>), Answer> {
         match opening.request {
             Request::Forward(target) => {
-                // Taken before the dial: a dial is what a limit is for.
+                // Reserve before the dial, because dials are what the limit bounds.
                 let places = self.places()?;
                 Ok((self.dial(target, opening.properties.flow).await?, places))
             }
@@ -114,7 +114,7 @@ impl<C: Connection> Visit<C> {
             }
             Request::Arrived(_) => Err(Answer {
                 status: Status::NotUnderstood,
-                message: "nobody listens for a server".to_owned(),
+                message: "a client does not listen for its server".to_owned(),
             }),
         }
     }
@@ -131,14 +131,14 @@ impl<C: Connection> Visit<C> {
                 message: message.to_owned(),
             };
             let number =
-                flow.ok_or_else(|| not_understood("datagrams without the number of a flow"))?;
+                flow.ok_or_else(|| not_understood("datagrams require the number of a flow"))?;
             let address = addresses.first().ok_or_else(|| not_understood("no address"))?;
             let socket = datagrams::dial(*address).await.map_err(|error| Answer {
                 status: Status::Unreachable,
                 message: error.to_string(),
             })?;
             let flow = Flow::begin(&self.session, number)
-                .ok_or_else(|| not_understood("the number of this flow is taken"))?;
+                .ok_or_else(|| not_understood("flow number already in use"))?;
             return Ok(Granted::Datagrams(flow, socket, target));
         }
         let local = dial(&admitted, patience, began).await.map_err(|error| {
@@ -148,7 +148,7 @@ impl<C: Connection> Visit<C> {
         Ok(Granted::Stream(local, target))
     }
 
-    /// One of this peer's and one of all tunnels.
+    /// Reserves a tunnel in this peer's quota and in the total.
     fn places(&self) -> Result<Vec<Place>, Answer> {
         let limits = &self.world.limits;
         let busy = |message: &str| {
@@ -160,9 +160,9 @@ impl<C: Connection> Visit<C> {
         }
         let tunnels: fn(&Usage) -> &AtomicUsize = |usage| &usage.tunnels;
         let own = Place::take(&self.usage, tunnels, limits.tunnels_each)
-            .ok_or_else(|| busy("this identity has as many tunnels as it may have"))?;
+            .ok_or_else(|| busy("this identity has reached its limit of tunnels"))?;
         let all = Place::take(&self.world.total, tunnels, limits.tunnels)
-            .ok_or_else(|| busy("the server has as many tunnels as it may have"))?;
+            .ok_or_else(|| busy("the server has reached its limit of tunnels"))?;
         Ok(vec![own, all])
     }
 
@@ -171,7 +171,7 @@ impl<C: Connection> Visit<C> {
         let place = Place::take(&self.usage, |usage| &usage.listeners, most);
         let place = place.ok_or_else(|| Answer {
             status: Status::Busy,
-            message: "this identity has as many listeners as it may have".to_owned(),
+            message: "this identity has reached its limit of listeners".to_owned(),
         })?;
         Ok(vec![place])
     }
@@ -195,7 +195,7 @@ impl<C: Connection> Visit<C> {
                 if let Err(error) = relayed {
                     counters.tunnels_broken.one();
                     let target = foreign(target);
-                    tracing::debug!(peer = %self.peer, %target, %error, "a tunnel broke off");
+                    tracing::debug!(peer = %self.peer, %target, %error, "a tunnel broke");
                 }
             }
             Granted::Datagrams(flow, socket, target) => {
@@ -259,5 +259,5 @@ async fn refuse<C: Connection>(
     }
 }
 
-/// Streams of one connection whose request is awaited. A path that loses packets delays a few of them.
+/// Streams of one connection whose opening is awaited. Packet loss delays a few of them.
 const OPENINGS: usize = 256;

@@ -1,4 +1,4 @@
-//! Where the sockets of this machine's tunnels are: below the directory that `host` keeps for each user. Only their
+//! The location of status sockets: below the directory that `host` keeps for each user. Only its
 //! owner can enter it.
 
 use super::{PATIENCE, Status};
@@ -16,7 +16,7 @@ use units::foreign;
 pub enum StatusError {
     #[error("cannot {doing} {path}: {source}")]
     Socket { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("another process answers on {0}: end it, or choose another --status-socket")]
+    #[error("another process answers on {0}: stop it, or choose another --status-socket")]
     Taken(PathBuf),
     #[error(transparent)]
     Directory(#[from] HostError),
@@ -29,17 +29,17 @@ pub enum StatusError {
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// Tells how the end fares, whenever asked; nothing once it has ended.
+/// Returns the end's status on each call, and nothing once it has ended.
 pub type Tell = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 
-/// A socket that answers; its file goes with it.
+/// A status socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct StatusListener {
     listener: UnixListener,
     _file: BoundFile,
 }
 
-/// An end's own account, and the process that gave it.
+/// An end's status, and the process that sent it.
 #[derive(Debug)]
 pub struct Answer {
     pub status: Status,
@@ -59,16 +59,16 @@ impl Directory {
         &self.0
     }
 
-    /// Listens at the usual place of an end of this process. The directory is made if need be; one of another user
-    /// is refused.
+    /// Listens at the default location for this process. Creates the directory if needed, and
+    /// refuses one that belongs to another user.
     pub fn listen(&self, role: &str) -> Result<StatusListener, StatusError> {
         PrivateDirectory::make(self.parent())?;
         let directory = PrivateDirectory::make(&self.0)?;
         bound(directory.socket(format!("{role}-{}.sock", std::process::id())))
     }
 
-    /// The sockets that are there, whether anyone answers or not. None is believed where the directory is not this
-    /// user's alone.
+    /// All existing sockets, whether or not a process answers. Refuses a directory that is not
+    /// private to this user.
     pub fn sockets(&self) -> Result<Vec<SocketFile>, StatusError> {
         if PrivateDirectory::open(self.parent())?.is_none() {
             return Ok(Vec::new());
@@ -82,12 +82,13 @@ impl Directory {
     }
 }
 
-/// For its owner alone. The socket of a dead process is replaced; nothing else is.
+/// Listens on a socket that only its owner can open. Replaces the socket of a dead process, and
+/// nothing else.
 pub fn listen(path: &Path) -> Result<StatusListener, StatusError> {
     bound(at(path)?)
 }
 
-/// The place that a user named.
+/// The location that a user named.
 pub fn at(path: &Path) -> Result<SocketFile, StatusError> {
     SocketFile::at(path).map_err(|error| StatusError::socket("open", path, error))
 }
@@ -104,7 +105,7 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
 }
 
 impl StatusListener {
-    /// For ever: the whole document to whoever connects.
+    /// Runs for ever. Sends the whole document to each client.
     pub async fn serve(self, tell: Tell) {
         loop {
             match self.listener.accept().await {
@@ -116,15 +117,16 @@ impl StatusListener {
                         let _ = stream.shutdown().await;
                     }));
                 }
-                // Too many open files: whoever asks again may have more luck.
+                // Too many open files. Wait; the client may retry.
                 Err(_) => tokio::time::sleep(PATIENCE / 50).await,
             }
         }
     }
 }
 
-/// How the end behind that socket fares; `None` if nobody is there any more. A process of another user than this one
-/// or root is not asked. Root asks a service that runs as a user of its own, in a directory of that user's.
+/// Queries the end behind that socket; `None` if no process listens any more. A process that
+/// belongs to neither this user nor root is not queried. Root also queries a service whose own user
+/// owns the socket's directory.
 pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
     let path = file.path();
     let failed = |error| StatusError::socket("read", path, error);
@@ -143,16 +145,17 @@ pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
         .map_err(failed)?;
     let senseless = |reason| StatusError::Senseless { path: path.to_owned(), reason };
     if document.len() as u64 > LONGEST {
-        return Err(senseless(format!("it says more than {LONGEST} bytes")));
+        return Err(senseless(format!("the answer exceeds {LONGEST} bytes")));
     }
     let status =
         Status::from_json(&document).map_err(|error| senseless(foreign(error).to_string()))?;
-    // A text tells no process.
+    // The document cannot prove its sender's process ID.
     let status = Status { pid: process.pid(), ..status };
     Ok(Some(Answer { status, process }))
 }
 
-/// The user who owns the directory of a socket, and who alone can change it; nobody, where this process is not root's.
+/// The owner of a socket's directory, if only the owner can change it; `None` if this process is
+/// not root.
 fn owner_for_root(socket: &Path) -> Option<u32> {
     let directory = std::fs::metadata(socket.parent()?).ok()?;
     let is_private = directory.mode() & 0o022 == 0;
@@ -160,7 +163,7 @@ fn owner_for_root(socket: &Path) -> Option<u32> {
 }
 
 impl StatusError {
-    /// There is no such file.
+    /// The file does not exist.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Socket { source, .. } if source.kind() == ErrorKind::NotFound)
     }
@@ -170,7 +173,7 @@ impl StatusError {
     }
 }
 
-/// Some ten thousand connections take this much.
+/// The status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;
 
 #[cfg(test)]
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_in_a_directory_that_others_may_enter_is_asked() {
+    async fn a_directory_that_others_may_enter_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let directory = Directory::at(home.path().join("weir/tunnel"));
         let _listener = directory.listen("server").unwrap();
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_names_its_process_by_the_kernel_and_is_bounded() {
+    async fn an_answer_is_bounded_and_its_process_comes_from_the_kernel() {
         let home = tempfile::tempdir().unwrap();
         let file = |name: &str| SocketFile::at(&home.path().join(name)).unwrap();
         let serve = |name: &str, document: Vec<u8>| {
@@ -231,7 +234,7 @@ mod tests {
                 drop(bound);
             })
         };
-        // The document claims to be of process 1.
+        // The document claims to come from process 1.
         assert_eq!(status().pid, 1);
         let serving = serve("liar.sock", serde_json::to_vec(&status()).unwrap());
         let answer = ask(&file("liar.sock")).await.unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! As much HTTP as Prometheus and a health check need: GET of three paths, one answer to a connection.
+//! A minimal HTTP server for Prometheus and health checks: GET of three paths, one response per
+//! connection.
 
 use super::directory::Tell;
 use super::{PATIENCE, prometheus};
@@ -10,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Bound, so that a port that is taken is known before anything starts.
+/// A bound listener, so that an address in use is reported before anything starts.
 #[derive(Debug)]
 pub struct MetricsListener(Bound);
 
@@ -29,7 +30,7 @@ impl MetricsListener {
     }
 }
 
-/// For ever.
+/// Runs for ever.
 pub async fn serve_metrics(listener: MetricsListener, tell: Tell) {
     let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
     loop {
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_regular_file_is_never_removed_and_a_socket_goes_with_its_listener() {
+    async fn a_regular_file_stays_and_a_socket_is_removed_with_its_listener() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics");
         let address = MetricsAddress::Unix(path.clone());
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_what_it_knows_and_nothing_else() {
+    fn the_server_answers_known_paths_only() {
         let ready: Tell = Arc::new(|| Some(status()));
         let told = |request: &str| response(request.as_bytes(), &ready);
         assert!(told("GET /metrics HTTP/1.1\r\n\r\n").contains("weir_tunnel_up_seconds"));

@@ -2,7 +2,8 @@ use super::{ConnectionStatus, Status};
 use std::fmt::{Display, Formatter};
 use units::{Bytes, Rate, Span, foreign};
 
-/// For people. The texts are those of another process, and a peer has chosen some of them.
+/// Formats the status for people. Another process wrote the texts, and a peer has chosen some of
+/// them.
 impl Display for Status {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { role, pid, congestion, .. } = self;
@@ -64,7 +65,7 @@ impl Display for Status {
 impl Display for ConnectionStatus {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         if self.remote.is_empty() {
-            return writeln!(f, "  - no connection; one is being made");
+            return writeln!(f, "  - no connection; connecting");
         }
         let millis = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
         let (peer, remote) = (foreign(&self.peer), foreign(&self.remote));
@@ -102,7 +103,7 @@ impl Display for ConnectionStatus {
     }
 }
 
-/// To three figures: exact bytes are for machines.
+/// Rounds to three digits; exact bytes are for machines.
 fn short(count: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("KB", 1e3)];
     match units.into_iter().find(|(_, size)| count as f64 >= *size) {
@@ -111,7 +112,7 @@ fn short(count: u64) -> String {
     }
 }
 
-/// The longest list that is shown.
+/// The maximum length of a printed list.
 const LONGEST: usize = 4096;
 
 #[cfg(test)]
@@ -119,7 +120,7 @@ mod tests {
     use super::super::tests::status;
 
     #[test]
-    fn no_text_of_another_process_reaches_the_terminal_as_it_is() {
+    fn texts_of_other_processes_are_escaped_for_the_terminal() {
         let hostile = "\x1b]0;owned\x07\n\u{202e}x";
         let mut status = status();
         let one = &mut status.connections[0];

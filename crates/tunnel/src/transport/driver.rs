@@ -1,8 +1,9 @@
-//! A socket and the endpoint behind it: datagrams in, datagrams out, timers, and whoever waits for an event.
+//! Drives a socket and its endpoint: received datagrams, sent datagrams, timers, and tasks that
+//! wait for events.
 //!
-//! One task drives a socket with all its connections. It takes what has arrived, tells the tasks that wait for
-//! it, and sends what may leave; an application's task changes a connection under the same lock, on the same
-//! thread as a rule, and wakes the driver.
+//! One task drives a socket with all its connections. It takes the datagrams that have arrived,
+//! wakes the tasks that wait for them, and sends the packets that may leave. An application's task
+//! changes a connection under the same lock, usually on the same thread, and wakes the driver.
 
 use super::shards::{Essential, carried};
 use super::timer::Timer;
@@ -20,7 +21,7 @@ use std::time::{Instant, SystemTime};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// An endpoint that is driven. Clones are the same endpoint.
+/// An endpoint with a running driver. Clones refer to the same endpoint.
 #[derive(Debug, Clone)]
 pub(super) struct Driven(Arc<Mutex<State>>);
 
@@ -30,9 +31,9 @@ struct State {
     waiting: HashMap<Key, Waiting>,
     driver: Option<Waker>,
     listener: Option<Waker>,
-    /// Tasks that wait for the last connection to be forgotten.
+    /// Tasks that wait until the last connection is forgotten.
     until_idle: Vec<Waker>,
-    /// The driver ends with the last connection.
+    /// Whether the driver ends with the last connection.
     closing: bool,
 }
 
@@ -40,14 +41,14 @@ struct State {
 #[derive(Debug, Default)]
 struct Waiting {
     lost: Option<Lost>,
-    /// Any event that concerns the whole connection.
+    /// Tasks that wait for any event of the whole connection.
     connection: Vec<Waker>,
     readers: HashMap<StreamId, Waker>,
     writers: HashMap<StreamId, Waker>,
     finishers: HashMap<StreamId, Waker>,
 }
 
-/// An event that a task waits for.
+/// The kind of event that a task waits for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
     Changed,
@@ -56,7 +57,7 @@ pub(super) enum Until {
     Delivered(StreamId),
 }
 
-/// One connection of a driven endpoint. It is closed when this is dropped.
+/// One connection of a driven endpoint. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct Handle {
     driven: Driven,
@@ -64,7 +65,8 @@ pub(super) struct Handle {
 }
 
 impl Driven {
-    /// The driver runs on the current runtime until [`Self::close`] and the end of the last connection.
+    /// Starts a driver on the current runtime. It runs until [`Self::close`] and the end of the
+    /// last connection.
     pub(super) fn start(socket: std::net::UdpSocket, endpoint: Endpoint) -> io::Result<Self> {
         let udp = UdpSocketState::new((&socket).into())?;
         let state = State {
@@ -90,7 +92,7 @@ impl Driven {
         Ok(driven)
     }
 
-    /// Begins a connection, or accepts one.
+    /// Opens a connection, or accepts one.
     pub(super) fn begin<E>(
         &self,
         begin: impl FnOnce(&mut Endpoint, Instant) -> Result<Key, E>,
@@ -104,7 +106,7 @@ impl Driven {
         Ok(Handle { driven: self.clone(), key })
     }
 
-    /// For what concerns no single connection.
+    /// Accesses the endpoint, for purposes beyond a single connection.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut Endpoint) -> R) -> R {
         let mut state = self.lock();
         let result = change(&mut state.endpoint);
@@ -112,7 +114,7 @@ impl Driven {
         result
     }
 
-    /// The next peer that wants a connection; `None` once the endpoint is closed.
+    /// The next peer that asks for a connection; `None` once the endpoint is closed.
     pub(super) async fn incoming(&self) -> Option<Incoming> {
         std::future::poll_fn(|context| {
             let mut state = self.lock();
@@ -130,7 +132,7 @@ impl Driven {
         .await
     }
 
-    /// Takes no new connection, and closes those that there are where `why` is given.
+    /// Refuses new connections. If `why` is given, it also closes the existing ones.
     pub(super) fn close(&self, why: Option<&str>) {
         let mut state = self.lock();
         state.closing = true;
@@ -146,7 +148,7 @@ impl Driven {
         state.settle();
     }
 
-    /// Until the peers know that their connections are closed, or cannot be told.
+    /// Waits until the peers have been notified that their connections are closed, or cannot be.
     pub(super) async fn idle(&self) {
         std::future::poll_fn(|context| {
             let mut state = self.lock();
@@ -165,7 +167,7 @@ impl Driven {
 }
 
 impl Handle {
-    /// Asks or changes the connection; `Err`: it is forgotten.
+    /// Reads or changes the connection. Returns an error if it has been forgotten.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut Connection) -> R) -> Result<R, Lost> {
         let mut state = self.driven.lock();
         let Some(connection) = state.endpoint.get(self.key) else {
@@ -174,7 +176,7 @@ impl Handle {
         Ok(change(connection))
     }
 
-    /// Likewise, after which there may be something to send.
+    /// Changes the connection, after which packets may have to be sent.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Connection) -> R) -> Result<R, Lost> {
         let mut state = self.driven.lock();
         let Some(connection) = state.endpoint.get(self.key) else {
@@ -186,7 +188,7 @@ impl Handle {
         Ok(result)
     }
 
-    /// Waits until `look` finds something. It may change the connection.
+    /// Waits until `look` returns a result. `look` may change the connection.
     pub(super) async fn wait<R>(
         &self,
         until: Until,
@@ -219,7 +221,7 @@ impl Handle {
         found.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     }
 
-    /// Why the connection ended, if it did.
+    /// The reason the connection ended, if it has.
     pub(super) fn lost(&self) -> Option<Lost> {
         match self.with(|connection| connection.lost().cloned()) {
             Ok(lost) => lost,
@@ -281,7 +283,7 @@ impl Waiting {
 }
 
 impl State {
-    /// Wakes whoever waited for an event that came up, and the driver.
+    /// Wakes the tasks whose events have occurred, and the driver.
     fn settle(&mut self) {
         self.tell();
         wake(&mut self.driver);
@@ -314,11 +316,12 @@ struct Driver {
     socket: UdpSocket,
     udp: UdpSocketState,
     timer: Timer,
-    /// Packets in one buffer of the last read, in the mean: the kernel joins those of one sender.
+    /// The mean number of packets per buffer of the last read: the kernel joins packets of one
+    /// sender.
     joined: usize,
     /// The datagrams of one transmit.
     out: Vec<u8>,
-    /// In `out`, where the socket had no room.
+    /// A transmit, with its bytes in `out`, for which the socket had no room.
     unsent: Option<quic::Transmit>,
     _essential: Essential,
 }
@@ -353,10 +356,10 @@ impl Future for Driver {
 }
 
 impl Driver {
-    /// Takes packets that have arrived; tells whether more may be there.
+    /// Receives the packets that have arrived; returns whether more may be waiting.
     ///
-    /// The relays and the acknowledgements wait meanwhile. A backlog of thousands of packets, which
-    /// the kernel keeps joined, must not be taken in one turn.
+    /// Relays and acknowledgements wait meanwhile. The driver must therefore not take a backlog of
+    /// thousands of packets, which the kernel keeps joined, in one turn.
     fn receive(&mut self, context: &mut Context<'_>) -> bool {
         let mut taken = 0;
         while taken < TURN {
@@ -371,7 +374,7 @@ impl Driver {
             match BUFFERS.with_borrow_mut(|buffers| self.receive_batch(buffers)) {
                 Ok(packets) => taken += packets,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // An ICMP error of an earlier packet, as a rule.
+                // Usually an ICMP error for an earlier packet.
                 Err(error) => {
                     tracing::debug!(%error, "nothing received");
                     taken += 1;
@@ -381,7 +384,7 @@ impl Driver {
         true
     }
 
-    /// One read of the socket; tells how many packets it brought.
+    /// Reads the socket once; returns the number of packets received.
     fn receive_batch(&mut self, buffers: &mut Buffers) -> io::Result<usize> {
         let Buffers { memory, metas, slab } = buffers;
         let mut slices = memory.chunks_exact_mut(RECEIVE).map(IoSliceMut::new);
@@ -436,7 +439,7 @@ impl Driver {
                         self.unsent = None;
                     }
                 }
-                // The engine sends again what matters. Probes of a larger packet size fail like this, too.
+                // The engine retransmits important data. Size probes fail here too.
                 Err(error) => {
                     tracing::debug!(%error, to = %transmit.destination, "packets were not sent");
                 }
@@ -448,7 +451,7 @@ impl Driver {
 }
 
 impl State {
-    /// One received buffer: one datagram, or several of one size that the kernel joined.
+    /// Takes one received buffer: one datagram, or several of equal size that the kernel joined.
     fn take(&mut self, clock: &Clock, buffer: &[u8], meta: &RecvMeta, slab: &mut BytesMut) {
         let received = &buffer[..meta.len.min(buffer.len())];
         if received.len() > slab.capacity() {
@@ -466,11 +469,11 @@ impl State {
 }
 
 fn wake_listener(state: &mut State) {
-    // Whoever listens looks whether a peer is there.
+    // The listener checks whether a peer has arrived.
     wake(&mut state.listener);
 }
 
-/// The kernel stamps packets by the wall clock.
+/// The kernel's packet timestamps use the wall clock.
 struct Clock {
     now: Instant,
     wall: std::time::Duration,
@@ -482,8 +485,8 @@ impl Clock {
         Self { now: Instant::now(), wall }
     }
 
-    /// A packet came when the kernel says, however late this thread was run; a wall clock that was set says
-    /// nothing.
+    /// The packet's arrival time by the kernel's timestamp, however late this thread ran. If the
+    /// wall clock was set meanwhile, the timestamp is ignored.
     fn instant(&self, stamp: Option<std::time::Duration>) -> Instant {
         let age = stamp.and_then(|stamp| self.wall.checked_sub(stamp)).unwrap_or_default();
         if age > MOST_AGE { self.now } else { self.now.checked_sub(age).unwrap_or(self.now) }
@@ -493,12 +496,12 @@ impl Clock {
 struct Buffers {
     memory: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
-    /// Datagrams are copied here one behind the other: one allocation serves about twelve packets.
+    /// Datagrams are copied here one after another: one allocation serves about twelve packets.
     slab: BytesMut,
 }
 
 thread_local! {
-    /// All sockets of a thread share them.
+    /// Shared by all sockets of a thread.
     static BUFFERS: RefCell<Buffers> = RefCell::new(Buffers {
         memory: vec![0; BATCH_SIZE * RECEIVE],
         metas: [RecvMeta::default(); BATCH_SIZE],
@@ -506,15 +509,15 @@ thread_local! {
     });
 }
 
-/// No joined packet exceeds this.
+/// No joined packet exceeds this size.
 const RECEIVE: usize = 65_536;
-/// A packet that waits for its reader keeps so much memory at most, unless the kernel joined it with
+/// The maximum memory that a packet retains until it is read, unless the kernel joined it with
 /// more.
 const SLAB: usize = 16 * 1024;
-/// Packets received in one turn, about: one or two milliseconds of work.
+/// The approximate number of packets received per turn: one or two milliseconds of work.
 const TURN: usize = 128;
-/// As many full packets as one UDP payload holds.
+/// The number of full packets in one UDP payload.
 const MOST_SEGMENTS: usize = 44;
-/// Sends of one turn: acknowledgements that have arrived wait meanwhile.
+/// Sends per turn; acknowledgements that have arrived wait meanwhile.
 const MOST_TRANSMITS: usize = 16;
 const MOST_AGE: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! QUIC as the carrier: endpoints of [`quic`] on sockets of this machine.
+//! QUIC as the carrier: endpoints of [`quic`] on UDP sockets of this machine.
 
 use super::driver::{Driven, Handle, Until};
 use super::steering::{Marked, drawn, steer};
@@ -24,32 +24,32 @@ use units::{Bytes as Size, Span};
 pub enum QuicError {
     #[error("UDP address {0} cannot be used: {1}")]
     Bind(SocketAddr, #[source] io::Error),
-    #[error("the TLS settings do not do for QUIC: AES-128-GCM must be among the cipher suites")]
+    #[error("the TLS settings do not suit QUIC: AES-128-GCM must be among the cipher suites")]
     Suite(#[from] NoInitialCipherSuite),
 }
 
-/// A QUIC connection. It closes when the last clone and the last of its streams are dropped.
+/// A QUIC connection. It closes when the last clone and the last stream are dropped.
 #[derive(Debug, Clone)]
 pub struct QuicConnection {
     handle: Arc<Handle>,
     readings: Readings,
 }
 
-/// Makes connections from a socket of its own each, so that the far end's sockets share them out.
+/// Creates each connection on its own socket, so that the server's sockets share the connections.
 pub struct QuicClient {
     crypto: Arc<QuicClientConfig>,
     tuning: Tuning,
     meter: Arc<Meter>,
 }
 
-/// Accepts connections at one address, on as many sockets as there are shards.
+/// Accepts connections at one address, on one socket per shard.
 pub struct QuicServer {
     sockets: Vec<(Driven, SocketAddr)>,
     crypto: Arc<QuicServerConfig>,
     tuning: Tuning,
 }
 
-/// A peer that wants a connection and has shown nothing yet.
+/// A peer that asks for a connection and has not proved anything yet.
 pub struct Knock {
     driven: Driven,
     incoming: Incoming,
@@ -83,7 +83,7 @@ impl QuicClient {
 impl Transport for QuicClient {
     type Connection = QuicConnection;
 
-    /// On the shard of whoever waits for it.
+    /// The connection runs on the shard of the calling task.
     async fn connect(
         &self,
         server: SocketAddr,
@@ -153,7 +153,7 @@ impl QuicServer {
         self.sockets.first().map(|(_, at)| *at)
     }
 
-    /// The next that comes to this shard's socket; `None` once it is closed.
+    /// The next peer at this shard's socket; `None` once the socket is closed.
     pub async fn knock(&self, shard: usize) -> Option<Knock> {
         let (driven, _) = self.sockets.get(shard)?;
         let incoming = driven.incoming().await?;
@@ -167,7 +167,7 @@ impl QuicServer {
         }
     }
 
-    /// Until the other ends know that their connections are closed, or cannot be told.
+    /// Waits until the peers have been notified that their connections are closed, or cannot be.
     pub async fn told(&self) {
         for (driven, _) in &self.sockets {
             driven.idle().await;
@@ -186,12 +186,12 @@ impl Knock {
         self.incoming.remote_address()
     }
 
-    /// The address has shown that it hears what is sent to it.
+    /// Whether the peer has proved that it receives packets at its address.
     pub fn is_validated(&self) -> bool {
         self.incoming.remote_address_validated()
     }
 
-    /// Let it come again with a proof of its address (RFC 9000, 8.1.2).
+    /// Makes the peer retry with a proof of its address (RFC 9000, 8.1.2).
     pub fn ask_for_proof(self) {
         self.driven.with(|endpoint| endpoint.retry(self.incoming));
     }
@@ -211,7 +211,7 @@ impl Knock {
     }
 }
 
-/// Once both ends have shown who they are.
+/// Waits until both ends have proved their identity.
 async fn connected(handle: Handle, patience: Duration) -> Result<QuicConnection, Lost> {
     let ready = handle.wait(Until::Changed, |connection| match connection.lost() {
         Some(lost) => Some(Err(lost.clone())),
@@ -283,7 +283,7 @@ impl Connection for QuicConnection {
     }
 
     fn close(&self, why: &str) {
-        // A connection that is forgotten is closed.
+        // On an error, the connection is forgotten and therefore closed.
         let _ = self.handle.change(|connection| connection.close(Instant::now(), why));
     }
 
@@ -441,8 +441,9 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
     Settings {
         congestion: tuning.congestion,
         keepalive: tuning.keepalive,
-        // The session ends a silent connection a little sooner, with a word to the peer; this timer, without one. It
-        // starts with the first packet that was not answered (RFC 9000, 10.1).
+        // The session closes a silent connection slightly earlier and notifies the peer. This timer
+        // closes it without notice. It starts with the first packet that was not answered (RFC
+        // 9000, 10.1).
         idle: tuning.keepalive * 3,
         largest_packet: tuning.largest_packet,
         streams: tuning.streams,
@@ -455,12 +456,12 @@ fn reset_key(secret: &Secret) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret.bytes())
 }
 
-/// For proofs of an address that a client brings back.
+/// The key for address validation tokens that clients return.
 fn token_key(secret: &Secret) -> Arc<dyn quic::crypto::HandshakeTokenKey> {
     Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir-tunnel token").extract(secret.bytes()))
 }
 
-/// Handshakes of one socket that wait for their turn.
+/// Handshakes queued per socket.
 const WAITING: usize = 1024;
-/// A server that was restarted tells its clients, a thousand a second on each socket.
+/// A restarted server notifies its former clients, at most a thousand per second on each socket.
 const RESETS_APART: Duration = Duration::from_millis(1);

@@ -10,8 +10,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle as Task;
 use tokio_util::sync::CancellationToken;
 
-/// Threads that each run their own share of connections, with everything that belongs to them: nothing
-/// that happens on one connection has to wake another thread.
+/// Threads that each run their own share of the connections and everything that belongs to them, so
+/// that events on one connection never wake another thread.
 #[derive(Debug)]
 pub struct Shards {
     handles: Vec<Handle>,
@@ -22,20 +22,20 @@ pub struct Shards {
     pulses: Vec<Arc<Pulse>>,
 }
 
-/// A thread's signs of life.
+/// The liveness state of one thread.
 #[derive(Debug, Default)]
 struct Pulse {
-    /// Milliseconds after the start, when its tasks ran last.
+    /// Milliseconds from the start to the last run of the thread's tasks.
     beat: AtomicU64,
     has_failed: AtomicBool,
 }
 
-/// Kept by a task that a thread's sockets depend on: a panic in it is known to [`Shards::health`].
+/// Guards a task that a thread's sockets depend on. [`Shards::health`] reports its panic.
 #[derive(Debug)]
 pub(super) struct Essential;
 
 impl Shards {
-    /// As many as `count`, or as there are CPUs to run on; for `gather` see [`super::Tuning`].
+    /// Starts `count` threads, or one per available CPU. [`super::Tuning`] describes `gather`.
     pub fn start(count: Option<usize>, gather: Duration) -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let count = count.unwrap_or(cores).clamp(1, MOST);
@@ -69,7 +69,7 @@ impl Shards {
                     }
                 });
                 runtime.block_on(stop.cancelled());
-                // A name server that does not answer is not waited for.
+                // Do not wait for look-ups at a name server that does not answer.
                 runtime.shutdown_background();
             })?);
         }
@@ -97,7 +97,7 @@ impl Shards {
         }
     }
 
-    /// One after the other.
+    /// The shards in turn.
     pub fn next(&self) -> &Handle {
         self.handle(self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -114,7 +114,7 @@ impl Drop for Shards {
     fn drop(&mut self) {
         self.stop.cancel();
         for thread in self.threads.drain(..) {
-            // A shard may drop the last reference to all of them itself.
+            // A shard may itself drop the last reference to all shards.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -132,12 +132,12 @@ impl Drop for Essential {
     }
 }
 
-/// So much was carried by the thread that says so.
+/// Records that the calling thread carried this many bytes.
 pub(crate) fn carried(bytes: usize) {
     CARRIED.with(|carried| carried.set(carried.get() + bytes as u64));
 }
 
-/// It was carried over a path that takes so long there and back, at least.
+/// Records that they were carried over a path with at least this round-trip time.
 pub(crate) fn carried_over(path: Duration) {
     SHORTEST_PATH.with(|shortest| shortest.set(shortest.get().min(path)));
 }
@@ -148,9 +148,10 @@ thread_local! {
     static SHORTEST_PATH: Cell<Duration> = const { Cell::new(Duration::MAX) };
 }
 
-/// What a thread does before it waits for events. One that carries much and has just waited lets a little more
-/// gather: waking up for each packet is what costs most. One that carries little answers at once. Where all
-/// paths are long a little more is longer: nobody there notices.
+/// The pause of a thread before it waits for events. A busy thread that has just waited lets a few
+/// more packets gather, because waking up for each packet is the largest cost. A thread with little
+/// traffic responds at once. If all paths are long, the pause is longer, because nobody there
+/// notices.
 #[derive(Debug)]
 struct Breath {
     least: Duration,
@@ -195,26 +196,26 @@ impl Breath {
     }
 }
 
-/// A twentieth of what the shortest path takes, up to four times the `least`.
+/// A twentieth of the shortest path's round trip, between `least` and four times `least`.
 fn gathering(least: Duration, path: Duration) -> Duration {
     match path {
-        // Nobody said anything of paths.
+        // No connection has reported its path.
         Duration::MAX => least,
         path => (path / 20).clamp(least, least * 4),
     }
 }
 
 const BEAT: Duration = Duration::from_secs(1);
-/// A thread whose tasks have not run for so long has stalled.
+/// A thread whose tasks have not run for this long has stalled.
 const STALLED: Duration = Duration::from_secs(10);
-/// Rates are measured over this.
+/// The interval of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(2);
-/// In so many stretches every connection that is busy says how long its path is.
+/// Within this many stretches, every busy connection reports its path's round trip.
 const LISTENED: u32 = 50;
-/// Bytes a second: below 100 Mbit/s a wake-up for each packet costs a few per cent of a core, and packets that gather
-/// leave in bursts.
+/// Bytes per second. Below 100 Mbit/s, waking up for each packet costs a few percent of a core, and
+/// gathered packets would leave in bursts.
 const BUSY: f64 = 12.5e6;
-/// More carry no more: one connection is one thread's, and sockets share a port.
+/// More threads carry no more: one thread runs one connection, and the sockets share a port.
 const MOST: usize = 16;
 
 #[cfg(test)]
@@ -222,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stalled_thread_and_a_failed_task_are_known() {
+    fn a_stalled_thread_and_a_failed_task_are_reported() {
         let health = |shards: &Shards| {
             for _ in 0..1000 {
                 if shards.health() != Health::Good {
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn on_long_paths_more_gathers_and_on_short_ones_nobody_waits_longer() {
+    fn long_paths_extend_the_pause_and_short_ones_do_not() {
         let (least, ms) = (Duration::from_micros(200), Duration::from_millis);
         assert_eq!(gathering(least, Duration::MAX), least);
         assert_eq!(gathering(least, ms(1)), least);

@@ -3,11 +3,11 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use units::Bytes;
 
-/// A UDP socket with large buffers. `shared`: others are bound to the same port.
+/// Binds a UDP socket with large buffers. `shared` lets other sockets bind the same port.
 pub(super) fn bind(address: SocketAddr, shared: bool, buffer: Bytes) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
-        // Best effort: where IPv4 is switched off there is nothing to accept from it.
+        // Best effort: if IPv4 is disabled, there is nothing to receive from it.
         let _ = socket.set_only_v6(false);
     }
     if shared {
@@ -19,14 +19,16 @@ pub(super) fn bind(address: SocketAddr, shared: bool, buffer: Bytes) -> io::Resu
     Ok(socket.into())
 }
 
-/// Past `net.core.rmem_max` where the process may (`SO_RCVBUFFORCE`, socket(7)), else up to it.
+/// Exceeds `net.core.rmem_max` if the process is allowed to (`SO_RCVBUFFORCE`, socket(7)),
+/// otherwise goes up to it.
 fn enlarge(socket: &Socket, buffer: Bytes) {
     let bytes = usize::try_from(buffer.count()).unwrap_or(usize::MAX).min(1 << 30);
     if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         let _ = socket.set_recv_buffer_size(bytes);
     }
     let _ = socket.set_send_buffer_size(bytes);
-    // The kernel tells twice what was asked for, for its own overhead (socket(7), SO_RCVBUF).
+    // The kernel reports twice the requested size, to include its own overhead (socket(7),
+    // SO_RCVBUF).
     let is = socket.recv_buffer_size().unwrap_or(0) / 2;
     if is < bytes {
         tracing::warn!(

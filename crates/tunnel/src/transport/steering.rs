@@ -1,5 +1,6 @@
-//! Several sockets at one port: each packet to the socket whose connection it belongs to, wherever it comes
-//! from. By the kernel's own choice, a hash of the addresses, a client that moves would be lost.
+//! Steers each packet, among several sockets on one port, to the socket of its connection, wherever
+//! the packet comes from. The kernel's default, a hash of the addresses, would lose clients that
+//! move.
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
@@ -9,7 +10,7 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// Connection IDs whose first byte tells the socket.
+/// Generates connection IDs whose first byte identifies the socket.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Marked {
     pub(super) socket: u8,
@@ -20,7 +21,7 @@ impl ConnectionIdGenerator for Marked {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut bytes = [0; LENGTH];
         rand::rng().fill_bytes(&mut bytes);
-        // What remains after the last whole turn would be marked twice.
+        // Use only whole multiples of `sockets`, so that each socket is equally likely.
         let turns = u8::MAX / self.sockets;
         bytes[0] = bytes[0] % turns * self.sockets + self.socket;
         ConnectionId::new(&bytes)
@@ -35,16 +36,17 @@ impl ConnectionIdGenerator for Marked {
     }
 }
 
-/// What a client calls a server's end of its connection at this place, until it knows better: consecutive
-/// places come to different sockets there. The rest is drawn (RFC 9000, 7.2).
+/// The initial destination connection ID of a client, until it learns the server's own. Consecutive
+/// `place`s lead to different sockets of the server. The remaining bytes are random (RFC 9000,
+/// 7.2).
 pub(super) fn drawn(place: u8) -> ConnectionId {
     let mut bytes = [place; 2 * LENGTH];
     rand::rng().fill_bytes(&mut bytes[1..]);
     ConnectionId::new(&bytes)
 }
 
-/// Of all sockets at the port of `socket`, the one at the place that the connection ID tells, in the order in
-/// which they were bound.
+/// Makes the kernel select, among all sockets on the port of `socket`, the one whose index the
+/// connection ID gives. Sockets are indexed in the order in which they were bound.
 pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
     let mut program = program(sockets);
     let len = program.len() as u16;
@@ -53,9 +55,10 @@ pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
     Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
 }
 
-/// A packet with a long header bears the ID behind version and length, one with a short header behind the
-/// first byte (RFC 9000, 17.2 and 17.3). Until a client knows the server's ID it uses one that it drew, the
-/// same in all its packets (7.2). What is too short for an ID goes to the first.
+/// A packet with a long header has the ID behind its version and length, one with a short header
+/// behind its first byte (RFC 9000, 17.2 and 17.3). Until a client knows the server's ID, it uses
+/// the same random one in all its packets (7.2). A packet too short for an ID goes to the first
+/// socket.
 fn program(sockets: u8) -> [sock_filter; 8] {
     let step = |code, jt, k| sock_filter { code, jt, jf: 0, k };
     [
@@ -85,7 +88,7 @@ mod tests {
     use std::net::SocketAddr;
 
     #[test]
-    fn the_mark_is_what_the_kernel_steers_by() {
+    fn the_kernel_steers_packets_by_their_mark() {
         let bind = |address: SocketAddr| {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
             socket.set_reuse_port(true).unwrap();
@@ -106,7 +109,7 @@ mod tests {
                 let mut packet = if long { vec![0xc0, 0, 0, 0, 1, length] } else { vec![0x40] };
                 packet.extend_from_slice(&id);
                 packet.extend([0; 20]);
-                // From another address each time.
+                // Each packet comes from another address.
                 let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
                 sender.send_to(&packet, address).unwrap();
                 let mut got = [0; 100];

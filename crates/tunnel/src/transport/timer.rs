@@ -9,7 +9,8 @@ use std::time::Instant;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A timer of microseconds; the runtime's own counts milliseconds, which at 600 Mbit/s are fifty packets.
+/// A timer with microsecond resolution. The runtime's own timer has milliseconds, which at 600
+/// Mbit/s are fifty packets.
 #[derive(Debug)]
 pub(super) struct Timer {
     descriptor: AsyncFd<OwnedFd>,
@@ -20,13 +21,14 @@ impl Timer {
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // Deprecated for descriptors that their owner may close behind tokio's back; an `OwnedFd` cannot be.
+        // Deprecated because an owner may close a descriptor without tokio's knowledge; an
+        // `OwnedFd` cannot.
         #[expect(deprecated)]
         let descriptor = AsyncFd::with_interest(descriptor, Interest::READABLE)?;
         Ok(Self { descriptor, armed: None })
     }
 
-    /// Ready when `due` has passed; until then the task is woken for it.
+    /// Ready once `due` has passed. Until then it registers the task's waker.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, due: Option<Instant>) -> Poll<()> {
         let Some(due) = due else { return Poll::Pending };
         let now = Instant::now();
@@ -47,7 +49,7 @@ impl Timer {
             }
             self.armed = Some(due);
         }
-        // Setting the timer forgets an expiry that nobody read, so readiness may be left from before.
+        // Setting the timer discards an unread expiry, so the descriptor's readiness may be stale.
         while let Poll::Ready(Ok(mut guard)) = self.descriptor.poll_read_ready(context) {
             let mut count = [0; 8];
             let expired = rustix::io::read(self.descriptor.get_ref(), &mut count).is_ok();

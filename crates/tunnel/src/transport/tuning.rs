@@ -3,26 +3,27 @@ use quic::Congestion;
 use std::time::Duration;
 use units::Bytes;
 
-/// How connections are carried. Both ends have their own; what they must agree on they negotiate.
+/// Connection settings. Each end has its own; the ends negotiate where they must agree.
 #[derive(Debug, Clone)]
 pub struct Tuning {
     pub congestion: Congestion,
-    /// A silent peer is asked this often; after three times as long it counts as dead.
+    /// The interval of keepalives to a silent peer. After three times as long, the peer counts as
+    /// dead.
     pub keepalive: Duration,
-    /// How long a connection may take to be made.
+    /// The timeout of a handshake.
     pub handshake: Duration,
-    /// The largest UDP payload that is tried.
+    /// The largest UDP payload to probe for.
     pub largest_packet: u16,
-    /// The kernel's buffer of each socket, for what comes while nobody reads.
+    /// The kernel's receive buffer of each socket.
     pub socket_buffer: Bytes,
-    /// What all connections of this end may hold of what came out of order or was not taken yet.
+    /// The memory of all connections of this end for data that is out of order or not yet consumed.
     pub memory: Bytes,
-    /// How long a thread that is woken again and again waits before it looks what else has come: packets are
-    /// then taken by the dozen, at a fraction of the price.
+    /// How long a thread that wakes up repeatedly pauses before it polls again. Packets are then
+    /// taken by the dozen, at a fraction of the cost.
     pub gather: Duration,
-    /// Streams that a peer may have open at once.
+    /// The maximum of streams that a peer may have open at once.
     pub streams: u32,
-    /// A server that has one is recognised after a restart by clients that it has forgotten.
+    /// With a secret, a restarted server can prove its restart to clients that it has forgotten.
     pub secret: Option<Secret>,
 }
 

@@ -1,4 +1,4 @@
-//! Both ends of a tunnel on the loopback, with keys that know each other.
+//! Both ends of a tunnel on the loopback, with keys that trust each other.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod raw;
@@ -22,7 +22,7 @@ pub struct Keys {
 
 impl Keys {
     pub fn new() -> Self {
-        // What broke is told where a test fails.
+        // Print the log when a test fails.
         let _ = tracing_subscriber::fmt().with_test_writer().try_init();
         let own = |name| Identity::generate(name, 1).unwrap().0;
         Self { server: own("server"), client: own("client") }
@@ -64,7 +64,7 @@ impl Keys {
     }
 }
 
-/// All of them have the same rights.
+/// A guard that gives all of these peers the same rights.
 pub fn guard_of(peers: &[(&str, &Identity)], dial: &[&str], listen: &[&str]) -> Guard {
     let rules = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let rights = || Rights { dial: rules(dial), listen: rules(listen), ..Rights::default() };
@@ -80,7 +80,7 @@ pub fn tuning() -> Tuning {
     Tuning { keepalive: Duration::from_secs(1), ..Tuning::default() }
 }
 
-/// A client and a server with one listener for each of `targets`.
+/// A client and a server, with one listener for each of `targets`.
 pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]))).unwrap();
@@ -92,7 +92,7 @@ pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
     (server, client, doors)
 }
 
-/// Likewise, with a wire between them.
+/// The same with a wire between them.
 pub async fn pair_over_wire(
     targets: &[SocketAddr],
 ) -> (Server, Client, Vec<SocketAddr>, wire::Wire) {
@@ -123,7 +123,7 @@ pub async fn shout(mut stream: TcpStream) {
     while stream.write_all(&piece).await.is_ok() {}
 }
 
-/// Answers every connection with its own bytes.
+/// Echoes the bytes of every connection.
 pub async fn echo(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -157,14 +157,14 @@ pub async fn through(door: SocketAddr) -> TcpStream {
     TcpStream::connect(door).await.unwrap()
 }
 
-/// The same bytes for the same seed, and others at every place.
+/// Pseudo-random bytes: the same seed gives the same bytes.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut out = vec![0; length];
     Pattern::new(seed).fill(&mut out);
     out
 }
 
-/// Likewise, piece by piece.
+/// The same bytes, piece by piece.
 pub struct Pattern {
     state: u64,
     word: [u8; 8],

@@ -1,5 +1,5 @@
-//! A peer that is the engine alone. It keeps none of this project's rules: it can ignore credit, stay silent, or
-//! leave a handshake where it stands.
+//! A peer that consists of the engine alone and follows none of this project's rules. It can ignore
+//! credit, stay silent, or abandon a handshake.
 
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -16,7 +16,7 @@ pub struct RawPeer {
     handle: ConnectionHandle,
     pub connection: Connection,
     pub events: Vec<Event>,
-    /// Those that a test keeps.
+    /// Streams that a test keeps open.
     pub streams: Vec<StreamId>,
     server: SocketAddr,
     pub bytes_sent: usize,
@@ -24,7 +24,7 @@ pub struct RawPeer {
 }
 
 impl RawPeer {
-    /// Nothing is sent before the peer is driven.
+    /// Creates a peer. It sends nothing before a test drives it.
     pub async fn new(from: IpAddr, own: &Identity, server: &Identity, at: SocketAddr) -> Self {
         let trust = ServerTrust::Pins(vec![server.pin()]);
         let tls = tunnel::identity::client_config(own, &trust).unwrap();
@@ -58,7 +58,7 @@ impl RawPeer {
         self.events.iter().any(|event| matches!(event, Event::Connected))
     }
 
-    /// The reason, once the connection is lost.
+    /// The reason of the loss, if the connection is lost.
     pub fn lost(&self) -> Option<String> {
         self.events.iter().find_map(|event| match event {
             Event::ConnectionLost { reason } => Some(reason.to_string()),
@@ -70,7 +70,7 @@ impl RawPeer {
         self.connection.streams().open(Dir::Bi)
     }
 
-    /// Sends and receives until `found` finds something, or for `patience`.
+    /// Sends and receives until `found` returns a result, or for `patience`.
     pub async fn drive_until<T>(
         &mut self,
         patience: Duration,
@@ -93,7 +93,7 @@ impl RawPeer {
             let mut buffer = [0; 2048];
             tokio::select! {
                 received = self.socket.recv_from(&mut buffer) => {
-                    // An ICMP error of an earlier packet is no matter.
+                    // Ignore ICMP errors for earlier packets.
                     if let Ok((count, _)) = received {
                         self.bytes_received += count;
                         self.take(&buffer[..count]);
@@ -110,7 +110,7 @@ impl RawPeer {
         self.drive_until(span, |_| None::<()>).await;
     }
 
-    /// One packet at most; `false`: nothing is to be sent.
+    /// Sends at most one packet. Returns `false` if there was nothing to send.
     pub async fn send_one(&mut self) -> bool {
         let mut buffer = Vec::new();
         let Some(transmit) = self.connection.poll_transmit(Instant::now(), 1, &mut buffer) else {
@@ -140,7 +140,7 @@ impl RawPeer {
         }
     }
 
-    /// Proves its address if the server asks for that at once, and answers nothing else.
+    /// Proves its address if the server requests that at once, and answers nothing else.
     pub async fn answer_retry(&mut self) {
         let mut buffer = [0; 2048];
         let received = self.socket.recv_from(&mut buffer);
@@ -152,7 +152,7 @@ impl RawPeer {
         }
     }
 
-    /// Receives datagrams for so long and answers none of them.
+    /// Receives datagrams for this long and answers none of them.
     pub async fn listen(&mut self, span: Duration) {
         let mut buffer = [0; 2048];
         let receive = async {

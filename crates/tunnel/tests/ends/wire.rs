@@ -1,5 +1,5 @@
-//! The wire between the two ends. It can lose, reorder, duplicate and corrupt packets, go dead, send from
-//! another port, and repeat the packets that it kept.
+//! The wire between the two ends. It can lose, reorder, duplicate and corrupt packets, go dead,
+//! change the source port, and replay recorded packets.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,18 +15,18 @@ pub struct Wire {
 }
 
 struct State {
-    /// Of 1000 packets, each way.
+    /// Per thousand packets, in each direction.
     loss: AtomicU32,
     reorder: AtomicU32,
     duplicate: AtomicU32,
-    /// One bit of a packet is flipped.
+    /// Packets with one flipped bit, per thousand.
     corrupt: AtomicU32,
-    /// What clients say is lost; what servers say.
+    /// Whether packets from clients are lost; below, whether packets from servers are.
     deaf: AtomicBool,
     mute: AtomicBool,
-    /// What clients said, where it is kept to be said again.
+    /// Recorded packets from clients, if recording is on.
     heard: Mutex<Option<Vec<Vec<u8>>>>,
-    /// Bumped, every client appears from another port.
+    /// Each change moves every client to another source port.
     moved: watch::Sender<u32>,
     random: AtomicU64,
 }
@@ -91,17 +91,17 @@ impl Wire {
         self.state.mute.store(dead, Ordering::Relaxed);
     }
 
-    /// One way only: clients still hear their servers.
+    /// Cuts one direction only: clients still receive packets from their servers.
     pub fn cut_from_clients(&self, dead: bool) {
         self.state.deaf.store(dead, Ordering::Relaxed);
     }
 
-    /// From now on what clients say is kept.
+    /// Starts recording the packets of clients.
     pub fn listen(&self) {
         *self.state.heard.lock().unwrap() = Some(Vec::new());
     }
 
-    /// What was kept.
+    /// Returns the recorded packets.
     pub fn heard(&self) -> Vec<Vec<u8>> {
         self.state.heard.lock().unwrap().take().unwrap_or_default()
     }
@@ -148,7 +148,7 @@ async fn far(server: SocketAddr) -> Arc<UdpSocket> {
 }
 
 impl State {
-    /// What finds no room in a socket is lost.
+    /// Packets for which a socket has no room are lost.
     fn pass(&self, mut packet: Vec<u8>, send: impl Fn(&[u8]) + Send + 'static) {
         if self.chance(&self.loss) {
             return;
