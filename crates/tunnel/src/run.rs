@@ -101,7 +101,7 @@ pub fn server(
     })
 }
 
-/// Runs a client until SIGINT or SIGTERM, like [`server`].
+/// Runs a client until SIGINT or SIGTERM, like [`server()`].
 pub fn client(
     config: &ClientConfig,
     again: impl Fn() -> Result<ClientConfig, ConfigError>,

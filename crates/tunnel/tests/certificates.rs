@@ -57,7 +57,7 @@ async fn a_connection_ends_when_its_certificate_expires_and_a_pinned_one_stays()
     assert!(SystemTime::now() < end, "the machine is too slow for certificates of {LIFE:?}");
     for (name, stream, _) in &mut tunnels {
         if ["brief", "chained"].contains(name) {
-            // A keepalive that is missed would end it much later.
+            // A missed keepalive would end it much later.
             let ended = tokio::time::timeout(LIFE * 6, stream.read(&mut [0; 1])).await;
             assert!(ended.expect("its certificate ended").is_err(), "{name}");
             assert!(SystemTime::now() >= end, "{name}: it ended too soon");

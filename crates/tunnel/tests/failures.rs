@@ -1,4 +1,4 @@
-//! Whatever breaks, the application gets an error, others continue, and the client reconnects.
+//! After any failure the application gets an error, others continue, and the client reconnects.
 
 #![allow(clippy::unwrap_used)]
 

@@ -96,7 +96,7 @@ impl End {
         (Self { name, child }, at.unwrap())
     }
 
-    /// KiB.
+    /// Resident memory in KiB.
     fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -114,7 +114,7 @@ impl Drop for End {
 /// The process that [`End::start`] runs. On its own it does nothing.
 #[tokio::test]
 #[ignore = "a part of the others"]
-async fn one_end_in_a_process() {
+async fn an_end_of_its_own() {
     let Ok(end) = std::env::var("TUNNEL_END") else { return };
     allow_files(11_500);
     let home = PathBuf::from(std::env::var("TUNNEL_HOME").unwrap());

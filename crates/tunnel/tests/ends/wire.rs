@@ -19,9 +19,9 @@ struct State {
     loss: AtomicU32,
     reorder: AtomicU32,
     duplicate: AtomicU32,
-    /// Packets with one flipped bit, per thousand.
+    /// Flips one bit of the packet.
     corrupt: AtomicU32,
-    /// Whether packets from clients are lost; below, whether packets from servers are.
+    /// Drops all packets from clients (`deaf`) or from servers (`mute`).
     deaf: AtomicBool,
     mute: AtomicBool,
     /// Recorded packets from clients, if recording is on.
