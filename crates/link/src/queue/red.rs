@@ -42,8 +42,8 @@ pub struct RedConfig {
     /// Mark ECN-capable packets below the upper threshold (RFC 3168, section 7).
     pub ecn: bool,
     /// Use a plain threshold: a packet that finds `min` or more in the queue is marked if it is
-    /// ECN-capable, and passes (RFC 8257, section 3.1: DCTCP's K). Only the limit has an effect
-    /// besides.
+    /// ECN-capable, and passes (RFC 8257, section 3.1: DCTCP's K). Besides `min`, only the limit
+    /// has an effect.
     pub step: bool,
 }
 
