@@ -44,14 +44,14 @@ pub enum TraceError {
     TooLate { line: usize, found: u64 },
     #[error("the trace ends at 0 ms: its last line is its length and must be later")]
     NoLength,
-    #[error("these rates carry not one packet: one of them is above 0, for a millisecond at least")]
+    #[error("these rates carry no packet: set one of them above 0 for at least a millisecond")]
     NothingSent,
-    #[error("these rates are too much for a trace: at most a year, and eight million packets")]
+    #[error("these rates exceed a trace's limits: at most a year and eight million packets")]
     TooLong,
     #[error("the loss trace is empty: write a 0 for each packet kept and a 1 for each one lost")]
     NoLosses,
     #[error(
-        "line {line} of the loss trace has `{found}`: only 0 (kept) and 1 (lost) may stand there"
+        "line {line} of the loss trace has `{found}`: only 0 (kept) and 1 (lost) are valid here"
     )]
     NotALoss { line: usize, found: char },
 }

@@ -66,7 +66,7 @@ pub enum Way {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    #[error("{peer} is no peer here")]
+    #[error("{peer} is not a configured peer")]
     UnknownPeer { peer: PeerName },
     #[error("no rule of {peer} allows {target}")]
     NotListed { peer: PeerName, target: Target },

@@ -128,7 +128,7 @@ impl FromStr for MetricsAddress {
             text.parse().map_err(|_| format!("`{text}` is neither ADDRESS:PORT nor unix:/PATH"))?;
         if !address.ip().to_canonical().is_loopback() {
             return Err(format!(
-                "{address} can be reached by others, and nothing there asks who they are: \
+                "{address} can be reached from other hosts, and needs no authentication: \
                  write 127.0.0.1:{} or unix:/PATH",
                 address.port()
             ));

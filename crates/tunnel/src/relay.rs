@@ -113,7 +113,7 @@ async fn outward<C: Connection>(
                     written = sending.write(bytes) => written?,
                     () = blocked(windows) => {
                         counters.tunnels_not_read.one();
-                        return Err(short_of_memory("the peer takes nothing").into());
+                        return Err(short_of_memory("the peer does not read").into());
                     }
                 }
                 windows.on_write();
@@ -182,7 +182,7 @@ async fn writable<C: Connection>(
         }
     }
     counters.tunnels_not_read.one();
-    Err(short_of_memory("nobody reads"))
+    Err(short_of_memory("the application does not read"))
 }
 
 /// Waits until a tunnel whose bytes the connection does not take has to be reset.

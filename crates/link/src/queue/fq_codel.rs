@@ -22,8 +22,8 @@ pub struct FqCoDel<P> {
     salt: u64,
 }
 
-/// Written `fq_codel:limit=10240p,target=5ms,interval=100ms,flows=1024,quantum=1514B`, with `ecn` as
-/// a flag.
+/// Written `fq_codel:limit=10240p,target=5ms,interval=100ms,flows=1024,quantum=1514B`, with `ecn`
+/// as a flag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FqCoDelConfig {
     /// The limit for all flows together.

@@ -59,7 +59,7 @@ pub enum RuleError {
     Ports(String),
     #[error("`{0}` is no host: write a name, *.name, an address or a prefix; IPv6 in brackets")]
     Host(String),
-    #[error("`{prefix}` has bits behind the prefix: {meant} is meant, or a longer prefix")]
+    #[error("`{prefix}` has bits behind the prefix: write {meant} or a longer prefix")]
     BitsBehind { prefix: String, meant: IpNet },
     #[error("`{0}` is no absolute path without `.` and `..`; /* at its end means all in there")]
     Path(String),
@@ -354,7 +354,7 @@ mod tests {
             ("tcp:10.0.0.1:0", "names no ports"),
             ("tcp:10.0.0.1:9-1", "names no ports"),
             ("tcp:10.0.0.1:22,", "names no ports"),
-            ("tcp:10.0.0.1/8:22", "10.0.0.0/8 is meant"),
+            ("tcp:10.0.0.1/8:22", "write 10.0.0.0/8"),
             ("tcp:2001:db8::1:22", "is no host"),
             ("tcp:[10.0.0.1]:22", "is no host"),
             ("tcp:*:22", "is no host"),

@@ -25,8 +25,8 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
     let settings = settings(file, &common)?;
     if table.peer.is_empty() {
         return Err(ConfigError::Incomplete(
-            "nobody may connect: name who may by --peer NAME=PIN or [[server.peer]]; \
-             `weir tunnel keys client` on their side prints what to write"
+            "no peers are configured: add one by --peer NAME=PIN or [[server.peer]]; \
+             `weir tunnel keys client` on the client prints what to write"
                 .to_owned(),
         ));
     }
@@ -188,7 +188,7 @@ fn authorities(file: &File, table: &Common<'_>) -> Result<Option<Arc<Authorities
         return match table.crl_file {
             Some(lists) => {
                 let message =
-                    "a revocation list is believed only of an authority: name it by `ca-file`";
+                    "`crl-file` requires `ca-file`, the authority that signs the revocation list";
                 Err(file.source.error(lists.place, message))
             }
             None => Ok(None),
@@ -221,16 +221,16 @@ fn proof(
         }
         (None, Some(name), None) => {
             let message =
-                "a certificate is believed only if an authority signed it: name it by `ca-file`";
+                "`certificate-name` requires `ca-file`, the authority that signs its certificate";
             Err(file.source.error(name.place, message))
         }
         (Some(_), Some(name), _) => {
-            let message = "a peer is known by its pin or by its certificate's name, not by both";
+            let message = "give a peer either a pin or a certificate name, not both";
             Err(file.source.error(name.place, message))
         }
         (None, None, _) => {
             let message =
-                "how is this peer known? By its `pin`, or by a `certificate-name` and `ca-file`";
+                "this peer has no identity: give its `pin`, or `certificate-name` and `ca-file`";
             Err(file.source.error(place, message))
         }
     }
@@ -253,12 +253,12 @@ fn far_server(
             name: name.map_or_else(|| endpoint.host().to_owned(), |name| name.value.clone()),
         },
         (Some(_), Some(name), _) => {
-            let message = "a server is known by its pin or by its certificate's name, not by both";
+            let message = "give a server either a pin or a certificate name, not both";
             return Err(file.source.error(name.place, message));
         }
         (None, _, None) => {
-            let message = "how is this server known? By its pin, which `weir tunnel keys server` \
-                           prints there (--pin), or by authorities (--ca-file)";
+            let message = "give this server's identity: its pin, which `weir tunnel keys server` \
+                           prints there (--pin), or its authorities (--ca-file)";
             return Err(file.source.error(*place, message));
         }
     };

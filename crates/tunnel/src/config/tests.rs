@@ -123,7 +123,7 @@ fn an_error_names_its_line() {
         (server("congestion = \"fixed\"\n"), 4, "fixed 100mbit"),
         (server("metrics-on = \"0.0.0.0:9150\"\n"), 4, "write 127.0.0.1:9150"),
         (server("[[server.peer]]\npin = \"aa\"\n"), 5, "is not a pin"),
-        (server("[[server.peer]]\nname = \"a\"\n"), 4, "how is this peer known?"),
+        (server("[[server.peer]]\nname = \"a\"\n"), 4, "this peer has no identity"),
         (server("[[server.peer]]\nname = \"a b\"\n"), 5, "cannot name a peer"),
         (server("[[server.peer]]\nname = \"a\"\ncertificate-name = \"a\"\n"), 6, "`ca-file`"),
         (

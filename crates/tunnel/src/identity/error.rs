@@ -8,7 +8,7 @@ pub enum IdentityError {
     #[error("cannot {doing} {path}: {source}")]
     File { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error(
-        "{path} is there already: --force puts a new one in its place, and other ends must be told its new pin"
+        "{path} already exists: --force replaces it, and the other ends must then be given the new pin"
     )]
     Exists { path: PathBuf },
     #[error("{path} holds no {what} in PEM form: {reason}")]
@@ -30,15 +30,15 @@ pub enum IdentityError {
     Certificate(String),
     #[error("its key ({0}) is not pinned here")]
     UnknownKey(super::Pin),
-    #[error("no certificate of the authorities trusted here: {}", foreign(.0))]
+    #[error("not signed by an authority trusted here: {}", foreign(.0))]
     Untrusted(String),
     #[error("its authority has revoked the certificate: its owner needs a new one")]
     Revoked,
-    #[error("the authorities vouch for it, but none of its names ({}) is a peer's here", foreign(.0))]
+    #[error("an authority signed it, but none of its names ({}) is a configured peer's", foreign(.0))]
     UnknownName(String),
     #[error("it is now configured as peer {0}")]
     Renamed(super::PeerName),
-    #[error("it showed no certificate")]
+    #[error("it presented no certificate")]
     Nothing,
     #[error("`{0}` is not a pin: it is written sha256/ and 43 letters of base64, or 64 of hex")]
     Pin(String),
@@ -46,7 +46,7 @@ pub enum IdentityError {
     PeerName(String),
     #[error("`{0}` is not the name of a server's certificate")]
     ServerName(String),
-    #[error("no key could be made: {0}")]
+    #[error("cannot generate a key: {0}")]
     Making(#[from] rcgen::Error),
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),

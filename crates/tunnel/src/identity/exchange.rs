@@ -28,7 +28,7 @@ impl SupportedKxGroup for Told {
     /// Only a server has the other end's share at this point.
     fn start_and_complete(&self, share: &[u8]) -> Result<CompletedKeyExchange, Error> {
         let completed = self.0.start_and_complete(share)?;
-        tracing::debug!(group = ?completed.group, "keys are exchanged with a client");
+        tracing::debug!(group = ?completed.group, "completed the key exchange with a client");
         Ok(completed)
     }
 

@@ -20,9 +20,9 @@ pub enum StatusError {
     Taken(PathBuf),
     #[error(transparent)]
     Directory(#[from] HostError),
-    #[error("{path} is not asked: {source}")]
+    #[error("not querying {path}: {source}")]
     Process { path: PathBuf, source: HostError },
-    #[error("what answers on {path} is no tunnel of this version: {reason}")]
+    #[error("{path} gave no answer of a tunnel of this version: {reason}")]
     Senseless { path: PathBuf, reason: String },
 }
 

@@ -74,8 +74,8 @@ fn program(sockets: u8) -> [sock_filter; 8] {
 }
 
 const LENGTH: usize = 8;
-// Classic BPF, linux/bpf_common.h: BPF_LD|BPF_B|BPF_ABS, BPF_JMP|BPF_JSET|BPF_K, BPF_ALU|BPF_MOD|BPF_K,
-// BPF_RET|BPF_A.
+// Classic BPF, linux/bpf_common.h: BPF_LD|BPF_B|BPF_ABS, BPF_JMP|BPF_JSET|BPF_K,
+// BPF_ALU|BPF_MOD|BPF_K, BPF_RET|BPF_A.
 const LOAD_BYTE: u16 = 0x30;
 const JUMP_IF_SET: u16 = 0x45;
 const MODULO: u16 = 0x94;
