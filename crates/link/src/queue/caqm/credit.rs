@@ -45,7 +45,6 @@ struct Came {
 /// requests. A flow whose hint is half of the others' is therefore refused twice as often and
 /// receives a quarter. Two windows then converge in two thirds of the time they need if all packets
 /// are refused alike.
-/// that it takes where all packets are refused alike.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     /// The part of a hint's square that is granted, in units of [`WHOLE`], but no more than the
