@@ -1,7 +1,7 @@
-//! `weir lab ab`: two states, alternated hundreds of times in one sitting.
+//! `weir lab ab`: alternates two states hundreds of times in one sitting.
 //!
-//! What alternates is either two TCP systems of a lab over one cell's link, or any two commands. The
-//! statistics, and when to stop, are [`crate::stats::ab`]'s.
+//! The two states are two TCP systems of a lab over one cell's link, or any two commands.
+//! [`crate::stats::ab`] computes the statistics and decides when to stop.
 
 mod systems;
 
@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// For the command's help.
+/// Printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab ab quic-tun --base tcp-cubic --change tcp-bbr --at loss=1%,rtt=1ms
@@ -26,7 +26,7 @@ With a lab, each turn is one short transfer over the cell's link, and its goodpu
 --metric names. The lab makes it itself, unless the two differ in who makes the traffic. With commands, each turn runs one of them, and the last number it prints is what counts.
 A/A, the same state twice, shows what this machine can tell apart.";
 
-/// What alternates.
+/// The two states that alternate.
 #[derive(Debug)]
 pub enum Contest {
     Systems(Box<Systems>),
@@ -38,7 +38,7 @@ pub enum Contest {
     },
 }
 
-/// The decision, and every value it rests on in the order of measurement.
+/// The decision, and every value that it rests on, in the order of measurement.
 #[derive(Debug, Serialize)]
 pub struct Answer {
     pub base: String,
@@ -53,7 +53,8 @@ pub struct Observation {
     pub value: f64,
 }
 
-/// Runs the turns; `watch` is told after each how many of how many are done.
+/// Runs the turns. After each turn `watch` is called with the number of finished turns and the
+/// total.
 pub fn run(
     contest: &Contest,
     plan: Plan,

@@ -1,4 +1,4 @@
-//! What measures the turns of one lab, whatever world it lives in.
+//! Measures the turns of one lab in either world.
 
 use crate::file::{LabFile, SystemSpec};
 use crate::outcome::Verdict;
@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// One turn, and all that is around it.
+/// One turn and its surroundings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub lab: &'a LabFile,
@@ -28,18 +28,18 @@ pub(crate) trait Bench: Sync {
 
     fn notes(&self) -> Vec<String>;
 
-    /// What is worth a word in the report but does not belong to it.
+    /// A remark for the user that does not belong in the report.
     fn degradation(&self) -> Option<String>;
 
-    /// What must be known to repeat the run.
+    /// Facts needed to repeat the run.
     fn facts(&self) -> IndexMap<String, serde_json::Value>;
 
-    /// Why a system cannot run here; `asked` if it was asked for by name.
+    /// The reason why a system cannot run here. `asked`: the user named the system.
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
 
-    /// What these turns take.
+    /// The time that these turns take.
     fn estimate(&self, plan: &Plan, left: &[&Turn]) -> Duration;
 
-    /// `None` if it was interrupted.
+    /// `None` if the turn was interrupted.
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;
 }

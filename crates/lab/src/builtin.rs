@@ -4,7 +4,7 @@ use crate::file::LabFile;
 use crate::{LabError, nearest};
 use std::path::Path;
 
-/// A lab inside the program: its file is in `labs/`.
+/// A lab built into the program. Its file is in `labs/`.
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
     pub name: &'static str,
@@ -30,7 +30,7 @@ pub const BUILTIN: [Builtin; 16] = [
     Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },
 ];
 
-/// A built-in lab by its name, or a file by its path.
+/// Opens a built-in lab by its name, or a file by its path.
 pub fn open(name: &str) -> Result<LabFile, LabError> {
     if let Some(builtin) = BUILTIN.iter().find(|builtin| builtin.name == name) {
         return Ok(LabFile::parse(&format!("labs/{name}.toml"), builtin.text)?);

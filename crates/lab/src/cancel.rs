@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tells everything that waits that the run is to end. Cloned handles are the same one.
+/// Tells all waiting threads that the run is to end. All clones share one flag.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
@@ -16,7 +16,7 @@ impl Cancel {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Fails soon after it is cancelled, if that is earlier.
+    /// Sleeps until `moment`. Fails soon after a cancellation if that comes earlier.
     pub(crate) fn sleep_until(&self, moment: Instant) -> Result<(), Failure> {
         loop {
             let left = moment.saturating_duration_since(Instant::now());

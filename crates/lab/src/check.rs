@@ -1,4 +1,4 @@
-//! Bounds on a run's figures, for use in CI: does it hold what was promised?
+//! Bounds on a run's figures, for use in CI.
 
 use crate::compare::{LONGEST_NOTE, cell_name};
 use crate::{LabError, nearest};
@@ -6,7 +6,7 @@ use report::{Axes, Cell, Results};
 use serde::Serialize;
 use units::foreign;
 
-/// For the command's help.
+/// Printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr, loss=1%, rtt=1ms] >= 400'
@@ -22,7 +22,7 @@ pub struct Bound {
     text: String,
     metric: String,
     system: Option<String>,
-    /// The bound is on the ratio of `system` to this one.
+    /// The bound applies to the ratio of `system` to this system.
     over: Option<String>,
     axes: Vec<(String, String)>,
     operator: Operator,
@@ -38,10 +38,10 @@ enum Operator {
     Equal,
 }
 
-/// What came of checking a run.
+/// The result of checking a run.
 #[derive(Debug, Serialize)]
 pub struct Checked {
-    /// The run itself is not to be believed, and that was not allowed.
+    /// Reasons why the run itself is invalid, unless invalid runs were allowed.
     pub invalid: Vec<String>,
     pub bounds: Vec<CheckedBound>,
 }
@@ -58,7 +58,7 @@ pub struct CheckedCell {
     pub cell: String,
     pub value: Option<f64>,
     pub holds: bool,
-    /// Why there is no value.
+    /// The reason why there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -158,7 +158,7 @@ impl Bound {
         }
     }
 
-    /// A bound on something misspelt would otherwise be one on nothing.
+    /// Rejects misspelt names: a bound on such a name would check nothing.
     fn check_names(&self, results: &Results) -> Result<(), LabError> {
         let systems: Vec<&str> = results.cells.iter().map(|cell| cell.system.as_str()).collect();
         for system in self.system.iter().chain(&self.over) {
@@ -173,7 +173,7 @@ impl Bound {
         }
         let metrics: Vec<&str> =
             results.cells.iter().flat_map(|cell| cell.metrics.keys()).map(String::as_str).collect();
-        // A run whose every cell failed knows no metrics at all; then the cells tell why.
+        // If every cell failed, the run knows no metrics. The cells then give the reason.
         if metrics.is_empty() {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl Bound {
     }
 }
 
-/// Checks every bound; a run that is not valid holds nothing unless that is allowed.
+/// Checks every bound. In an invalid run no bound holds, unless invalid runs are allowed.
 pub fn check(
     results: &Results,
     bounds: &[Bound],
@@ -215,7 +215,7 @@ impl Checked {
         self.invalid.is_empty() && self.bounds.iter().all(|bound| bound.holds)
     }
 
-    /// For the terminal.
+    /// Text for the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
         let mut text = String::new();
@@ -267,7 +267,7 @@ fn word(holds: bool) -> &'static str {
     if holds { "ok  " } else { "FAIL" }
 }
 
-/// Outside of brackets: `loss=1%` holds a sign too.
+/// Finds `symbol` outside brackets: `loss=1%` also contains an operator.
 fn find_outside(text: &str, symbol: &str) -> Option<usize> {
     let from = text.rfind(']').map_or(0, |at| at + 1);
     text[from..].find(symbol).map(|at| from + at)

@@ -1,4 +1,4 @@
-//! Two runs of a lab side by side: what changed between them?
+//! Compares two runs of a lab.
 
 use crate::runs::Run;
 use crate::stats::{self, Direction};
@@ -7,14 +7,14 @@ use report::{Axes, Cell};
 use serde::Serialize;
 use units::{Share, foreign};
 
-/// Every cell that both runs hold, metric by metric.
+/// Every cell that both runs contain, metric by metric.
 #[derive(Debug, Serialize)]
 pub struct Compared {
     pub lab: String,
     pub before: String,
     pub after: String,
     pub threshold: Share,
-    /// What differs between the two besides the figures, and what could not be compared.
+    /// Differences between the runs besides the figures, and cells that could not be compared.
     pub notes: Vec<String>,
     pub rows: Vec<Row>,
 }
@@ -32,8 +32,8 @@ pub struct Row {
     pub verdict: stats::Verdict,
 }
 
-/// The runs were measured at different times, so nothing is paired: this finds coarse changes. For
-/// small ones there is `weir lab ab`.
+/// The runs were measured at different times, so no values are paired. This comparison finds coarse
+/// changes; use `weir lab ab` for small ones.
 pub fn runs(
     before: &Run,
     after: &Run,
@@ -92,7 +92,7 @@ pub fn runs(
 }
 
 impl Compared {
-    /// For the terminal.
+    /// Text for the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
         let [lab, after, before] = [&self.lab, &self.after, &self.before].map(foreign);
@@ -153,7 +153,7 @@ fn row(
         rows.filter(|row| row.time_s.is_none()).map(|row| row.value).collect()
     };
     let (mut a, mut b) = (samples(after, new), samples(before, old));
-    // Where only results.json was kept the medians are all there is.
+    // Where only results.json was kept, only the medians are available.
     if a.is_empty() || b.is_empty() {
         (a, b) = (vec![is], vec![was]);
     }
@@ -178,7 +178,7 @@ fn main_metric(run: &Run) -> String {
     view.or_else(first).unwrap_or_else(|| "goodput_mbit_s".to_owned())
 }
 
-/// Facts that explain a difference better than the change one had in mind.
+/// Facts that may explain a difference better than the intended change.
 fn differences(before: &Run, after: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     for fact in ["weir", "kernel_release", "cpu_model", "cores_online", "iperf3", "privilege"] {
@@ -211,10 +211,10 @@ pub(crate) fn cell_name(system: &str, axes: &Axes) -> String {
     foreign(name).to_string()
 }
 
-/// A failed cell's reason may be a program's last words.
+/// A failed cell's reason may contain a program's last output.
 pub(crate) const LONGEST_NOTE: usize = 1024;
 
-/// Resampling is seeded: the same two runs always compare alike.
+/// A fixed seed: comparing the same two runs always gives the same result.
 const SEED: u64 = 1;
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Dates as reports and run directories show them.
+//! Dates in the form that reports and run directories use.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Now, in UTC, as in RFC 3339 and to the second.
+/// The current UTC time in RFC 3339 format, to the second.
 pub(crate) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     rfc3339(since.map_or(0, |since| since.as_secs()))
 }
 
-/// Days to a civil date: Howard Hinnant's `civil_from_days`.
+/// Converts days to a civil date with Howard Hinnant's `civil_from_days`.
 fn rfc3339(seconds: u64) -> String {
     let (days, clock) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;

@@ -1,4 +1,4 @@
-//! What must be known of the machine to repeat a run.
+//! Facts about the machine that are needed to repeat a run.
 
 use crate::file::LabFile;
 use crate::testbed::CpuPlan;
@@ -6,7 +6,7 @@ use host::Privilege;
 use indexmap::IndexMap;
 use serde_json::Value;
 
-/// The machine as far as it bears on the figures; a part that cannot be read is left out.
+/// Describes the machine as far as it affects the figures. Omits facts that cannot be read.
 pub(crate) fn describe(
     lab: &LabFile,
     cpus: &CpuPlan,
@@ -31,7 +31,7 @@ pub(crate) fn describe(
     facts
 }
 
-/// Likewise for virtual time: the machine matters for nothing but how long it takes.
+/// The same for virtual time. There the machine affects only the running time.
 pub(crate) fn describe_simulator(lab: &LabFile, threads: usize) -> IndexMap<String, Value> {
     let mut facts = machine();
     facts.insert("world".to_owned(), Value::from("virtual time"));
@@ -55,7 +55,7 @@ pub(crate) fn as_run_toml(
     run.insert("started".to_owned(), started.into());
     let mut environment = toml::Table::new();
     for (name, value) in facts {
-        // TOML has no null: what is unknown is absent.
+        // TOML has no null, so unknown facts are omitted.
         if let Ok(value) = toml::Value::try_from(without_nulls(value.clone())) {
             environment.insert(name.clone(), value);
         }
@@ -101,6 +101,6 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
-/// A report is passed on: the boot command line may hold secrets, and what it says of mitigations
-/// stands in a field of its own; the boot's number helps nobody else.
+/// Facts that are omitted because reports are passed on. The boot command line may contain secrets,
+/// and its mitigations have a field of their own. The boot ID is of no use to others.
 const UNTOLD: [&str; 2] = ["kernel_command_line", "boot_id"];

@@ -6,8 +6,8 @@ use probe::ProbeError;
 use report::ReportError;
 use std::path::{Path, PathBuf};
 
-/// Why a lab cannot run at all. What goes wrong in one cell is that cell's
-/// [`Failure`](crate::Failure) and the others go on.
+/// A reason why a lab cannot run at all. A failure in one cell is that cell's
+/// [`Failure`](crate::Failure), and the other cells continue.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     #[error(transparent)]
@@ -32,12 +32,12 @@ pub enum LabError {
     NotMeasured { reason: String },
     #[error("interrupted{}", kept(.directory.as_deref()))]
     Interrupted {
-        /// Where what is finished is kept.
+        /// The directory that keeps the finished turns.
         directory: Option<PathBuf>,
     },
 }
 
-/// Why one cell has no figures. It becomes the cell's `failed`.
+/// A reason why one cell has no figures. It becomes the cell's `failed`.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]

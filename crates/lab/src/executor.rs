@@ -8,21 +8,21 @@ use crate::virtual_time::Simulator;
 use host::Privilege;
 use std::path::PathBuf;
 
-/// Which world a lab runs in.
+/// The world that a lab runs in.
 #[derive(Debug, Clone)]
 pub enum Executor {
     /// Network namespaces and the machine's own clock, one turn at a time.
     Namespaces {
         privilege: Privilege,
-        /// Where `weir` itself is: it makes the traffic.
+        /// Path of `weir` itself, which generates the traffic.
         weir: PathBuf,
     },
-    /// The simulator, so many turns side by side.
+    /// The simulator, with this many turns in parallel.
     VirtualTime { threads: usize },
 }
 
 impl Executor {
-    /// The executor made ready for `lab`, or why that lab is none for it.
+    /// Prepares the executor for `lab`, or returns the reason why it cannot run that lab.
     pub(crate) fn bench<'a>(&'a self, lab: &'a LabFile) -> Result<Box<dyn Bench + 'a>, LabError> {
         let refuse =
             |message: String| Err(LabError::File(lab.source.error(lab.workload.span(), message)));

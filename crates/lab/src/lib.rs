@@ -1,7 +1,7 @@
-//! Experiments: a lab file says what is asked, a run answers it.
+//! Experiments: a lab file asks a question, and a run answers it.
 //!
-//! [`builtin::open`] or [`LabFile::read`] gives a checked [`LabFile`]; [`run`] builds each cell's
-//! network, measures and takes it down again, turn by turn, and leaves a run directory that others
+//! [`builtin::open`] or [`LabFile::read`] returns a checked [`LabFile`]. [`run`] builds each cell's
+//! network, measures and takes it down again, turn by turn. It leaves a run directory that users
 //! can read, compare, check and repeat.
 
 pub mod ab;

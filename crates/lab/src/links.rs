@@ -1,4 +1,4 @@
-//! What the emulated links of a cell tell about it.
+//! Statistics of a cell's emulated links.
 
 use crate::file::WorkloadSettings;
 use crate::outcome::{Flaw, Measurement};
@@ -7,7 +7,7 @@ use emu::{EmulatorStatistics, TracePoint};
 use report::{Axes, Line, Series, Shape};
 use units::{Span, Time};
 
-/// Judges whether the emulation kept its promises.
+/// Judges whether the emulation kept its bounds.
 pub(crate) fn account(seen: &EmulatorStatistics, result: &mut Measurement) {
     let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
     result.record("lateness_us.p50", "µs", Some(seen.lateness.quantile(0.5).micros_f64()));
@@ -27,7 +27,7 @@ pub(crate) fn account(seen: &EmulatorStatistics, result: &mut Measurement) {
     }
 }
 
-/// Records the queue in front of the bottleneck, from whoever sends.
+/// Records the queue in front of the bottleneck, on the sender's side.
 pub(crate) fn account_queue(
     workload: &WorkloadSettings,
     system: &str,
@@ -66,7 +66,7 @@ pub(crate) fn account_queue(
     });
 }
 
-/// What waited in front of the link from one host to its neighbour, over time.
+/// The queue in front of the link from one host to its neighbour over time.
 pub(crate) fn queue<'a>(seen: &'a EmulatorStatistics, from: &str, to: &str) -> &'a [TracePoint] {
     let way = seen.cables.iter().find_map(|cable| match &cable.name {
         name if *name == format!("{from}-{to}") => Some(&cable.forward),
@@ -76,7 +76,7 @@ pub(crate) fn queue<'a>(seen: &'a EmulatorStatistics, from: &str, to: &str) -> &
     way.and_then(|way| way.trace.as_ref()).map_or(&[], emu::QueueTrace::points)
 }
 
-/// Why the emulation is not to be believed, if its lateness passed the bound.
+/// The reason why the emulation is invalid if its lateness exceeded the bound.
 pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<Flaw> {
     let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
     let flaw = |what: &str, detail| Some(Flaw { what: what.to_owned(), detail });
@@ -85,7 +85,7 @@ pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<Flaw> {
         let late = late.millis_f64();
         return flaw(what, format!("{late:.1} ms at p99, bound {LATENESS_BOUND}"));
     }
-    // While the link stands still few frames come to be counted: a quantile does not see it.
+    // While the link stalls it counts few frames, so a quantile does not show the stall.
     if worst > STANDSTILL_BOUND {
         let what = "the emulated link stood still (was the machine busy with something else?)";
         let worst = worst.millis_f64();

@@ -1,8 +1,8 @@
-//! The metrics of a lab: their names, and which way of each is the good one.
+//! The metrics of a lab: their names, and whether more or less of each is better.
 
 use crate::stats::Direction;
 
-/// Which way of a metric is the good one; `None` for what only describes.
+/// Whether more or less of a metric is better. `None` for a metric that only describes.
 pub(crate) fn direction(metric: &str) -> Option<Direction> {
     match report::metrics::meaning(metric).direction {
         report::metrics::Direction::Higher => Some(Direction::HigherIsBetter),
@@ -11,7 +11,7 @@ pub(crate) fn direction(metric: &str) -> Option<Direction> {
     }
 }
 
-/// What the workloads of a lab measure.
+/// The metrics that the workloads of a lab measure.
 pub(crate) const NAMES: &[&str] = &[
     "goodput_mbit_s",
     "sender_mbit_s",

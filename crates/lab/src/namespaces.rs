@@ -16,13 +16,13 @@ use std::path::Path;
 use std::time::Duration;
 use units::Span;
 
-/// This machine, ready for one lab.
+/// This machine, prepared for one lab.
 pub(crate) struct Namespaces<'a> {
     lab: &'a LabFile,
     privilege: Privilege,
     weir: &'a Path,
     cpus: CpuPlan,
-    /// What it comes to stands beside what was measured.
+    /// Simulates the same turn for comparison with the measurement.
     simulator: Option<virtual_time::Simulator<'a>>,
 }
 
@@ -67,7 +67,7 @@ impl Bench for Namespaces<'_> {
             return Some(workload::NO_WEB_SERVER.to_owned());
         }
         let mut missing = missing_programs(system);
-        // Labs that compare with it are of use without it too.
+        // A lab that compares with iperf3 is useful without it too.
         let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
         if without_peer {
             missing.push(IPERF3.to_owned());
@@ -124,7 +124,8 @@ impl Bench for Namespaces<'_> {
         };
         let mut worlds = Vec::with_capacity(WORLDS as usize);
         for number in 0..WORLDS {
-            // The first has the random losses of the measured turn, the others those of no turn.
+            // The first world has the random losses of the measured turn, the others use losses of
+            // no turn.
             let block = turn.block.wrapping_sub(number * BLOCKS_APART);
             let turn = Turn { block, ..turn.clone() };
             match simulator.measure(&Job { turn: &turn, ..*job })? {
@@ -143,11 +144,11 @@ impl Bench for Namespaces<'_> {
     }
 }
 
-/// Measures one turn. A turn whose emulation did not keep its bounds is measured again: that it is
-/// repeated depends on the emulator's own clock, never on the figure. `None` if it was interrupted.
+/// Measures one turn. If the emulation misses its bounds, the turn is measured again. Only the
+/// emulator's own clock causes a repeat, never a figure. `None` if the turn was interrupted.
 fn measured(turn: &workload::Turn<'_>) -> Option<Verdict> {
     let mut attempts = 0;
-    // Whoever asked for the quick form is in a hurry.
+    // The quick form retries less, because its user is in a hurry.
     let retries = if turn.form == Form::Full { RETRIES } else { 1 };
     let mut retried = Vec::new();
     loop {
@@ -167,9 +168,9 @@ fn measured(turn: &workload::Turn<'_>) -> Option<Verdict> {
 }
 
 const RETRIES: usize = 2;
-/// Simulated beside each turn: a tenth of a second or so.
+/// Simulations beside each turn. They take about a tenth of a second.
 const WORLDS: u32 = 15;
 const BLOCKS_APART: u32 = 10_000;
-/// What building a network and starting programs takes, for the estimate.
+/// Estimated time to build a network and start programs.
 const AROUND_A_TURN: Span = Span::from_millis(700);
 const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);

@@ -3,7 +3,7 @@ use report::{Axes, Series};
 use serde::{Deserialize, Serialize};
 use units::Share;
 
-/// What one turn came to, as it stands in the run's journal.
+/// The result of one turn, as the run's journal stores it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub system: String,
@@ -26,24 +26,24 @@ pub struct Measurement {
     pub metrics: IndexMap<String, Value>,
     #[serde(default)]
     pub series: Vec<Series>,
-    /// The algorithm of the measured connections, as the kernel told while they ran.
+    /// The algorithm of the measured connections, as the kernel reported it while they ran.
     #[serde(default)]
     pub congestion_control: Option<String>,
-    /// A number for all that happened, where the same happens again: in virtual time.
+    /// In virtual time: a number over all events, equal whenever the same events happen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// Why the figures are not to be believed; empty if they are.
+    /// Reasons why the figures are invalid. Empty if they are valid.
     #[serde(default)]
     pub invalid: Vec<Flaw>,
-    /// The workload had no CPU to spare: the figures may show the machine rather than the system.
+    /// The workload had no CPU to spare. The figures may show the machine rather than the system.
     #[serde(default)]
     pub cpu_limited: bool,
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// Flaws of earlier attempts at this turn, each of which was measured again.
+    /// Flaws of earlier attempts at this turn. Each attempt was measured again.
     #[serde(default)]
     pub retried: Vec<Flaw>,
-    /// Where several places of an axis were measured at once: the figures of each.
+    /// The figures of each place where several places of an axis were measured at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
 }
@@ -51,17 +51,17 @@ pub struct Measurement {
 /// One of several places that were measured at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Member {
-    /// Its value on that axis.
+    /// The place's value on that axis.
     pub name: String,
     pub measurement: Measurement,
 }
 
-/// Why a measurement is not to be believed.
+/// A reason why a measurement is invalid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Flaw {
-    /// The same words whenever the same thing happened.
+    /// The kind of flaw, in the same words each time.
     pub what: String,
-    /// How bad it was this time.
+    /// The extent of the flaw this time.
     pub detail: String,
 }
 
@@ -78,14 +78,14 @@ pub struct Value {
 }
 
 impl Measurement {
-    /// A figure that cannot be had is left out, never written as a number.
+    /// Omits a figure that is unavailable, and never writes it as a number.
     pub fn record(&mut self, metric: &str, unit: &str, value: Option<f64>) {
         if let Some(value) = value.filter(|value| value.is_finite()) {
             self.metrics.insert(metric.to_owned(), Value { value, unit: unit.to_owned() });
         }
     }
 
-    /// `FAMILY.p50` and so on; nothing where there are no samples.
+    /// Records `FAMILY.p50` and so on. Records nothing if there are no samples.
     pub fn record_quantiles(&mut self, family: &str, unit: &str, samples: &[f64], parts: &[&str]) {
         for part in parts {
             let percent = match *part {

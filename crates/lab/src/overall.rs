@@ -6,16 +6,16 @@ use indexmap::IndexMap;
 use report::{Axes, Cell, Group, Mean, Overall, Results};
 use std::collections::BTreeMap;
 
-/// A row for each metric of which more than one system has something in the same cells.
+/// One row for each metric that more than one system has in the same cells.
 pub(crate) fn means(results: &Results) -> Vec<Overall> {
     means_of(results.cells.iter(), &[])
 }
 
-/// The same by what is unusual in a cell besides the axes named `over`: `loss`, `flows, beside`. The mean of
-/// a metric is of one kind in all of them.
+/// The same means for groups of cells. The unusual axes of a cell besides those in `over` determine
+/// its group: `loss`, `flows, beside`. A metric has the same kind of mean in all groups.
 pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Group> {
     let all = means(results);
-    // Where less is unusual comes first, then the order of the axes counts.
+    // Sort by the number of unusual axes, then by the order of the axes.
     let mut groups: BTreeMap<(usize, Vec<usize>), Vec<&Cell>> = BTreeMap::new();
     for cell in &results.cells {
         let unusual = |(axis, value): &(&String, &String)| {
@@ -43,7 +43,7 @@ pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Grou
         .collect()
 }
 
-/// Of the kinds that `like` has, where it has the metric.
+/// Uses the kind of mean that `like` has for the metric, if any.
 fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<Overall> {
     let mut systems: Vec<&str> = Vec::new();
     let mut metrics: IndexMap<&str, &str> = IndexMap::new();
@@ -62,10 +62,11 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
     }
     metrics
         .into_iter()
-        // Bytes of a fast path and of a slow one have no mean; the queue's delay tells the same.
+        // Bytes on a fast and on a slow path have no common mean. The queue delay shows the same.
         .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
-            // A row a place, a column a system; places where one has nothing would favour another.
+            // One row per place, one column per system. Skip places where a system has no value,
+            // because they would favour another system.
             let rows: Vec<Vec<f64>> = places
                 .values()
                 .filter_map(|place| systems.iter().map(|s| value(place.get(s)?, metric)).collect())
@@ -81,7 +82,8 @@ fn value(cell: &Cell, metric: &str) -> Option<f64> {
     cell.metrics.get(metric).map(|metric| metric.median).filter(|value| value.is_finite())
 }
 
-/// Of what spans decades the geometric; of shares of a whole, and of what can be nothing, the arithmetic.
+/// The geometric mean for values that span decades. The arithmetic mean for shares of a whole and
+/// for values that can be zero.
 fn kind_of(metric: &str, rows: &[Vec<f64>]) -> Mean {
     let positive = rows.iter().flatten().all(|value| *value > 0.0);
     let share = metric.ends_with("_percent") || SHARES.contains(&metric);
@@ -99,7 +101,7 @@ fn mean(metric: &str, unit: &str, kind: Mean, systems: &[&str], rows: &[Vec<f64>
     };
     let means: Vec<f64> = (0..systems.len()).map(mean).collect();
     let direction = metrics::direction(metric);
-    // Where all are the same nobody is ahead.
+    // If all means are equal, no system is ahead.
     let differ = |best: &usize| means.iter().any(|mean| !is_near(*mean, means[*best]));
     let best = direction.and_then(|direction| best_of(&means, direction)).filter(differ);
     let ahead = direction.map(|direction| {

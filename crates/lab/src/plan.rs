@@ -1,4 +1,4 @@
-//! Which cells a run measures, and in which order.
+//! The cells that a run measures, and their order.
 
 use crate::file::{CellFilter, FormSpec, LabFile};
 use crate::outcome::Outcome;
@@ -20,7 +20,7 @@ pub struct PlannedCell {
 pub struct Turn {
     /// Index into [`Plan::cells`].
     pub cell: usize,
-    /// Every block holds every cell once, in an order of its own; a block is one repeat.
+    /// Every block contains every cell once, in a random order. A block is one repeat.
     pub block: u32,
 }
 
@@ -36,7 +36,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// `systems` are those of the file that can run here.
+    /// `systems` are the systems of the file that can run here.
     pub fn new(lab: &LabFile, form: Form, systems: &[String], repeats: Option<u32>) -> Self {
         let spec = form_of(lab, form);
         let workload = lab.workload.get_ref();
@@ -65,7 +65,7 @@ impl Plan {
         }
     }
 
-    /// What came of the turns in the order of the turns, whoever was done first.
+    /// Sorts outcomes by the order of the turns, whichever turn finished first.
     pub(crate) fn put_in_order(&self, outcomes: &mut [Outcome]) {
         let places: HashMap<String, usize> = self
             .turns
@@ -81,7 +81,7 @@ impl Plan {
         });
     }
 
-    /// The turns that none of `outcomes` is of.
+    /// The turns that have no outcome in `outcomes`.
     pub(crate) fn left(&self, outcomes: &[Outcome]) -> Vec<&Turn> {
         let done: BTreeSet<String> =
             outcomes.iter().map(|done| name_of(&done.system, &done.axes, done.block)).collect();
@@ -92,7 +92,7 @@ impl Plan {
         self.turns.iter().filter(left).collect()
     }
 
-    /// Only what came of turns of this plan.
+    /// Keeps only outcomes of turns in this plan.
     pub(crate) fn keep_own(&self, outcomes: &mut Vec<Outcome>) {
         let own: BTreeSet<String> = self
             .turns
@@ -106,23 +106,23 @@ impl Plan {
     }
 }
 
-/// The same text for the same turn.
+/// A text that identifies a turn.
 fn name_of(system: &str, axes: &Axes, block: u32) -> String {
     let axes: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
     format!("{system};{block};{}", axes.join(";"))
 }
 
-/// The combinations of axis values that a form chooses, the last axis turning fastest.
+/// The combinations of axis values that a form chooses. The last axis varies fastest.
 pub(crate) fn places(lab: &LabFile, form: &FormSpec) -> Vec<Axes> {
     written_out(lab, chosen(lab, form))
 }
 
-/// Those of all forms.
+/// The places of all forms.
 pub(crate) fn all_places(lab: &LabFile) -> Vec<Axes> {
     written_out(lab, lab.form.values().flat_map(|form| chosen(lab, form)).collect())
 }
 
-/// For each value that is in none of `places`, the first of them with that value.
+/// For each value that no place in `places` has, the first of them with that value put in.
 pub(crate) fn of_other_values(lab: &LabFile, places: &[Axes]) -> Vec<Axes> {
     let Some(first) = places.first() else { return Vec::new() };
     let values = lab.axes.iter().flat_map(|(axis, values)| {
@@ -138,12 +138,12 @@ pub(crate) fn of_other_values(lab: &LabFile, places: &[Axes]) -> Vec<Axes> {
         .collect()
 }
 
-/// How many combinations `filter` chooses.
+/// The number of combinations that `filter` chooses.
 pub(crate) fn count(lab: &LabFile, filter: &CellFilter) -> usize {
     choices(lab, filter).iter().map(Vec::len).fold(1, usize::saturating_mul)
 }
 
-/// Whether the cell at `axes` is one of those that `filter` chooses.
+/// Whether `filter` chooses the cell at `axes`.
 pub(crate) fn agrees(lab: &LabFile, filter: &CellFilter, axes: &Axes) -> bool {
     axes.iter().all(|(axis, value)| match named(filter, axis) {
         Some(values) => values.iter().any(|one| one.get_ref() == value),
@@ -151,7 +151,7 @@ pub(crate) fn agrees(lab: &LabFile, filter: &CellFilter, axes: &Axes) -> bool {
     })
 }
 
-/// What stands for `axis` where nobody names it.
+/// The value of `axis` where a choice of cells does not name it.
 pub(crate) fn usual<'a>(lab: &'a LabFile, axis: &str) -> Option<&'a str> {
     lab.usual.get(axis).map(|value| value.get_ref().as_str())
 }
@@ -160,7 +160,7 @@ fn named<'a>(filter: &'a CellFilter, axis: &str) -> Option<&'a Vec<Spanned<Strin
     filter.get(axis)
 }
 
-/// By the places of their values, in the order of the axes.
+/// The chosen places by the indices of their values, in the order of the axes.
 fn chosen(lab: &LabFile, form: &FormSpec) -> BTreeSet<Vec<usize>> {
     let all = lab.axes.values().map(|values| (0..values.get_ref().len()).collect());
     match form.cells.as_slice() {
@@ -169,7 +169,7 @@ fn chosen(lab: &LabFile, form: &FormSpec) -> BTreeSet<Vec<usize>> {
     }
 }
 
-/// For each axis the places of the values that `filter` leaves.
+/// For each axis the indices of the values that `filter` leaves.
 fn choices(lab: &LabFile, filter: &CellFilter) -> Vec<Vec<usize>> {
     lab.axes
         .iter()
@@ -208,10 +208,10 @@ fn written_out(lab: &LabFile, places: BTreeSet<Vec<usize>>) -> Vec<Axes> {
     places.into_iter().map(written).collect()
 }
 
-/// What sets a turn's random streams: the same for every system at the same place and repeat, so that
-/// systems meet the same losses.
+/// The seed of a turn's random streams. It is equal for every system at the same place and repeat,
+/// so that systems see the same losses.
 pub(crate) fn seed_of(lab: &LabFile, cell: &PlannedCell, block: u32) -> u64 {
-    // FNV-1a: stable across versions and platforms, unlike the standard library's hasher.
+    // FNV-1a is stable across versions and platforms, unlike the standard library's hasher.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ lab.seed;
     let text = cell
         .axes

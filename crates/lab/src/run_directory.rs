@@ -1,5 +1,5 @@
-//! Where a run keeps what it did: `lab.toml` (the file as it was), `run.toml` (everything needed to
-//! repeat it), `journal.jsonl` (one line per finished turn), and at the end the reports.
+//! The files of a run: `lab.toml` (the file as it was), `run.toml` (everything needed to repeat the
+//! run), `journal.jsonl` (one line per finished turn), and at the end the reports.
 
 mod own;
 
@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 pub(crate) struct RunDirectory {
     path: PathBuf,
     journal: File,
-    /// Where the programs of the run put temporary files: what a kill leaves of them is inside the run
-    /// it belongs to, and gone when that is continued.
+    /// Folder for temporary files of the run's programs. Files that a killed program leaves are
+    /// inside the run directory, and are removed when the run continues.
     programs: PathBuf,
-    /// Held locked while the run goes on: a second run in the same place would mix the two.
+    /// Locked while the run is active: a second run in the same place would mix both.
     _lock: File,
 }
 
 impl RunDirectory {
-    /// A directory that nobody had before; `name` is asked again while somebody was faster.
+    /// Creates a new directory. Calls `name` again if another process created that directory first.
     pub(crate) fn create_new(
         name: impl Fn() -> PathBuf,
         lab: &str,
@@ -45,7 +45,7 @@ impl RunDirectory {
         }
     }
 
-    /// A new directory; one that holds something already is refused.
+    /// Creates a new directory. Refuses a directory that is not empty.
     pub(crate) fn create(path: &Path, lab: &str, run: &str) -> Result<Self, LabError> {
         let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
         fs::create_dir_all(path).map_err(|e| wrong(format!("cannot be created: {e}")))?;
@@ -57,8 +57,8 @@ impl RunDirectory {
                 "holds a run already: continue it with --resume, or name another with --out";
             return Err(wrong(advice.to_owned()));
         }
-        // Without a journal these are of a run that was killed before it began. A lab.toml alone is
-        // somebody's own.
+        // Without a journal these files belong to a run that was killed before its first turn. A
+        // lab.toml alone is the user's own.
         let begun = [LAB, RUN, NEW_LAB, NEW_RUN, PROGRAMS];
         let ours = names.iter().all(|name| begun.iter().any(|known| name == known))
             && (names.iter().any(|name| name == RUN) || !names.iter().any(|name| name == LAB));
@@ -77,9 +77,9 @@ impl RunDirectory {
         })
     }
 
-    /// The run at `path`, to be continued, and what of it is finished. A line cut short by a crash is
-    /// dropped: its turn runs again. What is finished stays as it is, to the letter. Another user's run is
-    /// continued only with `trust`, and no symbolic link in it is followed even then.
+    /// Opens the run at `path` to continue it, and reads its finished turns. A line cut short by a
+    /// crash is dropped, and its turn runs again. Finished lines stay unchanged. A run of another
+    /// user is continued only with `trust`, and even then no symbolic link in it is followed.
     pub(crate) fn resume(
         path: &Path,
         lab: &str,
@@ -110,7 +110,7 @@ impl RunDirectory {
         Ok((Self { path: path.to_owned(), journal, programs: room(path)?, _lock: lock }, finished))
     }
 
-    /// Replaces `run.toml`, once more is known than at the start.
+    /// Replaces `run.toml` once more is known than at the start.
     pub(crate) fn describe(&self, run: &str) -> Result<(), LabError> {
         put(&self.path, RUN, NEW_RUN, run)
     }
@@ -141,7 +141,7 @@ impl Drop for RunDirectory {
     }
 }
 
-/// Empty, by its whole path: a program may go elsewhere.
+/// An empty folder, as an absolute path, because a program may change its directory.
 fn room(path: &Path) -> Result<PathBuf, LabError> {
     let wrong = |e: std::io::Error| LabError::RunDirectory {
         path: path.to_owned(),
@@ -156,7 +156,7 @@ fn room(path: &Path) -> Result<PathBuf, LabError> {
     Ok(room)
 }
 
-/// The journal's turns; what follows the last whole line is cut off.
+/// Reads the journal's turns. Truncates the journal after the last complete line.
 fn finished(journal: &mut File) -> Result<Vec<Outcome>, String> {
     let mut bytes = Vec::new();
     journal.read_to_end(&mut bytes).map_err(|e| format!("cannot read {JOURNAL}: {e}"))?;
@@ -166,7 +166,7 @@ fn finished(journal: &mut File) -> Result<Vec<Outcome>, String> {
     for (number, text) in lines.iter().enumerate() {
         match serde_json::from_slice(text) {
             Ok(outcome) => outcomes.push(outcome),
-            // Where the machine itself went down the last block may be on the disk only in part.
+            // After a crash of the machine the last block may be on the disk only in part.
             Err(_) if number + 1 == lines.len() => break,
             Err(e) => return Err(format!("{JOURNAL}, line {}: {e}", number + 1)),
         }
@@ -191,7 +191,7 @@ fn journal(path: &Path, owner: Owner) -> Result<File, LabError> {
     })
 }
 
-/// Whoever reads `name` sees all of it or nothing.
+/// Replaces `name` atomically: a reader sees the whole text or nothing.
 fn put(folder: &Path, name: &str, new: &str, text: &str) -> Result<(), LabError> {
     let new = folder.join(new);
     own::write_new(&new, text).and_then(|()| fs::rename(&new, folder.join(name))).map_err(|e| {
@@ -210,7 +210,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
         Err(fs::TryLockError::WouldBlock) => Err(wrong(
             "another weir is running here: wait for it, or name another with --out".into(),
         )),
-        // Some network file systems cannot lock; then nobody else is kept out.
+        // Some network file systems cannot lock. A second run is not kept out there.
         Err(fs::TryLockError::Error(_)) => Ok(folder),
     }
 }

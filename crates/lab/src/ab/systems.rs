@@ -1,4 +1,4 @@
-//! Two systems of a lab, alternated over one network that stands all the while.
+//! Two systems of a lab, alternated over one network that stays up throughout.
 
 use super::not_measured;
 use crate::file::{LabFile, SystemKind, SystemSpec, Traffic, WorkloadSettings};
@@ -21,15 +21,15 @@ pub struct Systems {
     pub base: String,
     pub change: String,
     pub at: Axes,
-    /// How long each transfer is measured.
+    /// Duration of each transfer's measurement.
     pub slice: Span,
-    /// What is compared.
+    /// The compared metric.
     pub metric: String,
-    /// Where `weir` itself is: it makes traffic.
+    /// Path of `weir` itself, which generates the traffic.
     pub weir: PathBuf,
 }
 
-/// Which way of a metric is the good one.
+/// Whether more or less of a metric is better.
 pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
     if !metrics::NAMES.contains(&metric) {
         let hint = nearest(metric, metrics::NAMES.iter().copied());
@@ -86,8 +86,8 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// On a busy machine one of hundreds of short transfers may be over before it was looked at twice.
-    /// That it is made again depends on the failure, never on a figure.
+    /// On a busy machine a few of hundreds of short transfers may end before they are sampled
+    /// twice. Only that failure causes a repeat, never a figure.
     fn by_programs_with_patience(
         &self,
         system: &SystemSpec,
@@ -136,14 +136,14 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// Takes the network down; says why what was measured over it is not to be believed.
+    /// Takes the network down. Returns the reason if the measurements over it are invalid.
     pub(super) fn finish(self) -> Result<Option<Flaw>, LabError> {
         let seen = self.testbed.finish().map_err(|failure| not_measured(&failure))?;
         Ok(seen.as_ref().and_then(links::too_late))
     }
 }
 
-/// A system that is the kernel's TCP.
+/// Finds a system that uses the kernel's TCP.
 fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a SystemSpec, LabError> {
     let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
     let Some(system) = lab.systems().find(|system| system.name() == name) else {
@@ -185,9 +185,9 @@ fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
         .ok_or_else(|| LabError::Usage("the lab has no cell".to_owned()))
 }
 
-/// What is compared where nothing else is named.
+/// The metric that is compared by default.
 pub const GOODPUT: &str = "goodput_mbit_s";
 const RETRIES: usize = 2;
-/// In less nothing but the opening of a connection is seen.
+/// A shorter slice shows only the opening of a connection.
 const SHORTEST_SLICE: Span = Span::from_millis(10);
 const LONGEST_SLICE: Span = Span::from_secs(3600);

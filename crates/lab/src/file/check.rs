@@ -1,4 +1,4 @@
-//! What a lab file must satisfy beyond its grammar. Nothing here touches the machine.
+//! Checks a lab file beyond its grammar. Nothing here touches the machine.
 
 use super::locate::{FileError, nearest};
 use super::placeholders::fill;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use toml::Spanned;
 use units::Span;
 
-/// What a command line of an external system may name.
+/// Names that the command line of an external system may use.
 pub(crate) const COMMAND_WORDS: [&str; 8] =
     ["client", "server", "port", "weir", "keys", "files", "server-pin", "client-pin"];
 
@@ -34,9 +34,10 @@ impl LabFile {
         self.check_mentions()?;
         self.check_settings()?;
         self.check_count()?;
-        // Every cell of every form, so that a value that fails does so now and not in the tenth minute.
+        // Check every cell of every form, so that a bad value fails now and not in the tenth
+        // minute.
         let places = plan::all_places(self);
-        // A value that no form chooses may be chosen tomorrow.
+        // A later run may choose a value that no form chooses, so check those values too.
         for axes in plan::of_other_values(self, &places) {
             self.links_at(&axes)?;
         }
@@ -174,7 +175,7 @@ impl LabFile {
         Ok(())
     }
 
-    /// A cable does nothing to packets: what an emulator would do has no place beside it.
+    /// Refuses emulator settings on a cable, because a cable does nothing to packets.
     fn check_direct(&self, link: &LinkSpec) -> Result<(), FileError> {
         let Some((key, value)) = link.emulated().next().filter(|_| link.is_direct()) else {
             return Ok(());
@@ -186,7 +187,7 @@ impl LabFile {
         self.refuse(value.span(), message)
     }
 
-    /// Whoever judges a link must have one that was told what to do.
+    /// A workload that judges the link needs an emulated link with explicit settings.
     fn check_judged(
         &self,
         links: &[LinkSettings],
@@ -269,7 +270,7 @@ impl LabFile {
         Ok(())
     }
 
-    /// More cells than anybody can wait for.
+    /// Refuses files with too many cells to wait for.
     fn check_count(&self) -> Result<(), FileError> {
         if self.form.values().any(|form| form.cells.is_empty()) {
             let mut cells = 1_usize;
@@ -297,7 +298,7 @@ impl LabFile {
         Ok(())
     }
 
-    /// Words and usual values belong to axes.
+    /// Checks that words and usual values belong to axes.
     fn check_words(&self) -> Result<(), FileError> {
         let values = || self.axes.values().flat_map(|values| values.get_ref());
         for word in self.words.keys() {
@@ -316,12 +317,12 @@ impl LabFile {
         Ok(())
     }
 
-    /// Whoever judges the simulator sweeps over its cases.
+    /// A workload that judges the simulator sweeps over the simulator's cases.
     fn is_case_axis(&self, axis: &str) -> bool {
         self.workload.get_ref().kind == WorkloadKind::Validate && axis == CASE
     }
 
-    /// A sweep over values that change nothing would be a table of the same.
+    /// Refuses an axis that changes nothing: its table would repeat the same figures.
     fn check_use_of_axes(&self) -> Result<(), FileError> {
         for (axis, values) in &self.axes {
             if !self.mentions(&format!("{{{axis}}}")) && !self.is_case_axis(axis) {
@@ -376,7 +377,7 @@ impl LabFile {
         if let Some(congestion) = system.congestion.as_ref().filter(|_| !is_tunnel) {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
             let name = congestion.get_ref();
-            // TCP_CA_NAME_MAX of include/net/tcp.h, with its end.
+            // TCP_CA_NAME_MAX of include/net/tcp.h, including the terminating zero.
             if !(1..16).contains(&name.len()) || !name.chars().all(plain) {
                 let message = "an algorithm's name is from 1 to 15 letters, digits, `-` and `_`";
                 return self.refuse(congestion.span(), message);
@@ -408,7 +409,7 @@ impl LabFile {
         }
     }
 
-    /// A tunnel of virtual time.
+    /// Checks a tunnel in virtual time.
     fn check_tunnel(&self, system: &SystemSpec) -> Result<(), FileError> {
         let name = system.name();
         if !matches!(self.workload.get_ref().kind, WorkloadKind::Flows | WorkloadKind::Bulk) {
@@ -463,7 +464,7 @@ impl LabFile {
                 );
             }
         }
-        // An axis may stand for any part of it; what that comes to is seen in its cells.
+        // An axis may replace any part of the address. The result is checked in its cells.
         if let Some(connect) = &system.connect
             && !self.axes.keys().any(|axis| connect.get_ref().contains(&format!("{{{axis}}}")))
         {
@@ -544,7 +545,7 @@ impl LabFile {
         self.refuse(place, message)
     }
 
-    /// Names that comparisons, the view and reference rows use must exist.
+    /// Checks that the names in comparisons, the view and reference rows exist.
     fn check_mentions(&self) -> Result<(), FileError> {
         let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
@@ -626,7 +627,7 @@ impl LabFile {
         }
     }
 
-    /// A host's own settings are those of its network; all others are the whole machine's.
+    /// Allows only a network's settings for a host. All other settings apply to the whole machine.
     fn check_settings(&self) -> Result<(), FileError> {
         for name in self.sysctl.keys() {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -641,7 +642,7 @@ impl LabFile {
         Ok(())
     }
 
-    /// Whether a link, the workload or a command of the file contains `text`, in whatever setting.
+    /// Whether a setting of a link, the workload or a command contains `text`.
     fn mentions(&self, text: &str) -> bool {
         let in_links = self.link.iter().any(|link| {
             link.get_ref().emulated().any(|(_, setting)| setting.get_ref().contains(text))
@@ -689,12 +690,12 @@ impl LabFile {
             })
     }
 
-    /// The first system that only virtual time has.
+    /// The first system that exists only in virtual time.
     pub(crate) fn first_tunnel(&self) -> Option<&Spanned<String>> {
         self.systems().find(|system| system.kind == SystemKind::Tunnel).map(|system| &system.name)
     }
 
-    /// The first key of the file that only virtual time has a meaning for.
+    /// The first key of the file that has a meaning only in virtual time.
     pub(crate) fn only_in_virtual_time(&self) -> Option<(String, Range<usize>)> {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let of_links = self.link.iter().flat_map(|link| link.get_ref().emulated());
@@ -709,11 +710,12 @@ impl LabFile {
     }
 }
 
-/// What no emulator does.
+/// Keys that no emulator supports.
 const VIRTUAL_KEYS: [&str; 3] = ["steps", "policer", "aggregate"];
-/// As many places as a person may ask for without knowing: each is seconds, for every system.
+/// More places may be a mistake: each takes seconds for every system.
 const MOST_PLACES: usize = 10_000;
-/// iperf3 takes no longer ones, and perf agrees (MAX_TIME and MAX_OMIT_TIME of its iperf.h).
+/// iperf3 accepts no longer times, and perf has the same limits (MAX_TIME and MAX_OMIT_TIME in its
+/// iperf.h).
 const LONGEST_TURN: Span = Span::from_secs(86_400);
 const LONGEST_OMISSION: Span = Span::from_secs(60);
 /// The axis of a `validate` lab.

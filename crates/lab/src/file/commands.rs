@@ -1,4 +1,4 @@
-//! The command lines that a lab file brings along.
+//! The command lines in a lab file.
 
 use super::schema::LabFile;
 use crate::builtin::BUILTIN;
@@ -11,12 +11,12 @@ pub struct CommandLine<'a> {
     /// `server` or `client`.
     pub end: &'static str,
     pub line: &'a str,
-    /// Files that the lab writes for it.
+    /// Files that the lab writes for the program.
     pub files: Vec<&'a str>,
 }
 
 impl LabFile {
-    /// The commands that a run of these systems starts; all systems if none is named.
+    /// The commands that a run of these systems starts. An empty list stands for all systems.
     pub fn commands(&self, systems: &[String]) -> Vec<CommandLine<'_>> {
         let chosen = |name: &str| systems.is_empty() || systems.iter().any(|wanted| wanted == name);
         let mut commands = Vec::new();
@@ -31,13 +31,14 @@ impl LabFile {
         commands
     }
 
-    /// Whether this program brings the same file.
+    /// Whether the program contains an identical built-in file.
     pub fn is_builtin(&self) -> bool {
         BUILTIN.iter().any(|builtin| *self.text() == *builtin.text)
     }
 }
 
-/// In one line of printable characters: a file must not hide a command from who reads it on a terminal.
+/// Prints one line of printable characters, so that a file cannot hide a command from a user who
+/// reads it on a terminal.
 impl fmt::Display for CommandLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.system, self.end, printable(self.line))?;

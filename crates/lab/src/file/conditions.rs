@@ -1,10 +1,10 @@
-//! What virtual time can do to a link beyond the emulator: rates that change, a policer, deliveries
-//! in lumps.
+//! Link conditions that only virtual time supports: rates that change, a policer, and deliveries in
+//! batches.
 
 use super::part::Part;
 use units::{Bytes, Rate, Span};
 
-/// `none`, or `50% at 10s, 100mbit at 20s`: the rate from then on.
+/// Parses `none` or `50% at 10s, 100mbit at 20s`: the rate from each time on.
 pub(super) fn steps(text: &str) -> Result<Vec<(Span, Part)>, String> {
     if text == "none" {
         return Ok(Vec::new());
@@ -26,7 +26,7 @@ pub(super) fn steps(text: &str) -> Result<Vec<(Span, Part)>, String> {
     Ok(steps)
 }
 
-/// `40mbit 1s, 1mbit 2s`: rates, each with how long it lasts. `None` if this is something else.
+/// Parses `40mbit 1s, 1mbit 2s`: rates with their durations. `None` for any other text.
 pub(super) fn rates(text: &str) -> Option<Vec<(Rate, Span)>> {
     let read = |part: &str| {
         let (rate, span) = part.trim().split_once(' ')?;
@@ -35,14 +35,14 @@ pub(super) fn rates(text: &str) -> Option<Vec<(Rate, Span)>> {
     text.split(',').map(read).collect()
 }
 
-/// A policer as it is written: its rate, and its burst if that is named.
+/// A policer as written in the file: its rate, and its burst if the file names it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PolicerText {
     pub(super) part: Part,
     pub(super) burst: Option<String>,
 }
 
-/// `none`, or `50%,burst=64KiB`.
+/// Parses `none` or `50%,burst=64KiB`.
 pub(super) fn policer(text: &str) -> Result<Option<PolicerText>, String> {
     if text == "none" {
         return Ok(None);
@@ -63,13 +63,13 @@ pub(super) fn policer(text: &str) -> Result<Option<PolicerText>, String> {
     Ok(Some(PolicerText { part, burst }))
 }
 
-/// What a policer lets through at once where the file does not say: a round trip's worth of its rate,
-/// and no less than ten full frames.
+/// A policer's burst if the file names none: one round trip at its rate, but at least ten full
+/// frames.
 pub(super) fn usual_burst(rate: Rate, round_trip: Span) -> Bytes {
     rate.bytes_in(round_trip).max(Bytes::new(10 * 1514))
 }
 
-/// `none`, or a time of at most a second.
+/// Parses `none` or a time of at most one second.
 pub(super) fn aggregate(text: &str) -> Result<Option<Span>, String> {
     if text == "none" {
         return Ok(None);

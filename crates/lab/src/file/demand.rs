@@ -1,32 +1,32 @@
-//! What applications have to send: how much, how often, and what else is on the link.
+//! The applications' demand: how much they send, how often, and what else uses the link.
 
 use super::locate::nearest;
 use super::part::Part;
 use sim::Sizes;
 use units::{Bytes, Rate, Share, Span};
 
-/// What limits an application that has no end.
+/// Limits on an application's sending where its flow has no end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Demand {
-    /// It has always more.
+    /// The application always has more to send.
     Bulk,
-    /// It writes at a rate while it is on; always, where it is never off.
+    /// The application writes at this rate while it is on. With no off time it is always on.
     OnOff { rate: Part, on: Span, off: Span, random: bool },
-    /// It writes a piece at a time.
+    /// The application writes one piece at a time.
     Pieces { size: Bytes, every: Span },
 }
 
-/// Flows that come one after the other, each for itself.
+/// Independent flows that arrive one after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
-    /// A Poisson process that asks for this much of the link on average.
+    /// A Poisson process that demands this share of the link on average.
     Load(Share),
-    /// A Poisson process with so many a second.
+    /// A Poisson process with this many arrivals per second.
     PerSecond(f64),
     Every(Span),
 }
 
-/// UDP that takes its share and never slows down.
+/// UDP that sends at its rate and never slows down.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cross {
     pub rate: Part,
@@ -34,7 +34,7 @@ pub struct Cross {
 }
 
 impl Arrivals {
-    /// From one flow to the next on average, on a link of this rate.
+    /// The mean time between two arrivals on a link of this rate.
     pub fn mean_gap(self, sizes: &Sizes, rate: Rate) -> Span {
         let per_second = match self {
             Self::Every(span) => return span,
@@ -49,7 +49,7 @@ impl Arrivals {
 }
 
 impl Demand {
-    /// `bulk`, `50%`, `5mbit,on=200ms,off=1s,random`, `64KB every 100ms`.
+    /// Parses `bulk`, `50%`, `5mbit,on=200ms,off=1s,random` or `64KB every 100ms`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "bulk" {
             return Ok(Self::Bulk);
@@ -100,7 +100,7 @@ impl Demand {
 }
 
 impl Arrivals {
-    /// `none`, `60%`, `20/s`, `every 50ms`.
+    /// Parses `none`, `60%`, `20/s` or `every 50ms`.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let unclear = || {
             format!(
@@ -128,7 +128,7 @@ impl Arrivals {
 }
 
 impl Cross {
-    /// `none`, `30%`, `5mbit,poisson`.
+    /// Parses `none`, `30%` or `5mbit,poisson`.
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         if text == "none" {
             return Ok(None);
@@ -148,7 +148,7 @@ impl Cross {
     }
 }
 
-/// `endless`, `640KB`, `web-search`, `10KB 50%, 100KB 90%, 1MB 100%`.
+/// Parses `endless`, `640KB`, `web-search` or `10KB 50%, 100KB 90%, 1MB 100%`.
 pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
     match text {
         "endless" => return Ok(None),
@@ -186,9 +186,9 @@ pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
     }
 }
 
-/// The web search workload of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, in the points that pFabric
-/// (SIGCOMM 2013) takes of it: packets of 1460 bytes. Half of the flows are below 80 KB, and a tenth
-/// carries most of the bytes.
+/// The web search workload of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, at the points that
+/// pFabric (SIGCOMM 2013) uses. The unit is a packet of 1460 bytes. Half of the flows are below 80
+/// KB, and a tenth of them carries most of the bytes.
 fn web_search() -> Sizes {
     const PACKETS: [(u64, f64); 11] = [
         (6, 0.15),
@@ -208,7 +208,7 @@ fn web_search() -> Sizes {
 }
 
 const SHORTEST: Span = Span::from_micros(10);
-/// Longer than a lab may last.
+/// Longer than any lab may last.
 const ALWAYS: Span = Span::from_secs(1_000_000);
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
     fn a_load_is_so_many_flows_a_second() {
         let half = Arrivals::Load(Share::new(0.5).unwrap());
         let sizes = Sizes::Fixed(Bytes::new(125_000));
-        // A megabit each: at 10 Mbit/s half the link are five of them a second.
+        // Each flow carries one megabit, so half of a 10 Mbit/s link is five flows per second.
         assert_eq!(half.mean_gap(&sizes, Rate::from_mbit(10)), Span::from_millis(200));
         assert_eq!(
             Arrivals::PerSecond(4.0).mean_gap(&sizes, Rate::default()),

@@ -1,4 +1,4 @@
-//! What is downloaded in one cell, and over which ways.
+//! The download of one cell and the ways it takes.
 
 use super::locate::FileError;
 use super::schema::LabFile;
@@ -10,15 +10,15 @@ use units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DownloadSettings {
     pub server: String,
-    /// At least one.
+    /// At least one way.
     pub ways: Vec<Way>,
     pub size: Bytes,
 }
 
-/// A link from the server, and who is at its other end.
+/// A link from the server, and the host at its other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// The link's; that of the host where it has none.
+    /// The link's name, or the host's if the link has none.
     pub name: String,
     pub to: String,
 }
@@ -60,15 +60,15 @@ impl LabFile {
         Ok(DownloadSettings { server: ends.from, ways, size })
     }
 
-    /// The axis whose value is the way, where one is: a value may stand for several ways, of which each
-    /// by itself is a place on that axis too.
+    /// The axis whose value names the ways, if there is such an axis. A value may name several
+    /// ways; each of them is also a place on that axis.
     pub(crate) fn axis_of_ways(&self) -> Option<&str> {
         let via = self.workload.get_ref().via.as_ref()?.get_ref();
         let axis = via.strip_prefix('{')?.strip_suffix('}')?;
         self.axes.contains_key(axis).then_some(axis)
     }
 
-    /// Those that `via` names, in its order; at least one.
+    /// The ways that `via` names, in its order. There is at least one.
     pub(super) fn ways_at(
         &self,
         axes: &Axes,
@@ -89,5 +89,5 @@ impl LabFile {
     }
 }
 
-/// As much as a web server can be given for a turn without asking.
+/// The largest file that a turn may give to a web server.
 const LARGEST: Bytes = Bytes::new(1 << 30);

@@ -10,33 +10,34 @@ use std::ops::Range;
 use toml::Spanned;
 use units::{Rate, Span};
 
-/// Who is on the link, and with what.
+/// The flows on the link and their demand.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FlowsSettings {
-    /// Flows of the system under test; with `arrivals` chance says how many.
+    /// The number of flows of the system under test. With `arrivals` the number is random.
     pub own: u32,
     pub beside: Option<Beside>,
-    /// From one flow's start to the next one's; those beside begin first.
+    /// The time between two flow starts. The competing flows start first.
     pub stagger: Span,
-    /// What each flow of the system under test carries; without end if nothing is said.
+    /// The amount that each flow of the system under test carries. `None` for flows without end.
     pub size: Option<Sizes>,
     pub arrivals: Option<Arrivals>,
     pub demand: Demand,
     pub cross: Option<Cross>,
-    /// What flows of the system under test remember: so many times the rate that a flow before them found.
+    /// The rate that flows of the system under test remember, as a multiple of the rate that an
+    /// earlier flow found.
     pub memory: Option<f64>,
 }
 
-/// Flows that are there as well.
+/// Competing flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beside {
     pub count: u32,
-    /// `None` is the kind of the system under test.
+    /// `None` stands for the algorithm of the system under test.
     pub algorithm: Option<Algorithm>,
 }
 
 impl LabFile {
-    /// The flows of the cell at `axes`; one alone where the file says nothing.
+    /// The flows of the cell at `axes`. By default there is a single flow.
     pub fn flows_at(&self, axes: &Axes) -> Result<FlowsSettings, FileError> {
         let spec = self.workload.get_ref();
         let own = match spec.kind {
@@ -61,7 +62,7 @@ impl LabFile {
         Ok(settings)
     }
 
-    /// What does not go together, whichever axes brought it about.
+    /// Refuses combinations that make no sense, whichever axes set them.
     fn check_flows(&self, flows: &FlowsSettings) -> Result<(), FileError> {
         let spec = self.workload.get_ref();
         let refuse = |written: &Option<Spanned<String>>, message: &str| {
@@ -89,7 +90,7 @@ impl LabFile {
         Ok(())
     }
 
-    /// More flows than a world is made for, in the time that `form` takes.
+    /// Refuses more flows than the simulator can handle in the time that `form` takes.
     pub(super) fn check_arrivals(
         &self,
         form: &FormSpec,
@@ -112,7 +113,7 @@ impl LabFile {
         Err(self.source.error(place, message))
     }
 
-    /// Keys that only one kind of workload has a meaning for.
+    /// Checks keys that apply to only one kind of workload.
     pub(super) fn check_flow_keys(&self) -> Result<(), FileError> {
         let spec = self.workload.get_ref();
         let place = |count: &Option<Spanned<NumberOrText>>| count.as_ref().map(Spanned::span);
@@ -142,7 +143,7 @@ impl LabFile {
         Ok(())
     }
 
-    /// What the kernel's flows have no meaning for, or nobody has built for them yet.
+    /// Keys that have no meaning for the kernel's flows, or are not implemented for them.
     pub(super) fn flows_only_in_virtual_time(&self) -> Option<(String, Range<usize>)> {
         let spec = self.workload.get_ref();
         if spec.kind != WorkloadKind::Flows {
@@ -175,7 +176,7 @@ impl LabFile {
     }
 }
 
-/// `none`, `cubic`, `own`, `4xcubic`.
+/// Parses `none`, `cubic`, `own` or `4xcubic`.
 fn beside(text: &str) -> Result<Option<Beside>, String> {
     if text == "none" {
         return Ok(None);
@@ -199,7 +200,7 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
     Ok(Some(Beside { count, algorithm: Some(algorithm) }))
 }
 
-/// `none`, `warm`, `wrong`, `3x`: as a multiple of what was found.
+/// Parses `none`, `warm`, `wrong` or `3x` to a multiple of the rate found.
 fn memory(text: &str) -> Result<Option<f64>, String> {
     match text {
         "none" => return Ok(None),
@@ -221,7 +222,7 @@ fn memory(text: &str) -> Result<Option<f64>, String> {
 /// The path has become ten times slower since.
 const WRONG: f64 = 10.0;
 const MOST_FLOWS: u32 = 10_000;
-/// Of those that come one after the other, in one cell.
+/// The limit on arriving flows in one cell.
 pub(crate) const MOST_ARRIVALS: usize = 200_000;
 const LONGEST_STAGGER: Span = Span::from_secs(60);
 

@@ -1,4 +1,4 @@
-//! A link of the file, with the values of one cell put in.
+//! A link of the file, with the values of one cell filled in.
 
 use super::conditions;
 use super::locate::FileError;
@@ -19,15 +19,15 @@ use units::{Bytes, Rate, Share, Span};
 pub struct LinkSettings {
     pub ends: [String; 2],
     pub mtu: u32,
-    /// How often at most an end is handed what came for it.
+    /// The shortest time between two deliveries of received packets to an end.
     pub interrupts: Span,
     pub medium: Medium,
 }
 
-/// What is between a link's ends.
+/// The medium between a link's ends.
 #[derive(Debug, Clone)]
 pub enum Medium {
-    /// Nothing: a veth pair.
+    /// A plain veth pair without an emulator.
     Cable,
     /// The emulator.
     Emulated(Box<Directions>),
@@ -39,11 +39,11 @@ pub struct Directions {
     pub backward: DirectionSettings,
 }
 
-/// One direction; the seed is the runner's to set.
+/// One direction of a link. The runner sets the seed.
 #[derive(Debug, Clone)]
 pub struct DirectionSettings {
     pub config: LinkConfig,
-    /// The rate later on, counted from the beginning of what is measured.
+    /// Later rates, with times from the start of the measurement.
     pub steps: Vec<(Span, Rate)>,
     pub policer: Option<Policer>,
     pub aggregate: Option<Span>,
@@ -85,7 +85,7 @@ impl LabFile {
         Ok(LinkSettings { ends, mtu, interrupts, medium })
     }
 
-    /// Whether an emulator is at work in this lab.
+    /// Whether any link of the lab is emulated.
     pub(crate) fn is_emulated(&self) -> bool {
         self.link.iter().any(|link| !link.get_ref().is_direct())
     }
@@ -120,7 +120,7 @@ impl LinkSettings {
         }
     }
 
-    /// The same with all that virtual time can do besides.
+    /// The same, with the settings that only virtual time supports.
     pub(crate) fn direction_from(&self, a: &str) -> Option<&DirectionSettings> {
         match &self.medium {
             Medium::Cable => None,
@@ -135,7 +135,7 @@ impl LinkSpec {
         self.direct.as_ref().is_some_and(|direct| *direct.get_ref())
     }
 
-    /// Every setting of what an emulator would do, by the key it stands under.
+    /// Every emulator setting with its key.
     pub(crate) fn emulated(&self) -> impl Iterator<Item = (String, &Spanned<String>)> {
         let own = [
             ("rate", &self.rate),
@@ -273,7 +273,7 @@ impl Cell<'_> {
             }
             None => conditions::usual_burst(rate, round_trip),
         };
-        // Less than a full frame never passes.
+        // A full frame would never pass with a smaller burst.
         if burst < Bytes::new(FULL_FRAME) {
             return Err(wrong(format!(
                 "a policer's burst is at least a frame: {FULL_FRAME} bytes"
@@ -282,7 +282,7 @@ impl Cell<'_> {
         Ok(Some(Policer { rate, burst }))
     }
 
-    /// The one rate that others are parts of.
+    /// The one fixed rate that other rates are shares of.
     fn fixed(
         &self,
         capacity: &Capacity,
@@ -364,7 +364,7 @@ impl Cell<'_> {
     }
 }
 
-/// A device or another's huge file is no trace, and must not fill the memory.
+/// Limits the size: a device or a huge file is no trace and must not fill the memory.
 fn text_of_trace(path: &str) -> std::io::Result<String> {
     let mut text = String::new();
     let length = std::fs::File::open(path)?.take(LONGEST_TRACE + 1).read_to_string(&mut text)?;
@@ -375,7 +375,7 @@ fn text_of_trace(path: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Puts numbers where a queue's text says `2bdp` or `max(1bdp,256KiB)`.
+/// Replaces `2bdp` and `max(1bdp,256KiB)` in a queue's text by numbers.
 pub(super) fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, String> {
     let Some((before, rest)) = text.split_once("max(") else {
         return text
@@ -394,7 +394,7 @@ pub(super) fn with_sizes(text: &str, product: Option<Bytes>) -> Result<String, S
     with_sizes(&format!("{before}{largest}{after}"), product)
 }
 
-/// `droptail:1.5bdp` and `limit=1.5bdp` with the product's bytes in place; other words as they are.
+/// Replaces `1.5bdp` in `droptail:1.5bdp` or `limit=1.5bdp` by bytes. Leaves other words unchanged.
 fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
     let Some(stem) = word.strip_suffix("bdp") else { return Ok(word.to_owned()) };
     let start = stem.rfind([':', '=']).map_or(0, |at| at + 1);
@@ -410,10 +410,10 @@ fn sized(word: &str, product: Option<Bytes>) -> Result<String, String> {
     Ok(format!("{}{bytes}", &stem[..start]))
 }
 
-/// Some hours of a link of a gigabit.
+/// A few hours of a gigabit link.
 const LONGEST_TRACE: u64 = 64 << 20;
 const FULL_FRAME: u64 = 1514;
-/// With fewer the link would be late.
+/// Rarer interrupts would make the link late.
 const RAREST_INTERRUPTS: Span = Span::from_millis(1);
 
 #[cfg(test)]

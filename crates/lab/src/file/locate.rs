@@ -1,9 +1,9 @@
-//! From a place in the text to a message that names the line and the right spelling.
+//! Turns a position in the text into a message that names the line and the right spelling.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is wrong with a lab file, and where.
+/// An error in a lab file, with its position.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{file}:{line}: {message}")]
@@ -12,7 +12,7 @@ pub enum FileError {
     Unreadable { file: String, reason: std::io::Error },
 }
 
-/// The text of a lab file and what to call it.
+/// The text of a lab file, and its name for messages.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Source {
     file: Arc<str>,
@@ -46,8 +46,8 @@ impl Source {
     }
 }
 
-/// ` (did you mean `x`?)`, or nothing if no candidate is near: few letters differ, or the word is its
-/// beginning.
+/// ` (did you mean `x`?)` for the nearest candidate, or an empty string if none is near. A
+/// candidate is near if few letters differ or if the word is its prefix.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     candidates
         .into_iter()
@@ -61,7 +61,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .unwrap_or_default()
 }
 
-/// serde lists all that would have been allowed; a person wants the one that was meant.
+/// serde lists all allowed words. The user wants only the likely one.
 fn spelling_of(message: &str) -> Option<String> {
     let (what, rest) = [("key", "unknown field `"), ("value", "unknown variant `")]
         .iter()
@@ -75,7 +75,7 @@ fn spelling_of(message: &str) -> Option<String> {
     Some(format!("unknown {what} `{word}`{hint}"))
 }
 
-/// serde speaks of its own types; a person wrote TOML.
+/// serde names its own types. Translate the message to TOML's terms.
 fn in_words(message: &str) -> Option<String> {
     if let Some(key) = message.strip_prefix("missing field ") {
         return Some(format!("{key} is missing here"));

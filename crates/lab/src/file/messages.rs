@@ -1,4 +1,4 @@
-//! What is said over each connection of a `messages` workload, and how many connections of a `crowd` rest.
+//! The messages of a `messages` workload, and the idle connections of a `crowd`.
 
 use super::locate::FileError;
 use super::schema::{LabFile, WorkloadKind};
@@ -6,17 +6,17 @@ use report::Axes;
 use toml::Spanned;
 use units::Bytes;
 
-/// Small messages, each of which is answered by its like before the next one leaves.
+/// Small messages. The peer answers each with one of the same size before the next is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MessageSettings {
     pub size: Bytes,
-    /// On one connection, at most.
+    /// The limit on messages per connection.
     pub count: u32,
-    /// Connections that exchange messages at the same time.
+    /// The number of connections that exchange messages at the same time.
     pub streams: u32,
 }
 
-/// Connections over which nothing goes, and others at full speed.
+/// Idle connections, and busy connections at full speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrowdSettings {
     pub idle: u32,
@@ -58,7 +58,7 @@ impl LabFile {
         Ok(CrowdSettings { idle, busy: self.workload_at(axes)?.streams })
     }
 
-    /// Keys that only these two kinds have a meaning for.
+    /// Checks keys that apply only to these two kinds of workload.
     pub(super) fn check_message_keys(&self) -> Result<(), FileError> {
         let spec = self.workload.get_ref();
         let keys = [
@@ -76,13 +76,13 @@ impl LabFile {
     }
 }
 
-/// As the reference reports' own test has it.
+/// The reference reports' own test uses this size.
 const USUAL_SIZE: Bytes = Bytes::new(1_000);
 const USUAL_COUNT: u32 = 500;
-/// More is no small message.
+/// A larger message is not small.
 const LARGEST: Bytes = Bytes::kib(64);
 const MOST_MESSAGES: u32 = 1_000_000;
-/// Every one of them takes a port and, at each end, a file descriptor.
+/// Each idle connection takes a port and, at each end, a file descriptor.
 const MOST_IDLE: u32 = 20_000;
 
 #[cfg(test)]

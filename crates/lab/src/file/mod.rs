@@ -1,8 +1,8 @@
-//! The lab file: an experiment as a person writes it.
+//! The lab file: an experiment in TOML.
 //!
 //! [`LabFile::parse`] reads the TOML and checks everything that can be checked without touching the
-//! machine; whatever passes can be planned and built. Every refusal names file, line and, where one is
-//! near, the right spelling.
+//! machine. A lab that passes can be planned and built. Every error names the file, the line and,
+//! where a similar word exists, the right spelling.
 
 mod check;
 mod commands;

@@ -1,9 +1,9 @@
-//! A rate by itself, or as a share of the link's.
+//! A rate, or a share of the link's rate.
 
 use std::str::FromStr;
 use units::{Rate, Share};
 
-/// Written `5mbit`, or `50%` of the rate it belongs to.
+/// Written `5mbit`, or `50%` of the rate it refers to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Part {
     Rate(Rate),

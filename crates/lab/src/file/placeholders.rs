@@ -1,11 +1,12 @@
-//! `{name}` in a value of the file stands for something known only later: an axis, an address.
+//! `{name}` in a value of the file stands for text that is known later, such as an axis value or an
+//! address.
 
 use super::locate::{FileError, nearest};
 use super::schema::LabFile;
 use report::Axes;
 use toml::Spanned;
 
-/// `text` with every `{name}` replaced; the message says which name is unknown.
+/// Replaces every `{name}` in `text`. The error names the first unknown name.
 pub(crate) fn fill(
     text: &str,
     known: &[&str],
@@ -34,7 +35,7 @@ pub(crate) fn fill(
 }
 
 impl LabFile {
-    /// What stands at `written` in the cell at `axes`.
+    /// The text of `written` in the cell at `axes`.
     pub(super) fn filled(
         &self,
         axes: &Axes,
@@ -47,7 +48,7 @@ impl LabFile {
     pub(super) fn filled_text(&self, axes: &Axes, text: &str) -> Result<String, String> {
         let known: Vec<&str> = axes.keys().map(String::as_str).collect();
         let plain = |name: &str| axes.get(name).cloned();
-        // A word's own text may name axes, but no other words: it would not end.
+        // A word's text may name axes but no other words, because the expansion might never end.
         let meant = |name: &str| {
             let value = plain(name)?;
             let word = self.words.get(value.as_str()).map(Spanned::get_ref);

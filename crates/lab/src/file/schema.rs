@@ -14,7 +14,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use units::{Share, Span};
 
-/// One experiment: hosts, the links between them, what is tested, under which conditions.
+/// One experiment: hosts, the links between them, the systems under test, and the conditions.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabFile {
@@ -28,21 +28,21 @@ pub struct LabFile {
     /// Swept together: every combination of values is one cell for every system.
     #[serde(default)]
     pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>>,
-    /// What a value of an axis stands for where it is put in.
+    /// The text that replaces an axis value where the axis is filled in.
     #[serde(default)]
     pub words: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Axis to value: what holds where a choice of cells does not name the axis.
+    /// Default value of each axis where a choice of cells does not name the axis.
     #[serde(default)]
     pub usual: IndexMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
     pub link: Vec<Spanned<LinkSpec>>,
     /// The network around the link.
     pub topology: Option<Spanned<TopologySpec>>,
-    /// The hosts of virtual time.
+    /// The hosts in virtual time.
     pub tcp: Option<Spanned<TcpSpec>>,
     pub workload: Spanned<WorkloadSpec>,
     pub system: Vec<Spanned<SystemSpec>>,
-    /// Kernel settings of every host, read back after they are set.
+    /// Kernel settings of every host. They are read back after they are set.
     #[serde(default)]
     pub sysctl: IndexMap<Spanned<String>, String>,
     #[serde(default)]
@@ -58,7 +58,7 @@ pub struct LabFile {
     pub trace: Vec<TraceSpec>,
     #[serde(default)]
     pub reference: Vec<ReferenceSpec>,
-    /// For whoever reads the report.
+    /// Notes for the reader of the report.
     #[serde(default)]
     pub notes: Vec<String>,
     #[serde(default)]
@@ -67,16 +67,16 @@ pub struct LabFile {
     pub(crate) source: Source,
 }
 
-/// A link between two hosts. A setting counts for both directions; `forward` (from the first to the
-/// second of `between`) and `backward` override it for one.
+/// A link between two hosts. A setting applies to both directions. `forward` (from the first to the
+/// second host of `between`) and `backward` override it for one direction.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
-    /// What the workload's `via` calls it.
+    /// The name that the workload's `via` refers to.
     pub name: Option<Spanned<String>>,
     #[serde(deserialize_with = "two_hosts")]
     pub between: Spanned<[Spanned<String>; 2]>,
-    /// A plain cable, without an emulator between its ends.
+    /// A plain cable without an emulator between its ends.
     pub direct: Option<Spanned<bool>>,
     #[serde(default)]
     pub mtu: Option<Spanned<u32>>,
@@ -86,7 +86,7 @@ pub struct LinkSpec {
     pub backward: DirectionSpec,
     pub rate: Option<Spanned<String>>,
     pub trace: Option<Spanned<String>>,
-    /// Half of it in each direction.
+    /// Each direction has half of it.
     pub rtt: Option<Spanned<String>>,
     pub delay: Option<Spanned<String>>,
     pub jitter: Option<Spanned<String>>,
@@ -94,16 +94,16 @@ pub struct LinkSpec {
     pub reorder: Option<Spanned<String>>,
     pub duplicate: Option<Spanned<String>>,
     pub corrupt: Option<Spanned<String>>,
-    /// May use `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
+    /// May contain `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
     pub queue: Option<Spanned<String>>,
     pub overhead: Option<Spanned<String>>,
-    /// The rate later on: `50% at 10s`.
+    /// Later rates: `50% at 10s`.
     pub steps: Option<Spanned<String>>,
-    /// What drops what comes faster: `50%,burst=64KiB`.
+    /// Rate and burst of a policer, which drops faster traffic: `50%,burst=64KiB`.
     pub policer: Option<Spanned<String>>,
-    /// What is delivered comes together, every so often: `4ms`.
+    /// Interval between batched deliveries: `4ms`.
     pub aggregate: Option<Spanned<String>>,
-    /// How often at most the hosts' network cards interrupt them: `100us`.
+    /// Shortest time between two interrupts of the hosts' network cards: `100us`.
     pub interrupts: Option<Spanned<String>>,
 }
 
@@ -130,17 +130,17 @@ pub struct DirectionSpec {
 pub enum WorkloadKind {
     /// One TCP transfer at full speed.
     Bulk,
-    /// The emulated link itself, judged by a flood, paced datagrams and time-stamped probes.
+    /// Judges the emulated link itself by a flood, paced datagrams and time-stamped probes.
     LinkAccuracy,
-    /// Files over http, from a web server to clients at the ends of several links at once.
+    /// HTTP downloads from a web server to clients at the ends of several links at once.
     Download,
-    /// New connections, and small messages there and back over those that stand.
+    /// New connections, and small messages in both directions over open connections.
     Messages,
     /// Many connections: most of them idle, some at full speed.
     Crowd,
     /// Flows that share a link, in virtual time.
     Flows,
-    /// The simulator's own model, held against theory and published figures.
+    /// Compares the simulator's own model with theory and published figures.
     Validate,
 }
 
@@ -149,65 +149,65 @@ pub enum WorkloadKind {
 pub struct WorkloadSpec {
     pub kind: WorkloadKind,
     pub from: Option<Spanned<String>>,
-    /// The host at the other end of a link; `via` names the way instead.
+    /// The host at the other end of a link. `via` names the link instead.
     pub to: Option<Spanned<String>>,
-    /// A link's name, or `loopback`; for downloads several names with commas between.
+    /// A link's name, or `loopback`. Downloads accept several names separated by commas.
     pub via: Option<Spanned<String>>,
     pub streams: Option<Spanned<NumberOrText>>,
-    /// How many messages go over one connection.
+    /// Number of messages per connection.
     pub messages: Option<Spanned<NumberOrText>>,
-    /// How many connections stand without anything going over them.
+    /// Number of idle connections.
     pub idle: Option<Spanned<NumberOrText>>,
-    /// How many flows of the system under test.
+    /// Number of flows of the system under test.
     pub flows: Option<Spanned<NumberOrText>>,
-    /// Who else is on the link: `none`, an algorithm, `own`, or several: `4xcubic`.
+    /// Competing flows: `none`, an algorithm, `own`, or several: `4xcubic`.
     pub beside: Option<Spanned<String>>,
-    /// The time from one flow's start to the next one's.
+    /// The time between two flow starts.
     pub stagger: Option<Spanned<String>>,
-    /// What each flow has to carry, without end if nothing is said; of downloads the file's, of messages
-    /// each one's.
+    /// Size of each flow, without end by default. For downloads the file size, for messages the
+    /// size of each message.
     pub size: Option<Spanned<String>>,
-    /// How flows of the system under test come: `60%`, `20/s`, `every 50ms`.
+    /// Arrivals of flows of the system under test: `60%`, `20/s`, `every 50ms`.
     pub arrivals: Option<Spanned<String>>,
-    /// What limits their applications: `50%`, `5mbit,on=1s,off=1s`, `64KB every 100ms`.
+    /// Demand of the applications: `50%`, `5mbit,on=1s,off=1s`, `64KB every 100ms`.
     pub demand: Option<Spanned<String>>,
     /// UDP on the same link: `30%`, `5mbit,poisson`.
     pub cross: Option<Spanned<String>>,
-    /// What flows of the system under test remember of the path: `none`, `warm`, `wrong`, `3x`.
+    /// Memory of the path in flows of the system under test: `none`, `warm`, `wrong`, `3x`.
     pub memory: Option<Spanned<String>>,
     #[serde(default)]
     pub pin: Pinning,
-    /// Left out of every figure: start-up is not what is asked.
+    /// Start-up time that is excluded from every figure.
     pub omit: Option<Spanned<Span>>,
 }
 
-/// Which CPUs the programs of the two ends get.
+/// The CPUs that the programs of the two ends run on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pinning {
-    /// Both ends all of the workload's.
+    /// Both ends may use all CPUs of the workload.
     #[default]
     Free,
-    /// Each end one of its own.
+    /// Each end has a CPU of its own.
     Apart,
 }
 
-/// Which programs make the traffic of a `bulk` workload.
+/// The programs that generate the traffic of a `bulk` workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
     /// `weir perf`.
     #[default]
     Perf,
-    /// The same without what it reads beside the streams.
+    /// `weir perf` without the statistics that it reads beside the streams.
     PerfBare,
-    /// The stock iperf3, where it is installed.
+    /// The stock iperf3, if it is installed.
     Iperf3,
     /// `weir perf plain-client`: a loop around a socket.
     Sockets,
 }
 
-/// A number, or a text in which an axis stands for it.
+/// A number, or a text in which an axis replaces the number.
 #[derive(Debug, Clone)]
 pub enum NumberOrText {
     Number(u32),
@@ -223,9 +223,9 @@ pub enum SystemKind {
     External,
     /// In virtual time: a QUIC tunnel like `weir tunnel`'s that carries the workload's TCP.
     Tunnel,
-    /// The emulated link, when it is the link that is judged.
+    /// The emulated link, in a lab that judges the link.
     Link,
-    /// The simulator, when it is the simulator that is judged.
+    /// The simulator, in a lab that judges the simulator.
     Model,
 }
 
@@ -234,34 +234,35 @@ pub enum SystemKind {
 pub struct SystemSpec {
     pub name: Spanned<String>,
     pub kind: SystemKind,
-    /// For `tcp` the algorithm of the measured connection; for `external` that of the workload's own; for `tunnel` the
-    /// tunnel's.
+    /// For `tcp` the algorithm of the measured connection, for `external` that of the workload's
+    /// own connection, for `tunnel` the tunnel's.
     pub congestion: Option<Spanned<String>>,
-    /// Who makes the traffic; `perf` if nobody is named.
+    /// Traffic generator. The default is `perf`.
     pub traffic: Option<Spanned<Traffic>>,
-    /// Command lines; `{client}` and `{server}` stand for the hosts' addresses, `{port}` for the
+    /// Command lines. `{client}` and `{server}` stand for the hosts' addresses, `{port}` for the
     /// workload's port.
     pub server: Option<Spanned<String>>,
     pub client: Option<Spanned<String>>,
-    /// What the commands read: file name to text, filled in as commands are; `{files}` is their folder.
+    /// Files that the commands read, as file name to text. Placeholders are filled in as in
+    /// commands. `{files}` is their folder.
     #[serde(default)]
     pub files: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Where the workload connects in the client's host instead of straight to the server.
+    /// The address in the client's host that the workload connects to instead of the server's.
     pub connect: Option<Spanned<String>>,
-    /// Each path has been used just before, and what the algorithm remembers of it is used.
+    /// Each path has been used just before, and the algorithm uses what it remembers of the path.
     pub warm: Option<Spanned<bool>>,
-    /// In virtual time: its own queue at the bottleneck, in place of the link's.
+    /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
     pub queue: Option<Spanned<String>>,
-    /// CAQM's settings of the hosts, `rtt_standard=200us,ends=both`.
+    /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
     pub caqm: Option<Spanned<String>>,
-    /// Left out, and said so, where its programs are not installed.
+    /// If its programs are not installed, leave the system out and report that.
     #[serde(default)]
     pub optional: bool,
     #[serde(default)]
     pub note: String,
 }
 
-/// How long and how often: the full form, `quick` for people in a hurry, `smoke` for tests.
+/// Duration and number of repeats: the full form, `quick` for people in a hurry, `smoke` for tests.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FormSpec {
@@ -269,7 +270,7 @@ pub struct FormSpec {
     pub repeats: Spanned<u32>,
     pub duration: Spanned<Span>,
     pub omit: Option<Spanned<Span>>,
-    /// Only the cells that agree with one of these; every cell if there are none.
+    /// Only cells that match one of these. Every cell if the list is empty.
     #[serde(default)]
     pub cells: Vec<CellFilter>,
 }
@@ -280,16 +281,17 @@ pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
 #[serde(deny_unknown_fields)]
 pub struct CompareSpec {
     pub baseline: Spanned<String>,
-    /// What is held against it; every other system if none is named.
+    /// The systems that it is compared with. All other systems by default.
     #[serde(default)]
     pub systems: Vec<Spanned<String>>,
     pub metrics: Vec<Spanned<String>>,
-    /// Differences smaller than this do not matter in practice.
+    /// Smaller differences do not matter in practice.
     pub threshold: Option<Spanned<Share>>,
-    /// Metrics that say what is possible: the ratios are held against what that is over the baseline.
+    /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
+    /// baseline.
     #[serde(default)]
     pub ideal: Vec<Spanned<String>>,
-    /// So much of the first of them is wanted, where the reference numbers have no smaller ratio.
+    /// The required share of the first ideal, where the reference numbers have no smaller ratio.
     pub of_ideal: Option<Spanned<Share>>,
 }
 
@@ -298,49 +300,50 @@ pub struct CompareSpec {
 pub struct ViewSpec {
     pub metric: Spanned<String>,
     pub rows: Option<Spanned<String>>,
-    /// The system that the report speaks of, and those it is held against, by their means.
+    /// The system that the report describes. Its means are compared with those of `against`.
     pub system: Option<Spanned<String>>,
     #[serde(default)]
     pub against: Vec<Spanned<String>>,
-    /// Axes that vary within each group of cells, where means are told by what else is unusual.
+    /// Axes that vary within each group of cells. The other unusual axes of a cell determine its
+    /// group.
     #[serde(default)]
     pub over: Vec<Spanned<String>>,
-    /// The metrics beside the main one on a terminal.
+    /// The metrics that a terminal shows beside the main one.
     #[serde(default)]
     pub beside: Vec<Spanned<String>>,
-    /// The cells that a terminal shows; all if nothing is said.
+    /// The cells that a terminal shows. All cells by default.
     #[serde(default)]
     pub at: CellFilter,
 }
 
-/// Cells whose curves are kept: windows, rates, round trips and the queue along the time.
+/// Cells whose curves are kept: windows, rates, round trips and the queue over time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceSpec {
     pub at: CellFilter,
-    /// All if none is named.
+    /// All systems if the list is empty.
     #[serde(default)]
     pub systems: Vec<Spanned<String>>,
 }
 
-/// Heat maps: a metric over two axes, one map for each system.
+/// Heat maps: a metric over two axes, with one map for each system.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeatSpec {
     pub metrics: Vec<Spanned<String>>,
     pub x: Spanned<String>,
     pub y: Spanned<String>,
-    /// Only the cells that agree with this.
+    /// Only cells that match this filter.
     #[serde(default)]
     pub at: CellFilter,
 }
 
-/// What somebody else measured under the same conditions.
+/// Results that others measured under the same conditions.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReferenceSpec {
     pub system: String,
-    /// The systems of this lab it is shown beside; that of the same name if none.
+    /// The systems of this lab that it is shown beside. By default the system of the same name.
     #[serde(default)]
     pub beside: Vec<Spanned<String>>,
     #[serde(default)]
@@ -355,7 +358,7 @@ impl LabFile {
         let file = path.display().to_string();
         let unreadable = |reason| FileError::Unreadable { file: file.clone(), reason };
         let mut bytes = Vec::new();
-        // A device or another's huge file is no lab, and must not fill the memory.
+        // Limit the size: a device or a huge file is no lab and must not fill the memory.
         let opened = std::fs::File::open(path).map_err(unreadable)?;
         opened.take(LONGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         let at = |line, message: &str| FileError::At {
@@ -376,7 +379,7 @@ impl LabFile {
         }
     }
 
-    /// What a command line calls it: a built-in lab by its name, any other by its file.
+    /// The name for a command line: a built-in lab's name, or any other lab's file.
     pub(crate) fn asked_for(&self) -> String {
         let file = self.source.file();
         match BUILTIN.iter().find(|builtin| file == format!("labs/{}.toml", builtin.name)) {
@@ -385,7 +388,7 @@ impl LabFile {
         }
     }
 
-    /// `file` is what messages call it.
+    /// Messages use `file` as the name of the file.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let source = Source::new(file, text);
         let mut lab: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
@@ -397,7 +400,7 @@ impl LabFile {
         Ok(lab)
     }
 
-    /// Where a file names no cases it means all that the simulator has.
+    /// A file that names no cases gets all cases of the simulator.
     fn take_all_cases(&mut self) {
         let place = self.workload.span();
         let all = || {
@@ -412,7 +415,7 @@ impl LabFile {
         self.name.get_ref()
     }
 
-    /// The file, letter by letter: it goes into the run directory.
+    /// The file's exact text. It is copied to the run directory.
     pub fn text(&self) -> Arc<str> {
         self.source.text()
     }
@@ -475,8 +478,8 @@ fn one() -> Spanned<u32> {
     Spanned::new(0..0, 1)
 }
 
-/// A table by itself or an array of tables, each with its own messages: an untagged enum would tell
-/// only that none of its kinds fits.
+/// Accepts one table or an array of tables and keeps the messages of each. An untagged enum would
+/// report only that no variant fits.
 fn one_or_more<'de, D>(deserializer: D) -> Result<Vec<CompareSpec>, D::Error>
 where
     D: Deserializer<'de>,
@@ -502,7 +505,7 @@ where
     deserializer.deserialize_any(Tables)
 }
 
-/// An array type alone would take the first two of three.
+/// An array type alone would accept the first two of three elements.
 fn two_hosts<'de, D>(deserializer: D) -> Result<Spanned<[Spanned<String>; 2]>, D::Error>
 where
     D: Deserializer<'de>,

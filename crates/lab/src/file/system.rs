@@ -1,4 +1,4 @@
-//! What a system has of its own: its queue at the bottleneck, in virtual time, and CAQM's settings.
+//! A system's own settings: its queue at the bottleneck in virtual time, and CAQM's settings.
 
 use super::link::with_sizes;
 use super::locate::{FileError, nearest};
@@ -13,13 +13,13 @@ use units::{Bytes, Span};
 /// A system in one cell.
 #[derive(Debug, Clone)]
 pub struct SystemSettings {
-    /// Instead of the link's own, the way the data goes.
+    /// The queue in the data's direction, which replaces the link's.
     pub queue: Option<QueueConfig>,
     pub caqm: CaqmHosts,
 }
 
 impl LabFile {
-    /// `product`: the bandwidth-delay product of the link, where it is known.
+    /// `product`: the bandwidth-delay product of the link, if it is known.
     pub fn system_at(
         &self,
         axes: &Axes,
@@ -41,7 +41,7 @@ impl LabFile {
         Ok(settings)
     }
 
-    /// Every system in the cell at `axes`, and keys that have a meaning for this workload alone.
+    /// Checks every system in the cell at `axes`, and keys that apply only to this workload.
     pub(super) fn check_systems_at(
         &self,
         axes: &Axes,
@@ -73,13 +73,13 @@ impl LabFile {
 }
 
 impl SystemSpec {
-    /// What an axis may stand in.
+    /// Settings in which an axis may be filled in.
     pub(super) fn texts_of_virtual_time(&self) -> impl Iterator<Item = &Spanned<String>> {
         [&self.queue, &self.caqm].into_iter().flatten()
     }
 }
 
-/// `ends=both,path=ask,rtt_standard=200us,…`, by the reference kernel's names.
+/// Parses `ends=both,path=ask,rtt_standard=200us,…`, with the reference kernel's names.
 fn caqm(text: &str) -> Result<CaqmHosts, String> {
     let mut hosts = CaqmHosts::default();
     for part in text.split(',').map(str::trim) {

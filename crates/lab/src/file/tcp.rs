@@ -1,4 +1,4 @@
-//! How the two ends of a connection behave in virtual time.
+//! The behaviour of a connection's two ends in virtual time.
 
 use super::LinkSettings;
 use super::locate::{FileError, nearest};
@@ -9,7 +9,7 @@ use sim::{ReceiveWindow, TcpConfig};
 use toml::Spanned;
 use units::{Bytes, Span};
 
-/// `[tcp]`. What is not said is as Linux has it, with buffers that do not bind.
+/// `[tcp]`. The defaults are Linux's, with buffers that do not limit the flow.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpSpec {
@@ -17,15 +17,15 @@ pub struct TcpSpec {
     pub initial_window: Option<Spanned<NumberOrText>>,
     /// The longest wait for a second segment, or `none`.
     pub delayed_ack: Option<Spanned<String>>,
-    /// Segments that arrive within this time are acknowledged together, or `none`.
+    /// The receiver acknowledges segments that arrive within this time together, or `none`.
     pub coalesce: Option<Spanned<String>>,
-    /// A paced burst is what the rate carries in this time.
+    /// A paced burst holds as much as the rate carries in this time.
     pub burst: Option<Spanned<String>>,
-    /// No burst is larger.
+    /// The largest burst.
     pub burst_max: Option<Spanned<String>>,
     /// Segmentation offload: `on` or `off`.
     pub offload: Option<Spanned<String>>,
-    /// Whether algorithms without a rate of their own are paced: `on` or `off`.
+    /// Whether algorithms without a pacing rate of their own are paced: `on` or `off`.
     pub pacing: Option<Spanned<String>>,
     /// `auto`, or a size.
     pub receive_window: Option<Spanned<String>>,
@@ -58,7 +58,7 @@ impl TcpSpec {
 impl LabFile {
     /// The hosts of the cell at `axes`, on both sides of `link`.
     pub fn tcp_at(&self, axes: &Axes, link: &LinkSettings) -> Result<TcpConfig, FileError> {
-        // 20 bytes each for IP and TCP and 12 for time stamps (RFC 7323).
+        // 20 bytes each for IP and TCP, and 12 for timestamps (RFC 7323).
         let mss = Bytes::new(u64::from(link.mtu.saturating_sub(52)));
         let mut tcp = TcpConfig { mss, ..TcpConfig::default() };
         let Some(spec) = &self.tcp else { return Ok(tcp) };
@@ -107,7 +107,7 @@ fn set(tcp: &mut TcpConfig, key: &str, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Nothing where the text is `word`; a text that is close to it was meant to be it.
+/// Returns `None` where the text is `word`. A similar text is reported as a misspelling of it.
 fn unless<T>(
     word: &str,
     text: &str,
@@ -146,7 +146,7 @@ fn switch(text: &str) -> Result<bool, String> {
 }
 
 const MOST_SEGMENTS: u32 = 10_000;
-/// A segment or two: with less nothing would be sent.
+/// One or two segments. With less the sender could send nothing.
 const LEAST_SIZE: Bytes = Bytes::kib(4);
 /// RFC 1122, 4.2.3.2.
 const LONGEST_DELAY: Span = Span::from_millis(500);

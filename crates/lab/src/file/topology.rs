@@ -9,18 +9,19 @@ use serde::Deserialize;
 use toml::Spanned;
 use units::{Rate, Span};
 
-/// `[topology]`. The lab's link is its bottleneck, or each of them.
+/// `[topology]`. The lab's link is its bottleneck, or each of its bottlenecks.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TopologySpec {
     pub shape: Option<Spanned<String>>,
-    /// Round trips of the flows in turn: `20ms,200ms`, or as multiples of the link's: `1:10`.
+    /// Round-trip times, assigned to the flows in turn: `20ms,200ms`, or multiples of the link's:
+    /// `1:10`.
     pub rtts: Option<Spanned<String>>,
-    /// Bottlenecks in a row.
+    /// Number of bottlenecks in a row.
     pub hops: Option<Spanned<NumberOrText>>,
-    /// Of a switch in the tree.
+    /// Ports of each switch in the tree.
     pub ports: Option<Spanned<NumberOrText>>,
-    /// What hosts send at.
+    /// Rate of the hosts' access links.
     pub access: Option<Spanned<String>>,
 }
 
@@ -29,7 +30,7 @@ pub struct TopologySpec {
 pub struct TopologySettings {
     pub shape: Shape,
     pub rtts: Rtts,
-    /// `None` where the file does not say.
+    /// `None` if the file does not set it.
     pub access: Option<Capacity>,
 }
 
@@ -38,24 +39,25 @@ pub enum Shape {
     /// Hosts on both sides of one bottleneck.
     #[default]
     Dumbbell,
-    /// Bottlenecks in a row: the flows under test cross all, those beside one each.
+    /// Bottlenecks in a row. The flows under test cross all of them, each competing flow crosses
+    /// one.
     ParkingLot { hops: u32 },
-    /// A sender for each flow, one receiver: the link is the switch's port to it.
+    /// One sender per flow and one receiver. The link is the switch's port to the receiver.
     Incast,
-    /// Every link of the tree is the link.
+    /// Every link of the tree has the link's settings.
     FatTree { ports: u32 },
 }
 
-/// The round trips of flows, in turn.
+/// The flows' round-trip times, assigned in turn.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Rtts {
     Times(Vec<Span>),
-    /// Of the link's own.
+    /// Multiples of the link's own round-trip time.
     Multiples(Vec<f64>),
 }
 
 impl Rtts {
-    /// Each as a time, on a link with this round trip; none is shorter than that.
+    /// Each as a time on a link with this round-trip time. None is shorter than the link's.
     pub fn on(&self, link: Span) -> Vec<Span> {
         let times = match self {
             Self::Times(times) => times.clone(),
@@ -128,7 +130,7 @@ impl LabFile {
         Ok(TopologySettings { shape, rtts, access })
     }
 
-    /// Keys of one shape beside another one, unless an axis chooses it.
+    /// Refuses keys of another shape, unless an axis chooses the shape.
     fn check_shape_keys(&self, shape: Shape) -> Result<(), FileError> {
         let Some(spec) = self.topology.as_ref().map(Spanned::get_ref) else { return Ok(()) };
         if spec.shape.as_ref().is_some_and(|shape| shape.get_ref().contains('{')) {
@@ -152,7 +154,7 @@ impl LabFile {
         }
     }
 
-    /// What a shape has no room for, whichever axes brought it about.
+    /// Refuses flows that do not fit the shape, whichever axes set them.
     pub(super) fn check_flows_there(
         &self,
         flows: &FlowsSettings,
@@ -168,7 +170,7 @@ impl LabFile {
         }
     }
 
-    /// Only flows in virtual time have a network around their link.
+    /// Allows a topology only for flows in virtual time.
     pub(super) fn check_topology(&self) -> Result<(), FileError> {
         match &self.topology {
             Some(topology) if self.workload.get_ref().kind != WorkloadKind::Flows => {
@@ -180,7 +182,7 @@ impl LabFile {
     }
 }
 
-/// `20ms,200ms` or `1:10`.
+/// Parses `20ms,200ms` or `1:10`.
 fn rtts(text: &str) -> Result<Rtts, String> {
     if text.contains(':') {
         let factors: Result<Vec<f64>, _> =

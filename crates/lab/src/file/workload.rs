@@ -1,4 +1,4 @@
-//! The workload of the file, with the values of one cell put in.
+//! The workload of the file, with the values of one cell filled in.
 
 use super::locate::{FileError, nearest};
 use super::schema::{LabFile, NumberOrText, WorkloadKind};
@@ -6,11 +6,11 @@ use report::Axes;
 use std::ops::RangeInclusive;
 use toml::Spanned;
 
-/// Who sends to whom in one cell.
+/// The sending and the receiving host in one cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadSettings {
     pub from: String,
-    /// The same host where the way is its loopback.
+    /// Equal to `from` if the workload uses the loopback.
     pub to: String,
     pub streams: u32,
 }
@@ -44,7 +44,7 @@ impl LabFile {
         Ok(WorkloadSettings { from, to, streams: self.streams_at(axes)? })
     }
 
-    /// `to`, if a link joins it to `from`.
+    /// `to`, if a link connects it to `from`.
     fn neighbour(
         &self,
         from: &str,
@@ -65,7 +65,7 @@ impl LabFile {
         Ok(to.to_owned())
     }
 
-    /// Where the way called `via` leads from `from`.
+    /// The host that `via` leads to from `from`.
     pub(super) fn far_end(
         &self,
         from: &str,
@@ -112,7 +112,7 @@ impl LabFile {
         self.count_at(axes, self.workload.get_ref().streams.as_ref(), "streams", 128)
     }
 
-    /// How many, where the file or an axis says so; one where nobody does.
+    /// The number from the file or an axis. The default is one.
     pub(super) fn count_at(
         &self,
         axes: &Axes,
@@ -159,5 +159,5 @@ impl super::schema::LinkSpec {
     }
 }
 
-/// What `via` calls the way from a host to itself.
+/// The value of `via` for a host's connection to itself.
 pub(super) const LOOPBACK: &str = "loopback";

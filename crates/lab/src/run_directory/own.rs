@@ -1,4 +1,4 @@
-//! Files of a run directory, and nothing that a symbolic link in it leads to.
+//! Access to a run directory's files that follows no symbolic link in it.
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -7,14 +7,14 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// A user whose files are taken.
+/// The user whose files are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     Myself,
     Anybody,
 }
 
-/// Whether the run is one's own. A folder that is not there is told when it is read.
+/// Checks that the run belongs to the user. A missing folder is reported when it is read.
 pub(super) fn check_folder(path: &Path, owner: Owner) -> Result<(), String> {
     fs::metadata(path).map_or(Ok(()), |folder| owner.check(&folder))
 }
@@ -27,7 +27,7 @@ pub(super) fn read(path: &Path, owner: Owner) -> io::Result<String> {
 
 /// Opens a regular file.
 pub(super) fn open(options: &mut OpenOptions, path: &Path, owner: Owner) -> io::Result<File> {
-    // Opening a pipe would wait for its other end.
+    // Opening a pipe would block until its other end is opened.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.custom_flags(flags.bits().cast_signed()).open(path).map_err(in_words)?;
     let metadata = file.metadata()?;
@@ -38,7 +38,7 @@ pub(super) fn open(options: &mut OpenOptions, path: &Path, owner: Owner) -> io::
     Ok(file)
 }
 
-/// Writes a file that is not there, in the place of whatever has its name.
+/// Writes a new file and replaces any file of that name.
 pub(super) fn write_new(path: &Path, text: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
