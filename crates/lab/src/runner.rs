@@ -1,4 +1,4 @@
-//! Runs a lab: every turn of the plan, each written down before the next begins.
+//! Runs a lab: every turn of the plan. Each turn is written to disk before the next begins.
 
 use crate::bench::{Bench, Job};
 use crate::file::{LabFile, SystemSpec};
@@ -10,39 +10,39 @@ use report::{Form, Results};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What is to be run, and where its traces go.
+/// The lab to run, and how.
 #[derive(Debug)]
 pub struct Request {
     pub lab: LabFile,
     pub form: Form,
     pub place: Place,
-    /// Only these systems; all of the file if empty.
+    /// Only these systems. All systems of the file if empty.
     pub systems: Vec<String>,
     pub repeats: Option<u32>,
-    /// How a person would ask for the same again.
+    /// The command line that repeats this run.
     pub command: String,
     pub executor: Executor,
 }
 
-/// Where a run is written.
+/// The directory that a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// In a new directory inside this one, named by lab, form and time.
+    /// A new directory inside this one, named by lab, form and time.
     Inside(PathBuf),
-    /// In this one, which must be new or empty.
+    /// This directory, which must be new or empty.
     At(PathBuf),
-    /// In the one where it was begun; in another user's only with `trust`.
+    /// The directory of the unfinished run. Another user's run needs `trust`.
     Resume { run: PathBuf, trust: bool },
 }
 
-/// A run that came to its end.
+/// A run that has ended.
 #[derive(Debug)]
 pub struct Finished {
     pub results: Results,
     pub directory: PathBuf,
 }
 
-/// Told what goes on, for whoever watches.
+/// Receives progress reports for the user.
 pub trait Progress {
     fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration);
     fn turn(&mut self, number: usize, cell: &PlannedCell);

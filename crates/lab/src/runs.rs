@@ -1,15 +1,15 @@
-//! Runs on disk: where a new one goes, which one is unfinished, what a finished one says.
+//! Runs on disk: the directory of a new run, the unfinished run, and the results of a finished run.
 
 use crate::LabError;
 use report::{Form, Results, Samples};
 use std::path::{Path, PathBuf};
 
-/// A finished run, read back.
+/// A finished run, read back from disk.
 #[derive(Debug)]
 pub struct Run {
     pub path: PathBuf,
     pub results: Results,
-    /// Every repeat's figures; empty where only `results.json` was named or kept.
+    /// Every repeat's figures. Empty if only `results.json` was named or kept.
     pub samples: Samples,
 }
 
@@ -50,7 +50,7 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
         .map(|entry| entry.path())
         .filter(|path| path.join("run.toml").exists() && !path.join(RESULTS).exists())
         .collect();
-    // The names end in the time.
+    // The names end with the time.
     found.sort();
     found.pop().ok_or_else(|| {
         LabError::Usage(format!(
@@ -60,7 +60,7 @@ pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf
     })
 }
 
-/// A run by its directory or by its results.json.
+/// Reads a run from its directory or its results.json.
 pub fn read(path: &Path) -> Result<Run, LabError> {
     let (file, samples) = if path.is_dir() {
         (path.join(RESULTS), path.join("samples.parquet"))

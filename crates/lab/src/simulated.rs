@@ -1,13 +1,13 @@
-//! What the simulator comes to beside what the kernel did.
+//! Compares the simulator's figures with the kernel's.
 //!
-//! How flows share a link that they fill hangs on when each of them loses what: of two worlds that differ by a part of
-//! a round trip in a flow's start, one may give it twice what the other does. So several are simulated, and the
-//! median of each figure is the simulator's.
+//! The packet losses of each flow decide how flows share a link that they fill. Shifting one flow's
+//! start by a fraction of a round trip may double that flow's rate. So several worlds are
+//! simulated, and the median of each figure counts as the simulator's.
 
 use crate::outcome::Measurement;
 use crate::stats;
 
-/// Puts the simulator's figures beside the measured ones, and whether they agree.
+/// Records the simulator's figures beside the measured ones, and whether they agree.
 pub(crate) fn beside(worlds: &[Measurement], measured: &mut Measurement) {
     let mut all = true;
     for rule in RULES {
@@ -36,11 +36,11 @@ pub(crate) fn beside(worlds: &[Measurement], measured: &mut Measurement) {
 
 struct Rule {
     metric: &'static str,
-    /// What its agreement is called; `None` where it is only shown.
+    /// Name of the agreement metric. `None` if the figure is only shown.
     part: Option<&'static str>,
-    /// A difference that small is none, however large it is as a share.
+    /// A difference up to this size counts as none, however large its share is.
     least: f64,
-    /// How far the worlds lie apart is told as well.
+    /// Whether the spread over the worlds is recorded too.
     spread: bool,
 }
 
@@ -48,12 +48,12 @@ const RULES: [Rule; 6] = [
     Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0, spread: false },
     Rule { metric: "fair_share", part: Some("fairness"), least: 0.0, spread: true },
     Rule { metric: "jain", part: Some("jain"), least: 0.0, spread: true },
-    // A packet of a small queue is a large share of it.
+    // One packet of a small queue is a large share of it.
     Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05, spread: false },
     Rule { metric: "retransmit_percent", part: None, least: 0.0, spread: false },
     Rule { metric: "goodput_mbit_s", part: None, least: 0.0, spread: false },
 ];
-/// As the goal for the simulator has it.
+/// The goal for the simulator sets this tolerance.
 const TOLERANCE: f64 = 0.15;
 
 #[cfg(test)]

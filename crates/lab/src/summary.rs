@@ -1,4 +1,5 @@
-//! From finished turns to `results.json`: medians and intervals per cell, ratios between systems.
+//! Turns finished turns into `results.json`: medians and intervals per cell, ratios between
+//! systems.
 
 mod goals;
 mod members;
@@ -68,14 +69,14 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results
 }
 
-/// Whether the simulator came to something else than it should somewhere.
+/// Whether any of the simulator's figures lies outside its expected range.
 pub fn has_case_outside(results: &Results) -> bool {
     let within = results.cells.iter().filter_map(|cell| cell.metrics.get("within"));
     within.into_iter().any(|within| within.median < 1.0)
 }
 
-/// One number for all that happened in virtual time, in the order of the turns: equal for equal runs, on
-/// however many threads. `None` where the machine's own clock was measured by.
+/// A hash of all events in virtual time, in the order of the turns. Equal runs have equal hashes on
+/// any number of threads. `None` if the turns ran on the machine's own clock.
 pub(crate) fn hash(outcomes: &[Outcome]) -> Option<String> {
     let prints: Vec<&String> =
         outcomes.iter().filter_map(figures).filter_map(|m| m.fingerprint.as_ref()).collect();
@@ -89,7 +90,7 @@ pub(crate) fn hash(outcomes: &[Outcome]) -> Option<String> {
     Some(format!("{hash:016x}"))
 }
 
-/// Which algorithm each system's measured connections ran, as read back from them.
+/// The algorithm of each system's measured connections, as read back from them.
 pub(crate) fn algorithms(outcomes: &[Outcome]) -> IndexMap<String, String> {
     let mut read: IndexMap<String, Vec<&str>> = IndexMap::new();
     for outcome in outcomes {
@@ -147,7 +148,7 @@ fn is_of(cell: &PlannedCell, outcome: &Outcome) -> bool {
     outcome.system == cell.system && outcome.axes == cell.axes
 }
 
-/// The cell, and why it is not valid where it is not.
+/// The cell, and the reason if it is invalid.
 fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Option<Flaw>) {
     let mut cell = Cell::new(&planned.system, planned.axes.clone());
     let measured: Vec<&Measurement> = turns.iter().filter_map(|turn| figures(turn)).collect();
@@ -198,8 +199,8 @@ fn summarised(planned: &PlannedCell, turns: &[&Outcome], seed: u64) -> (Cell, Op
             };
             cell.metrics.insert(name.to_owned(), metric);
         }
-        // Of what a lab is about every outlier is told; of the rest it would be noise. In virtual time no
-        // load of the machine can have caused it.
+        // Report outliers only of metrics where higher is better. For other metrics they would be
+        // noise. In virtual time the machine's load cannot have caused them.
         let told = !in_virtual_time
             && matches!(metrics::direction(name), Some(Direction::HigherIsBetter))
             && name != IDLE;
@@ -219,7 +220,7 @@ fn figures(outcome: &Outcome) -> Option<&Measurement> {
     }
 }
 
-/// One sentence for each kind of flaw, made from how often it came and the first of it.
+/// One sentence for each kind of flaw, with its count and its first occurrence.
 fn gathered<'a>(
     flaws: impl Iterator<Item = &'a Flaw>,
     sentence: impl Fn(usize, &Flaw) -> String,
@@ -231,7 +232,7 @@ fn gathered<'a>(
     kinds.into_values().map(|(count, flaw)| sentence(count, flaw)).collect()
 }
 
-/// Each distinct text once, with how often it came.
+/// Each distinct text once, with its count.
 fn counted<'a>(
     texts: impl Iterator<Item = &'a String>,
 ) -> impl Iterator<Item = (usize, &'a String)> {
@@ -497,8 +498,8 @@ const METHOD_OF_FLOWS: &[(&str, &str)] = &[
     ("queue", "of several bottlenecks the one whose queue is longest, by its 95th percentile"),
 ];
 
-/// It tells of the machine, not of what is tested.
+/// This metric describes the machine, not the system under test.
 const IDLE: &str = "idle_percent";
-/// FNV-1a, which is the same everywhere.
+/// FNV-1a gives the same value on every platform.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;

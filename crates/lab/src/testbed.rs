@@ -1,5 +1,5 @@
-//! The machines of one cell: a namespace per host, between each pair that is linked an emulated link or
-//! a plain cable.
+//! The network of one cell: a namespace per host, and an emulated link or a plain cable between
+//! each pair of linked hosts.
 
 use crate::Failure;
 use crate::file::{LabFile, LinkSettings, Medium, Pinning, WorkloadKind};
@@ -10,28 +10,28 @@ use probe::interface::InterfaceSnapshot;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use units::Time;
 
-/// Which CPUs the emulated links and the workloads get.
+/// The CPUs that the emulated links and the workloads run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuPlan {
-    /// The emulator's own; `None` without an emulator, and on a machine with a single CPU, where it has
-    /// to share.
+    /// The emulator's own CPU. `None` without an emulator, and on a machine with a single CPU,
+    /// which the emulator has to share.
     pub emulator: Option<usize>,
     pub workload: Vec<usize>,
-    /// Of these, for the programs in the host that the data comes from, and where it goes to.
+    /// The workload's CPUs for the programs in the sending host and in the receiving host.
     pub from: Vec<usize>,
     pub to: Vec<usize>,
     /// Whether the kernel grants the emulator real-time scheduling.
     pub real_time: bool,
 }
 
-/// One cell's network, alive as long as this value.
+/// One cell's network, which exists as long as this value.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     hosts: IndexMap<String, Host>,
-    /// `None` where all links are plain cables.
+    /// `None` if all links are plain cables.
     emulator: Option<Emulator>,
     started: Time,
-    /// Held for its interfaces: the emulated links' inner ends are in it.
+    /// Keeps the namespace with the inner ends of the emulated links.
     _wires: Option<Namespace>,
 }
 
@@ -43,8 +43,8 @@ struct Host {
 }
 
 impl CpuPlan {
-    /// The last CPU for the emulator, where the lab needs one: interrupts and everything else prefer
-    /// the first.
+    /// Gives the emulator, if the lab needs one, the last CPU: interrupts and most other work
+    /// prefer the first.
     pub(crate) fn for_lab(lab: &LabFile) -> Self {
         let mut cpus = host::online_cpus();
         let (mut emulator, mut real_time) = (None, false);
@@ -54,7 +54,8 @@ impl CpuPlan {
             real_time = matches!(tried, Ok(Ok(())));
         }
         let (from, to) = match (lab.workload.get_ref().pin, cpus.as_slice()) {
-            // On most machines the first two are one core's threads or share a cache, the last is far.
+            // On most machines the first two CPUs are one core's threads or share a cache. The last
+            // CPU is far from the first.
             (Pinning::Apart, [first, .., last]) => (vec![*first], vec![*last]),
             _ => (cpus.clone(), cpus.clone()),
         };
@@ -83,13 +84,13 @@ impl Testbed {
         let is_reached = |name: &String| links.iter().any(|link| link.ends.contains(name));
         let mut hosts = IndexMap::new();
         for name in &lab.hosts {
-            // Clients there may be many, and a cell may need few of them.
+            // The file may name many clients, and a cell may need few of them.
             if downloads && !is_reached(name.get_ref()) {
                 continue;
             }
             let namespace = Namespace::create(name.get_ref())?;
             if downloads {
-                // What IPv6 says on a dozen new links before the emulator runs would count as late.
+                // IPv6 packets on a dozen new links before the emulator runs would count as late.
                 silence_ipv6(&namespace)?;
             }
             hosts.insert(name.get_ref().clone(), Host { namespace, links: Vec::new() });
@@ -99,7 +100,8 @@ impl Testbed {
             cables.extend(lay(wires.as_ref(), &mut hosts, number, link, seed)?);
         }
         for host in hosts.values() {
-            // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have none to spare.
+            // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have no
+            // time to spare.
             let tcp = !matches!(kind, WorkloadKind::LinkAccuracy);
             if tcp && cpus.emulator.is_some() {
                 spare_the_emulator(host, &cpus.workload);
@@ -125,7 +127,7 @@ impl Testbed {
         namespace(&self.hosts, host)
     }
 
-    /// Where `host` is reached from its neighbour, or from itself.
+    /// The address of `host` for its neighbour, or for itself.
     pub(crate) fn address(&self, host: &str, neighbour: &str) -> Result<IpAddr, HostError> {
         if host == neighbour {
             return Ok(Ipv4Addr::LOCALHOST.into());
@@ -137,7 +139,7 @@ impl Testbed {
             .ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
     }
 
-    /// The emulator's thread, whose CPU time is the lab's own and no system's.
+    /// The emulator's thread. Its CPU time belongs to the lab and to no system.
     pub(crate) fn emulator_tid(&self) -> Option<u32> {
         self.emulator.as_ref().map(Emulator::tid)
     }
@@ -147,19 +149,19 @@ impl Testbed {
         self.emulator.as_ref().is_some_and(|emulator| !emulator.is_running())
     }
 
-    /// When the emulator's own clock began, on the clock of `probe`.
+    /// The start of the emulator's own clock, on the clock of `probe`.
     pub(crate) fn started(&self) -> Time {
         self.started
     }
 
-    /// Takes the network down and tells what its emulated links saw.
+    /// Takes the network down and returns the statistics of its emulated links.
     pub(crate) fn finish(self) -> Result<Option<EmulatorStatistics>, Failure> {
         Ok(self.emulator.map(Emulator::finish).transpose()?)
     }
 }
 
-/// One link. A cable is a veth pair; what is emulated are two of them from the hosts into the namespace
-/// of the wires, and ports on their inner ends.
+/// Builds one link. A cable is a veth pair. An emulated link has two veth pairs, from the hosts
+/// into the namespace of the wires, and ports on their inner ends.
 fn lay(
     wires: Option<&Namespace>,
     hosts: &mut IndexMap<String, Host>,
@@ -228,8 +230,8 @@ fn next_interface(hosts: &IndexMap<String, Host>, name: &str) -> Result<String, 
     }
 }
 
-/// The hosts' own work on what they receive belongs on the workload's CPUs. Where the kernel does not let
-/// us say so the emulator does it, and its lateness tells.
+/// Moves the hosts' receive processing to the workload's CPUs. If the kernel refuses, the
+/// emulator's CPU does that work, and the emulator's lateness shows it.
 fn spare_the_emulator(host: &Host, workload: &[usize]) {
     for number in 0..host.links.len() {
         let interface = format!("eth{number}");
@@ -239,7 +241,7 @@ fn spare_the_emulator(host: &Host, workload: &[usize]) {
     }
 }
 
-/// In the calling thread's namespace.
+/// Whether the calling thread's namespace has IPv6.
 fn has_ipv6() -> bool {
     host::read_sysctl(IPV6_SWITCH).is_some_and(|off| off == "0")
 }
@@ -253,7 +255,7 @@ fn silence_ipv6(namespace: &Namespace) -> Result<(), HostError> {
     })
 }
 
-/// Each end of a link learns the other's hardware address before the first packet.
+/// Tells each end of a link the other's hardware address before the first packet.
 fn introduce(
     hosts: &IndexMap<String, Host>,
     ends: &[String; 2],
@@ -263,7 +265,7 @@ fn introduce(
         let (Some(host), Some(far)) = (hosts.get(end), hosts.get(&ends[1 - side])) else {
             return Err(HostError::NoSuchNamespace { name: end.clone() }.into());
         };
-        // The link laid last is each host's last interface.
+        // The newest link is each host's last interface.
         let outer = |host: &Host| format!("eth{}", host.links.len() - 1);
         let interfaces = far.namespace.run(|| Ok(InterfaceSnapshot::read()))??;
         let Some(hardware) = interfaces.get(&outer(far))?.mac else { continue };
@@ -283,7 +285,7 @@ fn addresses(link: usize, side: usize) -> [Address; 2] {
     [Address { ip: IpAddr::V4(v4), prefix: 24 }, Address { ip: IpAddr::V6(v6), prefix: 64 }]
 }
 
-/// On its own CPU the emulator may spin in real time; where it shares one it must leave room.
+/// An emulator with its own CPU may spin in real time. On a shared CPU it must leave room.
 fn scheduling(cpus: &CpuPlan) -> Scheduling {
     let own = Scheduling { cpu: cpus.emulator, real_time: cpus.real_time, ..Scheduling::default() };
     match cpus.emulator {
@@ -301,7 +303,7 @@ mod tests {
     use std::fs::File;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// A panic anywhere in a turn unwinds through its network and its programs.
+    /// A panic anywhere in a turn drops its network and its programs.
     #[test]
     fn a_panic_takes_network_and_programs_down() {
         let lab = LabFile::parse("panic.toml", LAB).unwrap();

@@ -1,4 +1,4 @@
-//! Takes a bench through its turns, one after the other or side by side.
+//! Runs a bench's turns, one after the other or in parallel.
 
 use crate::bench::{Bench, Job};
 use crate::outcome::{Outcome, Verdict};
@@ -6,8 +6,8 @@ use crate::{LabError, Progress};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
-/// Measures every job and hands its outcome to `keep` as soon as it is there. `false` if that was
-/// interrupted: what was under way is then lost, what was kept is not.
+/// Measures every job and passes its outcome to `keep` as soon as it exists. Returns `false` after
+/// an interruption: the current turns are then lost, the kept outcomes are not.
 pub(crate) fn measure(
     bench: &dyn Bench,
     jobs: &[Job<'_>],
@@ -15,7 +15,7 @@ pub(crate) fn measure(
     keep: &mut dyn FnMut(Outcome) -> Result<(), LabError>,
 ) -> Result<bool, LabError> {
     if bench.threads() < 2 {
-        // On this very thread: namespaces belong to threads.
+        // Measure on this thread, because namespaces belong to threads.
         for (number, job) in jobs.iter().enumerate() {
             progress.turn(number, job.cell);
             let Some(verdict) = bench.measure(job)? else { return Ok(false) };
@@ -31,7 +31,7 @@ pub(crate) fn measure(
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(number) else { return };
-            // Nobody hears it only where the run has failed already.
+            // The receiver is gone only if the run has failed already.
             let _ = sender.send(News::Begun(number));
             let _ = sender.send(News::Ended(number, Box::new(bench.measure(job))));
         }

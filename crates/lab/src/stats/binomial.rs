@@ -1,4 +1,4 @@
-//! How far a counted share may lie from the true one: `lost` of `sent`.
+//! Confidence intervals for a counted share: `lost` of `sent`.
 
 use statrs::distribution::{Beta, ContinuousCDF, Normal};
 use units::Share;
@@ -6,15 +6,15 @@ use units::Share;
 use super::StatsError;
 use super::error::confidence;
 
-/// The exact interval of Clopper & Pearson (Biometrika 26, 1934), by quantiles of the beta
+/// The exact interval of Clopper & Pearson (Biometrika 26, 1934), from quantiles of the beta
 /// distribution. It covers at least `level`, usually more.
 pub fn clopper_pearson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
     counted(hits, trials)?;
     clopper_pearson_of(hits as f64, trials as f64, level)
 }
 
-/// Wilson's score interval (JASA 22, 1927): shorter, and right on average rather than at least
-/// (Newcombe, Statistics in Medicine 17, 1998).
+/// Wilson's score interval (JASA 22, 1927). It is shorter, and its coverage is right on average
+/// rather than at least (Newcombe, Statistics in Medicine 17, 1998).
 pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
     counted(hits, trials)?;
     let z = Normal::standard().inverse_cdf(0.5 + confidence(level)? / 2.0);
@@ -24,37 +24,37 @@ pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), St
     let centre = 2.0 * n * p + z2;
     let half = z * (z2 + 4.0 * n * p * (1.0 - p)).sqrt();
     let whole = 2.0 * (n + z2);
-    // At the borders the formula gives 0 and 1 but for rounding.
+    // At the borders the formula gives 0 and 1 except for rounding.
     let low = if hits == 0 { 0.0 } else { (centre - half) / whole };
     let high = if hits == trials { 1.0 } else { (centre + half) / whole };
     Ok((share(low), share(high)))
 }
 
-/// A measured loss beside the configured one.
+/// A measured loss and the configured loss.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LossCheck {
     pub measured: Share,
     pub expected: Share,
-    /// The losses that would have been likely (99 %) to show what was measured.
+    /// The loss rates that would have given the measured loss with 99 % confidence.
     pub interval: (Share, Share),
     pub inside: bool,
 }
 
-/// Is a loss of `lost` in `sent` what independent losses at the rate `expected` give, but for
-/// chance? The 99 % interval of Clopper & Pearson: a right link fails at most once in a hundred.
+/// Checks whether independent losses at the rate `expected` explain `lost` of `sent`. It uses the
+/// 99 % interval of Clopper & Pearson, so a correct link fails at most once in a hundred.
 ///
-/// For losses that come in bursts use [`loss_agrees_in_bursts`].
+/// For losses in bursts use [`loss_agrees_in_bursts`].
 pub fn loss_agrees(lost: u64, sent: u64, expected: Share) -> Result<LossCheck, StatsError> {
     counted(lost, sent)?;
     check(lost as f64, sent as f64, expected)
 }
 
-/// The same for the simple Gilbert process (all is lost in the bad state, nothing in the good one),
-/// whose bursts are `mean_burst` packets long. Such losses are correlated by
-/// `r = 1 - 1/mean_burst/(1 - expected)` from one packet to the next, which makes `sent` packets tell
-/// as much as `sent (1-r)/(1+r)` independent ones. An approximation, good while many bursts were seen.
-/// It does not hold for Gilbert-Elliott processes that lose only some packets in the bad state: those
-/// are less correlated than this assumes, so the interval is too wide.
+/// The same for the simple Gilbert process, which loses every packet in the bad state and none in
+/// the good state. Its bursts are `mean_burst` packets long. The correlation from one packet to the
+/// next is `r = 1 - 1/mean_burst/(1 - expected)`, so `sent` packets carry as much information as
+/// `sent (1-r)/(1+r)` independent ones. The approximation is good while the link had many bursts.
+/// It does not hold for Gilbert-Elliott processes that lose only some packets in the bad state.
+/// Those are less correlated than this assumes, so the interval is too wide.
 pub fn loss_agrees_in_bursts(
     lost: u64,
     sent: u64,
@@ -70,7 +70,7 @@ pub fn loss_agrees_in_bursts(
         });
     }
     let correlation = 1.0 - 1.0 / mean_burst / (1.0 - expected.fraction());
-    // Bursts shorter than chance would make them count as independent, the cautious side.
+    // Treat bursts shorter than chance as independent losses, which is the cautious choice.
     let correlation = correlation.clamp(0.0, 1.0 - f64::EPSILON);
     let part = (1.0 - correlation) / (1.0 + correlation);
     check(lost as f64 * part, sent as f64 * part, expected)
@@ -87,7 +87,7 @@ fn check(lost: f64, sent: f64, expected: Share) -> Result<LossCheck, StatsError>
     })
 }
 
-/// On counts that need not be whole.
+/// The interval for counts that need not be whole numbers.
 fn clopper_pearson_of(hits: f64, trials: f64, level: Share) -> Result<(Share, Share), StatsError> {
     let tail = (1.0 - confidence(level)?) / 2.0;
     let misses = trials - hits;
@@ -118,7 +118,7 @@ fn counted(hits: u64, trials: u64) -> Result<(), StatsError> {
     Ok(())
 }
 
-/// Rounding may leave 0..=1 by an ulp.
+/// Clamps a value that rounding moved an ulp outside 0..=1.
 fn share(value: f64) -> Share {
     Share::new(value.clamp(0.0, 1.0)).unwrap_or_default()
 }

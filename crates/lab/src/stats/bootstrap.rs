@@ -1,6 +1,6 @@
-//! Bootstrap intervals (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993): the samples
-//! are drawn again with replacement, thousands of times, and the spread of the statistic over those
-//! draws stands for its spread over repeated experiments. Samples must be independent of each other;
+//! Bootstrap intervals (Efron & Tibshirani, "An Introduction to the Bootstrap", 1993). The samples
+//! are drawn again with replacement, thousands of times. The spread of the statistic over those
+//! draws estimates its spread over repeated experiments. Samples must be independent of each other:
 //! the repeats of a cell are, the ticks of one run are not.
 
 use rand::{RngExt, SeedableRng};
@@ -13,7 +13,7 @@ use super::error::{confidence, finite};
 use super::quantile::of_sorted;
 use super::spread::{mean, standard_deviation};
 
-/// How to resample: 95 % confidence from 5000 draws unless said otherwise. The same `seed` gives the
+/// Resampling parameters. The default is 95 % confidence from 5000 draws. The same `seed` gives the
 /// same interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bootstrap {
@@ -31,8 +31,8 @@ impl Bootstrap {
         Self { confidence, ..self }
     }
 
-    /// Percentile interval (their §13.3): the middle part of the statistic's bootstrap distribution.
-    /// `None` for one sample; a single point where all samples are equal.
+    /// Percentile interval (their §13.3): the middle part of the statistic's bootstrap
+    /// distribution. `None` for one sample. A single point if all samples are equal.
     ///
     /// `statistic` gets a scratch copy that it may reorder.
     pub fn percentile(
@@ -50,9 +50,9 @@ impl Bootstrap {
         Ok(Some(interval))
     }
 
-    /// Bias-corrected and accelerated interval (their §14.3), better than percentiles for smooth
-    /// statistics such as means and variances. Prefer percentiles for the median: the jackknife that
-    /// gives the acceleration is not consistent for it (their §11.6).
+    /// Bias-corrected and accelerated interval (their §14.3). It is better than percentiles for
+    /// smooth statistics such as means and variances. Prefer percentiles for the median, because
+    /// the jackknife estimate of the acceleration is not consistent for it (their §11.6).
     pub fn bca(
         &self,
         samples: &[f64],
@@ -78,7 +78,7 @@ impl Bootstrap {
         Ok(Some((low.min(high), low.max(high))))
     }
 
-    /// Standard deviation of the statistic over the draws (their §6.2); `None` for one sample.
+    /// Standard deviation of the statistic over the draws (their §6.2). `None` for one sample.
     pub fn standard_error(
         &self,
         samples: &[f64],
@@ -92,7 +92,7 @@ impl Bootstrap {
         Ok(standard_deviation(&drawn, mean(&drawn)))
     }
 
-    /// Percentile interval of a statistic of two independent sets, each drawn from on its own.
+    /// Percentile interval of a statistic of two independent sets, which are resampled separately.
     pub fn percentile_of_two(
         &self,
         a: &[f64],
@@ -117,7 +117,7 @@ impl Bootstrap {
         Ok(Some(interval))
     }
 
-    /// The statistic of every draw, ascending.
+    /// The statistic of every draw in ascending order.
     fn distribution(
         &self,
         samples: &[f64],
@@ -139,15 +139,15 @@ fn resample(samples: &[f64], scratch: &mut [f64], draw: &mut Pcg64Mcg) {
     }
 }
 
-/// A statistic that overflows or divides by zero on some draw has no interval.
+/// Refuses a statistic that overflows or divides by zero on some draw.
 fn in_order(mut drawn: Vec<f64>) -> Result<Vec<f64>, StatsError> {
     finite(&drawn, "bootstrap statistic")?;
     drawn.sort_unstable_by(f64::total_cmp);
     Ok(drawn)
 }
 
-/// The part of the draws below `observed`, ties counted half, kept off 0 and 1 where the normal
-/// quantile is infinite.
+/// The share of draws below `observed`, with ties counted half. It is kept away from 0 and 1, where
+/// the normal quantile is infinite.
 fn share_below(sorted: &[f64], observed: f64) -> f64 {
     let below = sorted.partition_point(|x| *x < observed);
     let up_to = sorted.partition_point(|x| *x <= observed);
@@ -155,7 +155,8 @@ fn share_below(sorted: &[f64], observed: f64) -> f64 {
     ((below + up_to) as f64 / 2.0).clamp(0.5, n - 0.5) / n
 }
 
-/// From the skewness of the jackknife values (their equation 14.15); 0 where they are all equal.
+/// The acceleration from the skewness of the jackknife values (their equation 14.15). 0 if all are
+/// equal.
 fn acceleration(samples: &[f64], statistic: impl Fn(&mut [f64]) -> f64) -> f64 {
     let mut scratch = Vec::with_capacity(samples.len());
     let without = |i: usize| {
@@ -178,5 +179,5 @@ fn ninety_five() -> Share {
     Share::from_percent(95.0).unwrap_or_default()
 }
 
-/// Enough that the ends of a 95 % interval move by a few hundredths of its width between seeds.
+/// With this many, the ends of a 95 % interval move by a few hundredths of its width between seeds.
 const RESAMPLES: usize = 5000;

@@ -1,4 +1,4 @@
-/// Why a set of samples has no such statistic. The message says what to feed instead.
+/// The reason why a set of samples has no such statistic. The message names the required input.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum StatsError {
     #[error("no samples for the {what}: run the cell at least once, or leave it out")]
@@ -22,7 +22,7 @@ pub enum StatsError {
     Ended,
 }
 
-/// At least one sample, all finite.
+/// Requires at least one sample, all finite.
 pub(super) fn finite(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
     if samples.is_empty() {
         return Err(StatsError::Empty { what });
@@ -33,7 +33,7 @@ pub(super) fn finite(samples: &[f64], what: &'static str) -> Result<(), StatsErr
     }
 }
 
-/// At least one sample, all finite and above zero.
+/// Requires at least one sample, all finite and above zero.
 pub(super) fn positive(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
     finite(samples, what)?;
     match samples.iter().position(|value| *value <= 0.0) {
@@ -42,7 +42,7 @@ pub(super) fn positive(samples: &[f64], what: &'static str) -> Result<(), StatsE
     }
 }
 
-/// A confidence strictly between 0 and 1.
+/// Requires a confidence strictly between 0 and 1.
 pub(super) fn confidence(level: units::Share) -> Result<f64, StatsError> {
     let value = level.fraction();
     if value > 0.0 && value < 1.0 {

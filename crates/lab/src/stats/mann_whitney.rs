@@ -1,10 +1,11 @@
-//! Do two independent sets of samples come from one distribution? Mann & Whitney, "On a Test of
-//! Whether one of Two Random Variables is Stochastically Larger than the Other" (Annals of
+//! Tests whether two independent sets of samples come from one distribution. Mann & Whitney, "On a
+//! Test of Whether one of Two Random Variables is Stochastically Larger than the Other" (Annals of
 //! Mathematical Statistics 18, 1947).
 //!
-//! Ranks and the tie-corrected normal approximation come from `statrs` 0.19. Its exact p-value does not:
-//! where the first set is not the larger one it returns the complement (1.0 instead of 0.1 for 1 2 3
-//! against 4 5 6), and it walks through every combination, 10^10 of them for 5 against 300 samples.
+//! Ranks and the tie-corrected normal approximation come from `statrs` 0.19. The exact p-value is
+//! computed here, because that of `statrs` has two defects. If the first set is not the larger one,
+//! it returns the complement (1.0 instead of 0.1 for 1 2 3 against 4 5 6). It also walks through
+//! every combination, 10^10 of them for 5 against 300 samples.
 
 use statrs::stats_tests::Alternative;
 use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
@@ -14,23 +15,25 @@ use super::error::finite;
 
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MannWhitney {
-    /// How many of the pairs `(a_i, b_j)` have the larger `a`; a tie counts half.
+    /// The number of pairs `(a_i, b_j)` with the larger `a`. A tie counts half.
     pub u: f64,
     /// Two-sided.
     pub p: f64,
-    /// Counted out; otherwise the normal approximation, corrected for ties and continuity.
+    /// Whether `p` is exact. Otherwise it is the normal approximation, corrected for ties and
+    /// continuity.
     pub exact: bool,
 }
 
 impl MannWhitney {
-    /// The chance that a sample of `a` is larger than one of `b`: 0.5 where neither tends to be.
+    /// The probability that a sample of `a` is larger than one of `b`. 0.5 if neither tends to be
+    /// larger.
     pub fn common_language_effect(&self, n_a: usize, n_b: usize) -> f64 {
         self.u / (n_a as f64 * n_b as f64)
     }
 }
 
-/// Exact without ties while `n_a * n_b <= 2500`; approximate beyond, where p is at worst too large in
-/// the tails.
+/// Exact without ties while `n_a * n_b <= 2500`. Approximate beyond, where p is at worst too large
+/// in the tails.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     finite(a, "Mann-Whitney test")?;
     finite(b, "Mann-Whitney test")?;
@@ -39,7 +42,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
         return Err(StatsError::TooMany { what: "Mann-Whitney test", given, limit: LIMIT });
     }
     let method = MannWhitneyUMethod::AsymptoticInclContinuityCorrection;
-    // Finite and not empty, so none of its errors can come.
+    // The samples are finite and not empty, so none of its errors can occur.
     let (u, p) = mannwhitneyu(a, b, method, Alternative::TwoSided)
         .map_err(|_| StatsError::Empty { what: "Mann-Whitney test" })?;
     if has_ties(a, b) || a.len() * b.len() > EXACT_PAIRS {
@@ -49,15 +52,16 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     Ok(MannWhitney { u, p, exact: true })
 }
 
-/// Without ties `u` is whole. Probability by probability rather than counts, which overflow.
+/// The exact p-value. Without ties `u` is a whole number. Sums probabilities, because counts would
+/// overflow.
 fn exact_two_sided(u: usize, n_a: usize, n_b: usize) -> f64 {
     let extreme = u.min(n_a * n_b - u);
     let tail: f64 = distribution(n_a, n_b)[..=extreme].iter().sum();
     (2.0 * tail).min(1.0)
 }
 
-/// P(U = u) under no difference. Mann & Whitney's recurrence: the largest of all is an `a` (beating
-/// every `b`) or a `b`, `p(i, j, u) = i/(i+j) p(i-1, j, u-j) + j/(i+j) p(i, j-1, u)`.
+/// P(U = u) under no difference, by Mann & Whitney's recurrence. The largest sample of all is an
+/// `a` (beating every `b`) or a `b`: `p(i, j, u) = i/(i+j) p(i-1, j, u-j) + j/(i+j) p(i, j-1, u)`.
 fn distribution(n_a: usize, n_b: usize) -> Vec<f64> {
     let most = n_a * n_b;
     let mut no_a = vec![0.0; most + 1];
@@ -88,7 +92,7 @@ fn has_ties(a: &[f64], b: &[f64]) -> bool {
     all.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// Some 30 ms of counting.
+/// The exact distribution then takes some 30 ms.
 const EXACT_PAIRS: usize = 2500;
-/// The ranks compare every sample with every other one.
+/// The ranks compare every sample with every other sample.
 const LIMIT: usize = 20_000;

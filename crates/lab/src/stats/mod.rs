@@ -1,7 +1,7 @@
-//! The statistics of a lab: pure functions of the samples and a random start value (`seed`), so that
+//! The statistics of a lab. All are pure functions of the samples and a random seed (`seed`), so
 //! the same samples always give the same interval and the same verdict.
 //!
-//! What is not a number, not finite or (where a ratio is taken) not positive is a [`StatsError`],
+//! A value that is not a number, not finite or (in a ratio) not positive gives a [`StatsError`],
 //! never a NaN in a table.
 
 pub mod ab;

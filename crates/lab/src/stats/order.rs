@@ -1,12 +1,12 @@
-//! In which order the cells of a lab run, so that a machine that slows down or warms up over the hour
-//! meets all of them alike and is not taken for a difference between them.
+//! The order in which the cells of a lab run. A machine that slows down or warms up over the hour
+//! affects all cells alike, so its drift does not appear as a difference between them.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
-/// `repeats` blocks, each holding every cell (`0..cells`) once, shuffled anew in each block
-/// (Fisher-Yates). The n-th repeat of any two cells is thus a pair taken close in time.
+/// `repeats` blocks. Each contains every cell (`0..cells`) once, in a new random order
+/// (Fisher-Yates). The n-th repeats of any two cells therefore form a pair close in time.
 pub fn blocks(cells: usize, repeats: usize, seed: u64) -> Vec<Vec<usize>> {
     let mut draw = Pcg64Mcg::seed_from_u64(seed);
     let block = |_| {
@@ -17,8 +17,8 @@ pub fn blocks(cells: usize, repeats: usize, seed: u64) -> Vec<Vec<usize>> {
     (0..repeats).map(block).collect()
 }
 
-/// `pairs` pairs of the cells 0 and 1 in the order AB BA AB BA …: over every two pairs a steady
-/// drift weighs on both alike.
+/// `pairs` pairs of the cells 0 and 1 in the order AB BA AB BA …. Over every two pairs a steady
+/// drift affects both cells alike.
 pub fn abba(pairs: usize) -> Vec<[usize; 2]> {
     let pair = |i: usize| if i.is_multiple_of(2) { [0, 1] } else { [1, 0] };
     (0..pairs).map(pair).collect()

@@ -1,23 +1,24 @@
-//! Samples far from the rest. They are named so that a reader is warned; nothing here removes one,
-//! because a slow sample is often the very thing a lab is looking for.
+//! Samples far from the rest. They are reported as a warning to the reader. Nothing here removes
+//! them, because a slow sample is often the effect that the lab looks for.
 //!
 //! Modified z-score of Iglewicz & Hoaglin, "How to Detect and Handle Outliers" (ASQC, 1993):
-//! `0.6745 (x - median) / MAD`, suspicious beyond 3.5. Both parts are medians, so that outliers do not
-//! hide each other the way they do from mean and standard deviation.
+//! `0.6745 (x - median) / MAD`, suspicious beyond 3.5. Both parts are medians, so outliers do not
+//! hide each other as they do in mean and standard deviation.
 
 use super::StatsError;
 use super::error::finite;
 use super::quantile::median_in_place;
 use super::spread::median_absolute_deviation;
 
-/// The places of the samples whose modified z-score is beyond ±3.5, in their order.
+/// The indices of the samples whose modified z-score is beyond ±3.5, in ascending order.
 pub fn outliers(samples: &[f64]) -> Result<Vec<usize>, StatsError> {
     let scores = modified_z_scores(samples)?;
     let far = scores.iter().enumerate().filter(|(_, z)| z.abs() > SUSPICIOUS);
     Ok(far.map(|(index, _)| index).collect())
 }
 
-/// How far each sample lies from the median, in robust standard deviations; all 0 for equal samples.
+/// The distance of each sample from the median, in robust standard deviations. All 0 for equal
+/// samples.
 pub fn modified_z_scores(samples: &[f64]) -> Result<Vec<f64>, StatsError> {
     finite(samples, "modified z-score")?;
     let middle = median_in_place(&mut samples.to_vec());
@@ -28,8 +29,9 @@ pub fn modified_z_scores(samples: &[f64]) -> Result<Vec<f64>, StatsError> {
     Ok(samples.iter().map(score).collect())
 }
 
-/// MAD / 0.6745, the standard deviation if the bulk were normal. More than half of the samples
-/// being equal makes the MAD 0; then the mean absolute deviation, as the same authors advise.
+/// MAD / 0.6745, the standard deviation if the bulk were normal. If more than half of the samples
+/// are equal, the MAD is 0. The mean absolute deviation then replaces it, as the same authors
+/// advise.
 fn robust_deviation(samples: &[f64], middle: f64) -> f64 {
     let mad = median_absolute_deviation(samples, middle);
     if mad > 0.0 {
@@ -41,7 +43,7 @@ fn robust_deviation(samples: &[f64], middle: f64) -> f64 {
 
 /// The bound recommended by Iglewicz & Hoaglin.
 const SUSPICIOUS: f64 = 3.5;
-/// MAD of a standard normal: its third quartile.
+/// MAD of a standard normal distribution: its third quartile.
 const NORMAL_MAD: f64 = 0.6745;
-/// Mean absolute deviation of a standard normal, √(2/π).
+/// Mean absolute deviation of a standard normal distribution, √(2/π).
 const NORMAL_MEAN_DEVIATION: f64 = 0.797_884_560_802_865_4;

@@ -1,13 +1,14 @@
-//! Quantiles of a sample by definition 7 of Hyndman & Fan, "Sample Quantiles in Statistical Packages"
-//! (The American Statistician 50(4), 1996): linear between order statistics, `p(k) = (k-1)/(n-1)`.
-//! It is what R, NumPy and spreadsheets print by default, so a table can be checked with any of them.
+//! Quantiles of a sample by definition 7 of Hyndman & Fan, "Sample Quantiles in Statistical
+//! Packages" (The American Statistician 50(4), 1996): linear between order statistics, `p(k) =
+//! (k-1)/(n-1)`. R, NumPy and spreadsheets use this definition by default, so a table can be
+//! checked with any of them.
 
 use units::Share;
 
 use super::StatsError;
 use super::error::finite;
 
-/// The value below which the part `at` of the samples lies.
+/// The value below which the share `at` of the samples lies.
 pub fn quantile(samples: &[f64], at: Share) -> Result<f64, StatsError> {
     finite(samples, "quantile")?;
     let mut sorted = samples.to_vec();
@@ -15,13 +16,13 @@ pub fn quantile(samples: &[f64], at: Share) -> Result<f64, StatsError> {
     Ok(of_sorted(&sorted, at.fraction()))
 }
 
-/// The middle sample; the mean of the middle two where their number is even.
+/// The middle sample, or the mean of the middle two if their number is even.
 pub fn median(samples: &[f64]) -> Result<f64, StatsError> {
     finite(samples, "median")?;
     Ok(median_in_place(&mut samples.to_vec()))
 }
 
-/// Definition 7 on samples already in ascending order; there must be at least one.
+/// Definition 7 for at least one sample in ascending order.
 pub(super) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
     let last = sorted.len() - 1;
     let position = at * last as f64;
@@ -30,7 +31,8 @@ pub(super) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
     between(sorted[below], sorted[above], position - below as f64)
 }
 
-/// The median of at least one sample, without a full sort: the bootstrap takes thousands of them.
+/// The median of at least one sample, without a full sort, because the bootstrap computes
+/// thousands.
 pub(super) fn median_in_place(samples: &mut [f64]) -> f64 {
     let middle = samples.len() / 2;
     let odd = samples.len() % 2 == 1;
@@ -43,7 +45,7 @@ pub(super) fn median_in_place(samples: &mut [f64]) -> f64 {
     between(lower, upper, 0.5)
 }
 
-/// Halving each end first keeps the sum of two huge samples finite.
+/// Halves each end first to keep the sum of two huge samples finite.
 fn between(low: f64, high: f64, part: f64) -> f64 {
     if low == high {
         return low;

@@ -1,15 +1,16 @@
-//! Is one cell better than another? The answer is about the ratio `a / b` of their values.
+//! Decides whether one cell is better than another, by the ratio `a / b` of their values.
 //!
 //! - **better / worse**: the 95 % interval of the ratio excludes 1 and the ratio itself is at or
 //!   beyond the practical threshold.
-//! - **no difference**: the whole interval lies within the threshold, so that whatever difference
-//!   there is does not matter.
+//! - **no difference**: the whole interval lies within the threshold, so any difference does not
+//!   matter.
 //! - **inconclusive**: anything else. More repeats are needed, or the difference is real but about
 //!   as large as the threshold.
 //!
-//! The interval is the bootstrap's, widened where it is known to promise too much: to the exact
-//! interval of the median between order statistics and, below six pairs (or six samples on a side), to
-//! Student's t of the logarithms. A single one has no interval and stays inconclusive.
+//! The interval is the bootstrap's. It is widened where the bootstrap is known to promise too much:
+//! to the exact interval of the median between order statistics and, below six pairs (or six
+//! samples on a side), to Student's t of the logarithms. A single pair has no interval and stays
+//! inconclusive.
 
 use units::Share;
 
@@ -21,7 +22,7 @@ use super::spread::mean;
 use super::summary::Estimate;
 use super::widening::{ENOUGH, hull, order_statistics, student, welch};
 
-/// Which of two values is the good one.
+/// Which of two values is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -31,14 +32,14 @@ pub enum Direction {
     LowerIsBetter,
 }
 
-/// How `a` compares with `b`.
+/// The result of comparing `a` with `b`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Verdict {
     #[serde(rename = "better")]
     Better,
     #[serde(rename = "worse")]
     Worse,
-    /// Written `same`, the word of results.json.
+    /// Written `same`, as in results.json.
     #[serde(rename = "same")]
     NoDifference,
     #[serde(rename = "inconclusive")]
@@ -56,21 +57,21 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// A comparison of two cells and everything it was judged by.
+/// A comparison of two cells and the figures that decided it.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RatioVerdict {
-    /// `a / b`: the median of the pairs' ratios, or the ratio of the medians where nothing is paired;
-    /// then `n` is the smaller of the two counts.
+    /// `a / b`: the median of the pairs' ratios. For unpaired values it is the ratio of the
+    /// medians, and `n` is the smaller of the two counts.
     pub ratio: Estimate,
-    /// Geometric mean of the ratios, `n` and interval alike.
+    /// Geometric mean of the ratios, with its own `n` and interval.
     pub geometric_mean: GeometricMean,
     pub verdict: Verdict,
     pub direction: Direction,
     pub threshold: Share,
 }
 
-/// A mean of ratios that does not depend on which of the two was called the baseline
-/// (Fleming & Wallace, "How not to lie with statistics", CACM 29(3), 1986).
+/// A mean of ratios that does not depend on the choice of the baseline (Fleming & Wallace, "How not
+/// to lie with statistics", CACM 29(3), 1986).
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct GeometricMean {
     pub mean: f64,
@@ -78,13 +79,15 @@ pub struct GeometricMean {
     pub n: usize,
 }
 
-/// 1 %. The emulated link itself is held to 0.5 % of its rate, so two cells that are equal may show
-/// ratios up to 1 % apart; and it is the bound of the claims "costs nothing" this lab was built for.
+/// 1 %. The emulated link itself is held to 0.5 % of its rate, so two equal cells may show ratios
+/// up to 1 % apart. It is also the bound for the "costs nothing" claims that this lab was built to
+/// check.
 pub fn default_threshold() -> Share {
     Share::from_percent(1.0).unwrap_or_default()
 }
 
-/// Compares values measured in turn, `(a, b)` close in time, as [`super::order`] arranges.
+/// Compares values that were measured alternately: each `(a, b)` is close in time, as
+/// [`super::order`] arranges.
 pub fn compare_paired(
     pairs: &[(f64, f64)],
     direction: Direction,
@@ -115,7 +118,7 @@ pub fn compare_paired(
     })
 }
 
-/// Compares values that were not measured in pairs: the ratio of the medians.
+/// Compares unpaired values by the ratio of their medians.
 pub fn compare_unpaired(
     a: &[f64],
     b: &[f64],
@@ -131,7 +134,7 @@ pub fn compare_unpaired(
     let few = n < ENOUGH;
     let level = boot.confidence.fraction();
     let welch = welch(&logs_a, &logs_b, level)?.map(exp_both).filter(|_| few);
-    // In logarithms throughout, so that huge values over tiny ones stay finite until the end.
+    // Use logarithms throughout, so that ratios of huge to tiny values stay finite until the end.
     let of_medians =
         boot.percentile_of_two(a, b, |a, b| (median_in_place(a) / median_in_place(b)).ln())?;
     let ratio = Estimate {
@@ -161,8 +164,8 @@ pub fn geometric_mean(values: &[f64]) -> Result<f64, StatsError> {
     Ok(mean(&logarithms(values)).exp())
 }
 
-/// Geometric mean of ratios, say of one system to another over the cells of a sweep, with its
-/// BCa interval.
+/// Geometric mean of ratios with its BCa interval, for example of two systems over the cells of a
+/// sweep.
 pub fn geometric_mean_of(ratios: &[f64], seed: u64) -> Result<GeometricMean, StatsError> {
     positive(ratios, "geometric mean")?;
     let logs = logarithms(ratios);
@@ -170,8 +173,8 @@ pub fn geometric_mean_of(ratios: &[f64], seed: u64) -> Result<GeometricMean, Sta
     Ok(GeometricMean { mean: mean(&logs).exp(), ci95: interval.map(exp_both), n: ratios.len() })
 }
 
-/// The rule at this module's top. The threshold is symmetric for ratios: `t` and `1/t` weigh the same,
-/// so that swapping `a` and `b` swaps better and worse and changes nothing else.
+/// Applies the rule at the top of this module. The threshold is symmetric for ratios: `t` and `1/t`
+/// weigh the same. Swapping `a` and `b` swaps better and worse and changes nothing else.
 pub fn judge(
     ratio: f64,
     interval: Option<(f64, f64)>,
@@ -205,7 +208,7 @@ fn ratios(pairs: &[(f64, f64)]) -> Result<Vec<f64>, StatsError> {
     positive(&a, "comparison")?;
     positive(&b, "comparison")?;
     let ratios: Vec<f64> = pairs.iter().map(|(a, b)| a / b).collect();
-    // Division itself may overflow or vanish.
+    // The division itself may overflow or underflow.
     positive(&ratios, "comparison")?;
     Ok(ratios)
 }
@@ -218,8 +221,8 @@ fn exp_both((low, high): (f64, f64)) -> (f64, f64) {
     (low.exp(), high.exp())
 }
 
-/// Where there is no bootstrap interval, there is none at all. Student's t of a few wild samples can
-/// leave the range of numbers, and JSON knows no infinity.
+/// Widens `interval`; without a bootstrap interval the result is `None`. Student's t of a few
+/// extreme samples can overflow, and JSON has no infinity, so the ends are clamped.
 fn widened(interval: Option<(f64, f64)>, to: Option<(f64, f64)>) -> Option<(f64, f64)> {
     let (low, high) = match (interval, to) {
         (Some(interval), Some(wider)) => hull(interval, wider),

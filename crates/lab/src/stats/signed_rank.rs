@@ -1,10 +1,10 @@
-//! Wilcoxon's signed-rank test (Biometrics Bulletin 1(6), 1945), the Hodges-Lehmann estimate and
-//! Tukey's interval that belong to it (Hollander & Wolfe, "Nonparametric Statistical Methods",
-//! §3.1-3.3). No kept crate has them; the estimate and the interval are order statistics of the Walsh
-//! averages `(d_i + d_j) / 2, i <= j`.
+//! Wilcoxon's signed-rank test (Biometrics Bulletin 1(6), 1945), with its Hodges-Lehmann estimate
+//! and Tukey's interval (Hollander & Wolfe, "Nonparametric Statistical Methods", §3.1-3.3). None of
+//! the dependencies implements them. The estimate and the interval are order statistics of the
+//! Walsh averages `(d_i + d_j) / 2, i <= j`.
 //!
-//! All they ask is that the differences lie symmetrically around the effect. Nearly a third of them
-//! may be arbitrarily wrong before the estimate is.
+//! They assume only that the differences lie symmetrically around the effect. The estimate
+//! tolerates nearly a third of arbitrarily wrong differences.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 use units::Share;
@@ -18,13 +18,14 @@ pub struct SignedRank {
     pub v: f64,
     /// Two-sided.
     pub p: f64,
-    /// Differences that are not zero; zeros are left out of the test, as Wilcoxon did.
+    /// The number of nonzero differences. The test leaves out zeros, as Wilcoxon did.
     pub n: usize,
-    /// Counted out; otherwise the normal approximation, corrected for ties and continuity.
+    /// Whether `p` is exact. Otherwise it is the normal approximation, corrected for ties and
+    /// continuity.
     pub exact: bool,
 }
 
-/// Do the differences lie around zero?
+/// Tests whether the differences lie around zero.
 pub fn signed_rank(differences: &[f64]) -> Result<SignedRank, StatsError> {
     finite(differences, "signed-rank test")?;
     let mut kept: Vec<f64> = differences.iter().copied().filter(|d| *d != 0.0).collect();
@@ -48,7 +49,7 @@ pub fn signed_rank(differences: &[f64]) -> Result<SignedRank, StatsError> {
     Ok(SignedRank { v, p, n, exact })
 }
 
-/// The estimate with intervals at any number of confidences, from one set of Walsh averages.
+/// The estimate, with intervals at any confidence, from one set of Walsh averages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HodgesLehmann {
     pub estimate: f64,
@@ -76,7 +77,7 @@ pub fn hodges_lehmann(differences: &[f64]) -> Result<HodgesLehmann, StatsError> 
 
 impl HodgesLehmann {
     /// Tukey's interval: the Walsh averages that the test would not reject. It covers at least
-    /// `level`; `None` where so few differences cannot (95 % takes six of them, 99 % eight).
+    /// `level`. `None` if there are too few differences (95 % needs six of them, 99 % eight).
     pub fn interval(&mut self, level: Share) -> Result<Option<(f64, f64)>, StatsError> {
         let tail = (1.0 - confidence(level)?) / 2.0;
         let Some(rejected) = largest_rejected(tail, self.n) else {
@@ -89,7 +90,7 @@ impl HodgesLehmann {
     }
 }
 
-/// The largest `v` with `P(V <= v) <= tail`. As `V` counts the averages above the supposed effect,
+/// The largest `v` with `P(V <= v) <= tail`. `V` counts the averages above the supposed effect, so
 /// the interval leaves out `v` averages on each side. `None` if even `V = 0` is too likely.
 fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
     if n > EXACT_LIMIT {
@@ -98,7 +99,7 @@ fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
         let v = (mean + z * deviation - 0.5).floor();
         return (v >= 0.0).then_some(v as usize);
     }
-    // A tail such as (1 - 0.95) / 2 is an ulp off; that must not lose a value that just fits.
+    // A tail such as (1 - 0.95) / 2 is an ulp off. That must not exclude a value that just fits.
     let tail = tail * (1.0 + 1e-12);
     let mut up_to = 0.0;
     let fits = |p: &&f64| {
@@ -127,7 +128,7 @@ fn moments(n: usize) -> (f64, f64) {
     (pairs / 4.0, (pairs * (2.0 * n + 1.0) / 24.0).sqrt())
 }
 
-/// P(V = v): each rank is in the sum or not, with equal chance.
+/// P(V = v): the sum includes each rank with probability 1/2.
 fn distribution(n: usize) -> Vec<f64> {
     let most = n * (n + 1) / 2;
     let mut p = vec![0.0; most + 1];
@@ -143,8 +144,8 @@ fn distribution(n: usize) -> Vec<f64> {
     p
 }
 
-/// Up to here the distribution is counted out, in a millisecond; beyond, the normal approximation is
-/// right to four digits even in the tails.
+/// Up to here the distribution is computed exactly, in a millisecond. Beyond, the normal
+/// approximation is right to four digits even in the tails.
 const EXACT_LIMIT: usize = 120;
 /// 8 million Walsh averages, 64 MB.
 const LIMIT: usize = 4000;

@@ -1,4 +1,4 @@
-//! Where samples lie, and how far apart.
+//! Location and spread of samples.
 
 use super::quantile::median_in_place;
 
@@ -7,7 +7,7 @@ pub(super) fn median_absolute_deviation(samples: &[f64], middle: f64) -> f64 {
     median_in_place(&mut distances)
 }
 
-/// Dividing before adding keeps the sum of huge samples finite.
+/// Divides before adding to keep the sum of huge samples finite.
 pub(super) fn mean(samples: &[f64]) -> f64 {
     let n = samples.len() as f64;
     samples.iter().map(|x| x / n).sum()
@@ -18,7 +18,7 @@ pub(super) fn standard_deviation(samples: &[f64], mean: f64) -> Option<f64> {
     if n < 2 {
         return None;
     }
-    // Scaled by the largest distance, as a naive sum of squares overflows from 1e154 on.
+    // Scale by the largest distance, because a naive sum of squares overflows from 1e154 on.
     let largest = samples.iter().map(|x| (x - mean).abs()).fold(0.0, f64::max);
     if largest == 0.0 {
         return Some(0.0);

@@ -1,4 +1,4 @@
-//! One cell's samples in a few numbers.
+//! Summarises one cell's samples in a few numbers.
 
 use super::StatsError;
 use super::bootstrap::Bootstrap;
@@ -7,15 +7,15 @@ use super::outliers::outliers;
 use super::quantile::{median_in_place, of_sorted};
 use super::spread::{mean, median_absolute_deviation, standard_deviation};
 
-/// What a table shows of a cell: `{"median", "ci95", "n"}`.
+/// The estimate that a table shows for a cell: `{"median", "ci95", "n"}`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Estimate {
     pub median: f64,
     /// Percentile-bootstrap interval of the median. `None` for a single sample, which says nothing
-    /// of its own spread.
+    /// about its spread.
     ///
-    /// An interval made of a few samples covers less than it says: five repeats reach 94 % at most,
-    /// three 75 %. The verdicts of [`super::ratio`] allow for that.
+    /// An interval from a few samples covers less than its nominal confidence: five repeats reach
+    /// 94 % at most, three 75 %. The verdicts of [`super::ratio`] allow for that.
     pub ci95: Option<(f64, f64)>,
     pub n: usize,
 }
@@ -30,7 +30,8 @@ pub fn estimate(samples: &[f64], seed: u64) -> Result<Estimate, StatsError> {
     })
 }
 
-/// The samples described, with a warning where some lie far from the rest. None is left out.
+/// A description of the samples, with a warning if some lie far from the rest. No sample is left
+/// out.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
     pub n: usize,
@@ -38,18 +39,18 @@ pub struct Summary {
     pub mean: f64,
     pub min: f64,
     pub max: f64,
-    /// Standard deviation with n-1 in the denominator; `None` for a single sample.
+    /// Standard deviation with n-1 in the denominator. `None` for a single sample.
     pub sd: Option<f64>,
     /// Median absolute deviation from the median, not scaled.
     pub mad: f64,
     pub p25: f64,
     pub p75: f64,
-    /// Places of samples to look at: see [`super::outliers`].
+    /// Indices of suspicious samples. See [`super::outliers`].
     pub outliers: Vec<usize>,
 }
 
 impl Summary {
-    /// A sentence for the reader, where there is something to warn of.
+    /// A sentence for the reader, if there is a reason for a warning.
     pub fn warning(&self) -> Option<String> {
         let count = self.outliers.len();
         (count > 0).then(|| {

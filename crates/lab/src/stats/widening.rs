@@ -1,11 +1,11 @@
-//! What a verdict's bootstrap interval is widened to, as the bootstrap promises too much for medians of
-//! few samples: simulated, its 95 % intervals of a median err in 6 to 7 % of cases at 10 to 20 samples,
-//! in 13 % at 7.
+//! Widens a verdict's bootstrap interval, because the bootstrap promises too much for medians of
+//! few samples. In simulation its 95 % intervals of a median err in 6 to 7 % of cases at 10 to 20
+//! samples, and in 13 % at 7.
 //!
-//! From six samples on, the interval between two order statistics holds the median with an exact
-//! probability whatever the distribution. Below, even the whole range covers only `1 - 2^(1-n)`; there
-//! it is Student's t, which pays for small n with an assumption (normal logarithms) instead of with
-//! false confidence.
+//! From six samples on, the interval between two order statistics contains the median with an exact
+//! probability, whatever the distribution. Below six, even the whole range covers only `1 -
+//! 2^(1-n)`. There Student's t is used: it pays for small n with an assumption (normal logarithms)
+//! instead of with false confidence.
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
@@ -15,8 +15,8 @@ use super::spread::{mean, standard_deviation};
 /// From this many samples on, their range covers the median in 95 % of cases (1 - 2^-5 = 96.9 %).
 pub(super) const ENOUGH: usize = 6;
 
-/// The narrowest interval between order statistics that holds the median with at least this
-/// confidence (David & Nagaraja, "Order Statistics", §7.1); `None` where not even the range does.
+/// The narrowest interval between order statistics that contains the median with at least this
+/// confidence (David & Nagaraja, "Order Statistics", §7.1). `None` if even the range does not.
 pub(super) fn order_statistics(
     samples: &[f64],
     confidence: f64,
@@ -26,7 +26,7 @@ pub(super) fn order_statistics(
         |_| StatsError::TooMany { what: "interval of the median", given: n, limit: usize::MAX };
     let below = Binomial::new(0.5, n as u64).map_err(too_many)?;
     let tail = (1.0 - confidence) / 2.0 * (1.0 + 1e-12);
-    // By halves, as walking through the counts of thousands of samples takes long.
+    // Use a binary search, because walking through the counts of thousands of samples takes long.
     let (mut rejected, mut kept) = (0, n as u64);
     while rejected < kept {
         let middle = (rejected + kept) / 2;
@@ -44,7 +44,7 @@ pub(super) fn order_statistics(
     Ok(Some((sorted[left_out], sorted[n - 1 - left_out])))
 }
 
-/// Student's interval of the mean; `None` for a single sample.
+/// Student's interval of the mean. `None` for a single sample.
 pub(super) fn student(samples: &[f64], confidence: f64) -> Result<Option<(f64, f64)>, StatsError> {
     let centre = mean(samples);
     let Some(sd) = standard_deviation(samples, centre) else {
@@ -55,7 +55,7 @@ pub(super) fn student(samples: &[f64], confidence: f64) -> Result<Option<(f64, f
     Ok(Some((centre - half, centre + half)))
 }
 
-/// Welch's interval of `mean(a) - mean(b)`; `None` if either has a single sample.
+/// Welch's interval of `mean(a) - mean(b)`. `None` if either has a single sample.
 pub(super) fn welch(
     a: &[f64],
     b: &[f64],
@@ -79,7 +79,7 @@ pub(super) fn welch(
     Ok(Some((centre - half, centre + half)))
 }
 
-/// The smallest interval that holds both.
+/// The smallest interval that contains both.
 pub(super) fn hull(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     (a.0.min(b.0), a.1.max(b.1))
 }

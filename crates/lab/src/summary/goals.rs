@@ -1,11 +1,11 @@
-//! What a ratio of two systems is held against.
+//! The goal that a ratio of two systems is compared with.
 
 use super::figures;
 use crate::file::{CompareSpec, LabFile};
 use crate::outcome::Outcome;
 use report::{Axes, Cell, Comparison, Goal};
 
-/// `None` where the lab says nothing of it.
+/// `None` if the lab sets no goal.
 pub(super) fn goal(
     compare: &CompareSpec,
     lab: &LabFile,
@@ -43,7 +43,7 @@ pub(super) fn goal(
     (goal.reference.is_some() || !goal.ideals.is_empty()).then_some(goal)
 }
 
-/// What the file says others measured of such a system there.
+/// The value that others measured for such a system there, according to the file.
 fn reference(lab: &LabFile, system: &str, axes: &Axes, metric: &str) -> Option<f64> {
     let cell = Cell::new(system, axes.clone());
     let rows = lab.reference.iter().map(super::reference);

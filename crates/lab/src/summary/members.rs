@@ -1,4 +1,4 @@
-//! Several places of an axis that one turn measured at once, each as if it had been a turn of its own.
+//! Splits a turn that measured several places of an axis at once into one outcome per place.
 
 use crate::file::LabFile;
 use crate::outcome::{Outcome, Verdict};
@@ -8,7 +8,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
     let Some(axis) = lab.axis_of_ways() else { return Vec::new() };
     let of_one = |outcome: &Outcome| -> Vec<Outcome> {
         let Verdict::Measured(whole) = &outcome.verdict else { return Vec::new() };
-        // A turn of one place is that place's already.
+        // A turn of one place already is that place's outcome.
         if whole.members.len() < 2 {
             return Vec::new();
         }
@@ -31,7 +31,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
     outcomes.iter().flat_map(of_one).collect()
 }
 
-/// In the order in which they come first.
+/// In the order of their first occurrence.
 pub(super) fn cells(members: &[Outcome]) -> Vec<PlannedCell> {
     let mut cells: Vec<PlannedCell> = Vec::new();
     for outcome in members {

@@ -24,7 +24,7 @@ impl Carrier {
         algorithm.map_err(|_| format!("the simulator has no algorithm `{name}`"))
     }
 
-    /// As results call what was measured.
+    /// The name of the carrier in results.
     pub(super) fn name(self) -> String {
         match self {
             Self::Tcp(algorithm) => algorithm.name().to_owned(),
@@ -32,7 +32,7 @@ impl Carrier {
         }
     }
 
-    /// A flow under test, or one beside. [`tunnels`] makes the tunnel of the latter.
+    /// A flow under test, or a competing flow. [`tunnels`] adds the tunnel of a tunnelled flow.
     pub(super) fn flow(
         self,
         way: Way,
@@ -51,8 +51,8 @@ impl Carrier {
     }
 }
 
-/// A tunnel for each pair of hosts, one for flows under test and one for those beside. It connects with its first
-/// flow.
+/// Builds one tunnel for each pair of hosts, separately for flows under test and for competing
+/// flows. A tunnel connects with its first flow.
 pub(super) fn tunnels(carrier: Carrier, flows: &mut [FlowSpec], mtu: Bytes) -> Vec<TunnelSpec> {
     let Carrier::Tunnel(congestion) = carrier else { return Vec::new() };
     let mut keys = Vec::new();

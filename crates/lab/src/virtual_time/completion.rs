@@ -1,4 +1,4 @@
-//! How long flows that have an end take for it.
+//! Completion times of flows that have an end.
 
 use super::flows::Ended;
 use super::metrics::alone;
@@ -7,7 +7,7 @@ use crate::outcome::Measurement;
 use sim::Sizes;
 use units::Bytes;
 
-/// Of all flows under test that began in the measured time; by size where sizes differ.
+/// Records all flows under test that began in the measured time, by size if sizes differ.
 pub(super) fn record(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let done: Vec<(usize, Bytes, f64)> = ended
         .measured(scene)

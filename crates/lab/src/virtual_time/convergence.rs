@@ -1,12 +1,12 @@
-//! How soon flows come to what is theirs.
+//! Convergence times: how soon flows reach their fair rates.
 
 use super::flows::Ended;
 use super::scene::Scene;
 use sim::{FlowPoint, Trace};
 use units::{Span, Time};
 
-/// In round trips of the flow that began last: from its start until its goodput is first within a tenth
-/// of `fair`, in Mbit/s, or above. Where that never is, all the time there was.
+/// Time from the start of the newest flow until its goodput first reaches 90 % of `fair`, in
+/// Mbit/s, in round trips of that flow. If it never does, all the remaining time.
 pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<f64> {
     let newest = ended.tested.end.checked_sub(1)?;
     let points = ended.outcome.flows[newest].trace.as_ref()?.points();
@@ -17,15 +17,15 @@ pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<
     Some(first(&curve, from, until, round_trip, enough).div(round_trip))
 }
 
-/// In round trips from the last flow's start: how long it takes until what the flows under test receive in some
-/// round trips is first shared fairly; all the time there was where that never is.
+/// Time from the last flow's start until the flows under test first share the link fairly over a
+/// few round trips, in round trips. If they never do, all the remaining time.
 pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     let curves: Option<Vec<&[FlowPoint]>> =
         ended.own().iter().map(|flow| Some(flow.trace.as_ref()?.points())).collect();
     let curves = curves.filter(|curves| curves.len() > 1)?;
     let from = *ended.begun[ended.tested.clone()].iter().max()?;
     let until = first_step(scene).unwrap_or(scene.until());
-    // Where points lie further apart than a round trip they cannot tell more.
+    // Points that are further apart than a round trip cannot resolve more.
     let step = scene.round_trip().max(ended.spacing);
     let window = step * ROUND_TRIPS_OF_FAIRNESS;
     let mut passed = vec![(0, 0); curves.len()];
@@ -46,8 +46,8 @@ pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     Some(at.min(until).since(from).div(scene.round_trip()))
 }
 
-/// In round trips: from a change of the rate until the goodput of all flows is within a tenth of what
-/// the new one allows; the longest of all changes.
+/// Time from a rate change until the goodput of all flows is within a tenth of what the new rate
+/// allows, in round trips. The longest over all changes.
 pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
     let steps = &scene.there.steps;
     let curve = of_all(ended)?;
@@ -65,7 +65,7 @@ pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
         .max_by(f64::total_cmp)
 }
 
-/// How long it takes from `from` on until the rate of the last round trips, in Mbit/s, is as it should be.
+/// Time from `from` until the rate over the last round trips, in Mbit/s, is `good`.
 fn first(
     curve: &[(Time, f64)],
     from: Time,
@@ -76,13 +76,13 @@ fn first(
     let window = round_trip * ROUND_TRIPS;
     let mut behind = 0;
     for (at, bytes) in curve.iter().take_while(|(at, _)| *at <= until) {
-        // Nothing of the time before counts.
+        // Exclude the time before `from`.
         while curve[behind].0 + window < *at || curve[behind].0 < from && curve[behind].0 < *at {
             behind += 1;
         }
         let (since, before) = curve[behind];
         let lasted = at.since(since);
-        // Points lie up to half a round trip apart.
+        // Points are up to half a round trip apart.
         if *at >= from && lasted + round_trip >= window {
             let mbit = (bytes - before) * 8.0 / lasted.secs_f64() / 1e6;
             if lasted > Span::ZERO && good(mbit) {
@@ -93,7 +93,7 @@ fn first(
     until.since(from)
 }
 
-/// What all TCP flows together have received by each time of the longest curve.
+/// The sum that all TCP flows have received by each time of the longest curve.
 fn of_all(ended: &Ended) -> Option<Vec<(Time, f64)>> {
     let flows = &ended.outcome.flows[..ended.tested.end];
     let curves: Vec<&Trace<FlowPoint>> = flows.iter().filter_map(|f| f.trace.as_ref()).collect();
@@ -128,7 +128,7 @@ impl InRoundTrips for Span {
 const ROUND_TRIPS_OF_FAIRNESS: u64 = 10;
 /// Jain's index.
 const FAIR: f64 = 0.98;
-/// The goodput is averaged over so many round trips.
+/// The goodput is averaged over this many round trips.
 const ROUND_TRIPS: u64 = 4;
 const BAND: f64 = 0.1;
 const SHORTEST: f64 = 1e-6;
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_found_where_it_begins() {
-        // 1 Mbit/s for a second, then 2 Mbit/s: a point every 10 ms.
+        // 1 Mbit/s for one second, then 2 Mbit/s, with a point every 10 ms.
         let mut bytes = 0.0;
         let curve: Vec<(Time, f64)> = (0..200)
             .map(|n| {
@@ -152,7 +152,7 @@ mod tests {
         let from = |from| first(&curve, Time::ZERO + from, until, rtt, |rate| rate > 1.9);
         let seconds = from(Span::ZERO).secs_f64();
         assert!((1.05..=1.08).contains(&seconds), "{seconds}");
-        // Counted from the change, it takes the time that is averaged over.
+        // Counted from the change, convergence takes the averaging time.
         let seconds = from(Span::from_secs(1)).secs_f64();
         assert!((0.06..=0.08).contains(&seconds), "{seconds}");
         let never = first(&curve, Time::ZERO, until, rtt, |rate| rate > 3.0);

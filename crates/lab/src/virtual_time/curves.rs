@@ -1,4 +1,4 @@
-//! Windows, rates, round-trip times and the queue along the time.
+//! Windows, rates, round-trip times and the queue over time.
 
 use super::flows::Ended;
 use super::metrics::seconds;
@@ -7,7 +7,7 @@ use report::{Line, Series, Shape};
 use sim::{FlowPoint, Trace};
 use units::Time;
 
-/// Of few flows only, or nothing can be seen.
+/// Draws only a few flows, because many curves would be unreadable.
 pub(super) fn of(job: &Job<'_>, ended: &Ended) -> Vec<Series> {
     let series = |name: &str, time_s: Vec<f64>, lines: Vec<Line>| Series {
         name: name.to_owned(),
@@ -28,7 +28,7 @@ pub(super) fn of(job: &Job<'_>, ended: &Ended) -> Vec<Series> {
         let times = points.iter().map(|p| seconds(p.at)).collect();
         curves.push(series("queue", times, vec![line("waiting", "kB", values)]));
     }
-    // Those under test first: where there are many, they are what is asked.
+    // Put the flows under test first, because they matter most if there are many.
     let flows = ended.tested.clone().chain(0..ended.tested.start);
     let traces: Vec<(String, Vec<FlowPoint>)> = flows
         .filter_map(|number| {
@@ -41,7 +41,7 @@ pub(super) fn of(job: &Job<'_>, ended: &Ended) -> Vec<Series> {
         })
         .take(MOST_LINES)
         .collect();
-    // Flows begin at times of their own, so that one time for all has gaps.
+    // Flows begin at different times, so a common time axis has gaps.
     let mut times: Vec<u64> =
         traces.iter().flat_map(|(_, points)| points.iter().map(|p| p.at.nanos())).collect();
     times.sort_unstable();
@@ -85,7 +85,7 @@ fn line(name: &str, unit: &str, values: Vec<Option<f64>>) -> Line {
     Line { name: name.to_owned(), unit: unit.to_owned(), values }
 }
 
-/// As many as a chart shows, at the same times whoever is looked at.
+/// As many points as a chart shows, at the same times for every flow.
 fn thinned<P: Copy>(ended: &Ended, points: &[P], at: fn(&P) -> Time) -> Vec<P> {
     let number = |time: Time| time.nanos() / ended.spacing.nanos().max(1);
     let stride = number(ended.outcome.at).div_ceil(MOST_POINTS).max(1);

@@ -1,4 +1,4 @@
-//! Flows in a network: the world of a cell, and what came of it.
+//! Flows in a network: simulates the world of a cell and collects its results.
 
 use super::carrier::{self, Carrier};
 use super::network::{Network, Way};
@@ -17,21 +17,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use units::{Bytes, Share, Span, Time};
 
-/// A world that came to its end.
+/// A world whose simulation has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) outcome: Outcome,
     pub(super) network: Network,
-    /// Which flows of the world are under test; those before them are beside.
+    /// The world's flows under test. The competing flows come before them.
     pub(super) tested: Range<usize>,
-    /// Of each flow: when it began, and what it had to carry.
+    /// Start time of each flow. `sizes` holds the amount that each had to carry.
     pub(super) begun: Vec<Time>,
     pub(super) sizes: Vec<Option<Bytes>>,
-    /// What each had done when the measured time was over; some may have gone on after it.
+    /// The state of each flow at the end of the measured time. Some flows may have continued after
+    /// it.
     pub(super) in_time: Vec<FlowCount>,
-    /// Of each flow under test.
+    /// Index of the way of each flow under test.
     own_ways: Vec<usize>,
-    /// Between two points of its curves.
+    /// The time between two points of the curves.
     pub(super) spacing: Span,
 }
 
@@ -44,7 +45,7 @@ impl Ended {
         &self.outcome.flows[..self.tested.start]
     }
 
-    /// Of any TCP flow.
+    /// The way of any TCP flow.
     pub(super) fn way_of(&self, flow: usize) -> Way {
         match flow.checked_sub(self.tested.start) {
             Some(own) => self.network.own(self.own_ways[own]),
@@ -59,7 +60,7 @@ impl Ended {
         self.outcome.tunnels.iter().filter(is_tested)
     }
 
-    /// What reached the applications under test in the measured time.
+    /// The bytes that the applications under test received in the measured time.
     pub(super) fn received_in_time(&self) -> Bytes {
         let received = |flow: usize| {
             let before = self.outcome.before.get(flow).map_or(Bytes::ZERO, |flow| flow.received);
@@ -132,7 +133,8 @@ pub(super) fn measure(
 }
 
 impl Scene {
-    /// What the flows beside lose to those under test, measured by what they lose to their own kind.
+    /// The share of goodput that the competing flows lose to the flows under test, relative to
+    /// their goodput among flows of their own kind.
     fn harm(
         &self,
         job: &Job<'_>,
@@ -155,7 +157,7 @@ impl Scene {
         Ok(among_its_own.map(|alone| 1.0 - mean_goodput(beside) / alone))
     }
 
-    /// What happens there where flows under test remember this of the path.
+    /// Simulates the scene, with flows under test that remember `recalled` of the path.
     pub(super) fn play(
         &self,
         carrier: Carrier,
@@ -166,7 +168,7 @@ impl Scene {
         let (mut flows, own_ways) = self.flows_of(carrier, recalled, &network)?;
         let tested = self.beside_count()..self.beside_count() + own_ways.len();
         let endless = self.is_endless();
-        // To see how they come to share the link; of many nobody could.
+        // Record curves to show how flows share the link, unless there are too many to follow.
         let followed = self.traced || endless && flows.len() <= MOST_FOLLOWED;
         for flow in &mut flows {
             let tcp = !matches!(flow.traffic, Traffic::Datagrams { .. });
@@ -185,7 +187,7 @@ impl Scene {
             measure_from: self.measured_from(),
             opening_until: (first + opening).min(self.until()),
             sample_every: spacing,
-            // A flow that is not done keeps its world from ending: then there are some more.
+            // Unfinished flows keep the world running, so it may record more samples.
             sample_limit: 3 * POINTS as usize,
             traced: if self.traced { network.bottlenecks.clone() } else { Vec::new() },
             tunnels,
@@ -211,13 +213,14 @@ impl Scene {
                 break;
             }
         }
-        // Where nothing waits for an end, the time is up exactly when it was to be.
+        // If no flow needs to finish, the world ends exactly at its time.
         let waits = self.patience() > self.until();
         let outcome = if waits { world.end_here() } else { world.run() };
         Ok(Ended { outcome, network, tested, begun, sizes, in_time, own_ways, spacing })
     }
 
-    /// Those beside, those under test, cross traffic; and the ways of those under test.
+    /// The competing flows, the flows under test and the cross traffic, and the ways of the flows
+    /// under test.
     fn flows_of(
         &self,
         carrier: Carrier,
@@ -249,7 +252,7 @@ impl Scene {
             })
             .collect();
         if let Some(arrivals) = self.arrivals() {
-            // Spread over the ways by chance, so that none is favoured.
+            // Choose ways at random, so that none is favoured.
             let mut ways = link::Stream::new(self.seed, "ways");
             let coming = arrivals.flows_at_most(2 * MOST_ARRIVALS, |_| {
                 let way = (ways.unit() * network.ways() as f64) as usize;
@@ -279,7 +282,7 @@ impl Scene {
         Ok((flows, own_ways))
     }
 
-    /// What each flow under test has to send; the sizes of arrivals are set as they come.
+    /// The demand of each flow under test. Arrivals set their own sizes.
     fn demand(&self) -> sim::Demand {
         match (&self.flows.size, self.flows.demand) {
             (Some(sizes), _) => sim::Demand::Size(sizes.mean()),
@@ -293,7 +296,7 @@ impl Scene {
     }
 }
 
-/// In Mbit/s; of nobody it is nothing.
+/// In Mbit/s. Zero for an empty list.
 pub(super) fn mean_goodput(flows: &[FlowOutcome]) -> f64 {
     let sum: f64 = flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum();
     sum / flows.len().max(1) as f64
@@ -315,10 +318,10 @@ fn size_of(flow: &FlowSpec) -> Option<Bytes> {
 }
 
 const NOBODY_CAME: &str = "no flow came in the measured time: let more of them come, or for longer";
-/// What is simulated between two looks at whether to go on.
+/// The simulated time between two checks for cancellation and completion.
 const LOOK_EVERY: Span = Span::from_millis(50);
-/// Points along a cell's time; with their windows a flow's way to its share is seen.
+/// Points over a cell's time. This many show how a flow's window converges to its share.
 const POINTS: u64 = 6000;
 const MOST_FOLLOWED: usize = 64;
-/// In slow start 16,000 segments are reached after eleven.
+/// Slow start reaches 16,000 segments after eleven.
 const ROUND_TRIPS_OF_AN_OPENING: u64 = 20;

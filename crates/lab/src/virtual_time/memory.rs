@@ -1,4 +1,4 @@
-//! What flows under test remember of their path, and what that costs where it is wrong.
+//! The path memory of flows under test, and the cost of a wrong memory.
 
 use super::carrier::Carrier;
 use super::flows::Ended;
@@ -10,15 +10,15 @@ use crate::outcome::Measurement;
 use cc::Memory;
 use units::Rate;
 
-/// What a flow found that had the path for itself just before, changed as the cell wants it. None where
-/// nothing is to be remembered, or the algorithm remembers nothing.
+/// The memory of a flow that had just used the path alone, with its rate scaled by the cell's
+/// factor. `None` if the cell sets no memory or the algorithm keeps none.
 pub(super) fn of(
     scene: &Scene,
     carrier: Carrier,
     job: &Job<'_>,
 ) -> Result<Option<Memory>, Failure> {
     let Some(factor) = scene.flows.memory else { return Ok(None) };
-    // A tunnel remembers nothing of its path.
+    // A tunnel remembers nothing about its path.
     let Carrier::Tcp(_) = carrier else { return Ok(None) };
     let flows = FlowsSettings {
         own: 1,
@@ -36,7 +36,7 @@ pub(super) fn of(
     }))
 }
 
-/// How many round trips longer the queue of the opening became than without a memory.
+/// Records how many round trips longer the opening's queue became than without a memory.
 pub(super) fn record(
     scene: &Scene,
     ended: &Ended,

@@ -46,7 +46,7 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     result
 }
 
-/// A tunnel sends again what was in the packets that it counts as lost.
+/// A tunnel retransmits the data of the packets that it counts as lost.
 fn tunnel(ended: &Ended, result: &mut Measurement) {
     let sum = |of: fn(&sim::TunnelCount) -> u64| {
         ended.tunnels().map(|tunnel| of(&tunnel.measured)).sum::<u64>() as f64
@@ -57,12 +57,12 @@ fn tunnel(ended: &Ended, result: &mut Measurement) {
     }
 }
 
-/// How flows without an end share what there is, and how soon.
+/// Records how flows without end share the link, and how soon they converge.
 fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(ideal) = scene.ideal() else { return };
     let (own, beside) = (ended.own(), ended.beside());
     let total = |flows: &[FlowOutcome]| mean_goodput(flows) * flows.len() as f64;
-    // What chance asks for in so short a time nobody knows.
+    // A random demand has no known value over so short a time.
     if matches!(scene.flows.demand, Demand::OnOff { random: true, .. }) {
         return;
     }
@@ -72,7 +72,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
             let asked = asked(scene).filter(|_| beside.is_empty());
             (total(own) + total(beside)) / asked.map_or(ideal, |asked| asked.min(ideal))
         }
-        // Those under test use every bottleneck.
+        // The flows under test cross every bottleneck.
         Shape::ParkingLot { hops } => {
             (total(own) * f64::from(hops) + total(beside)) / (ideal * f64::from(hops))
         }
@@ -90,7 +90,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
         Shape::ParkingLot { hops } => {
             ideal / (own.len() as f64 + beside.len() as f64 / f64::from(hops))
         }
-        // Which flows meet where is chance.
+        // The flows meet at random links.
         Shape::FatTree { .. } => return,
     };
     if !beside.is_empty() {
@@ -100,7 +100,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     result.record("step_rtts", "RTT", convergence::after_steps(scene, ended));
 }
 
-/// What all applications under test want to send, in Mbit/s; none where they want all.
+/// The total demand of all applications under test in Mbit/s. `None` if it is unlimited.
 fn asked(scene: &Scene) -> Option<f64> {
     let each = match scene.flows.demand {
         Demand::Bulk => return None,
@@ -113,10 +113,10 @@ fn asked(scene: &Scene) -> Option<f64> {
     Some(each * f64::from(scene.flows.own))
 }
 
-/// Of flows that have an end: what they carried, over the time from the first one's start to the last
-/// one's end; where they come by chance, over the measured time.
+/// For flows that have an end: the amount carried, over the time from the first flow's start to the
+/// last one's end. For random arrivals, over the measured time.
 fn carried(scene: &Scene, ended: &Ended) -> Option<f64> {
-    // What comes after the measured time was asked for in it, and not carried.
+    // Data that arrives after the measured time was demanded in it but not carried.
     if scene.flows.arrivals.is_some() {
         return Some(mbit(ended.received_in_time(), scene.duration));
     }
@@ -133,7 +133,7 @@ fn makespan(ended: &Ended) -> Option<Span> {
     done.max().map(|last| last.since(*first))
 }
 
-/// The bottleneck's queue and what it adds to the round trip.
+/// Records the bottleneck's queue and its contribution to the round-trip time.
 fn queue(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(link) = ended.worst_queue() else { return };
     let kilobytes = |bytes: Bytes| bytes.count() as f64 / 1000.0;
@@ -161,7 +161,7 @@ fn queue(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     }
 }
 
-/// What the switch's port did for those who send to one.
+/// Records the switch port of an incast.
 fn port(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(link) = ended.outcome.link(ended.network.bottlenecks[0]) else { return };
     result.record("drops", "packets", Some(link.dropped_measured as f64));
@@ -182,14 +182,14 @@ pub(super) fn part(percent: f64) -> Share {
     Share::from_percent(percent).unwrap_or_default()
 }
 
-/// When `size` would have come whole had the flow been alone: the handshake, the way there, and the time
-/// the link takes for it.
+/// The completion time of `size` for a flow that is alone: the handshake, the path delay and the
+/// transmission time.
 pub(super) fn alone(scene: &Scene, rate: Rate, round_trip: Span, size: Bytes) -> Span {
     let frames = Bytes::new((size.count() as f64 / scene.payload_share()).round() as u64);
     round_trip + round_trip / 2 + rate.time_for(frames)
 }
 
-/// Since the world began.
+/// Seconds since the world began.
 pub(super) fn seconds(at: Time) -> f64 {
     at.nanos() as f64 / 1e9
 }

@@ -1,4 +1,4 @@
-//! Turns in virtual time: worlds of the simulator, made from the same lab files.
+//! Turns in virtual time: simulator worlds built from the same lab files.
 
 mod carrier;
 mod completion;
@@ -26,11 +26,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use toml::Spanned;
 
-/// The simulator, ready for one lab.
+/// The simulator, prepared for one lab.
 pub(crate) struct Simulator<'a> {
     lab: &'a LabFile,
     threads: usize,
-    /// What others got beside their own kind, by cell.
+    /// Goodput of competing flows among flows of their own kind, by cell.
     shared: Shared,
 }
 
@@ -102,7 +102,7 @@ impl Bench for Simulator<'_> {
             return Ok(None);
         }
         let seed = seed_of(job.lab, job.cell, job.turn.block);
-        // One broken world must not cost the others of a long run.
+        // A panic in one world must not end a long run.
         let measured = catch_unwind(AssertUnwindSafe(|| self.measured(job, seed)));
         Ok(match measured {
             Ok(Ok(measurement)) => Some(Verdict::Measured(Box::new(measurement))),
@@ -131,7 +131,7 @@ fn words_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
-/// Where nothing limits the rate a flow would grow without end.
+/// Refuses a lab without a rate limit, because a flow's rate would grow without end.
 fn refuse_unlimited(lab: &LabFile) -> Result<(), LabError> {
     for axes in crate::plan::all_places(lab) {
         let ends = lab.workload_at(&axes)?;
@@ -152,7 +152,7 @@ fn refuse_unlimited(lab: &LabFile) -> Result<(), LabError> {
     Ok(())
 }
 
-/// For the estimate alone.
+/// Used only for the estimate.
 const BITS_OF_A_PACKET: f64 = 12_112.0;
 const SECONDS_A_PACKET: f64 = 1.2e-6;
 const SHORTEST_ESTIMATE: Duration = Duration::from_secs(1);

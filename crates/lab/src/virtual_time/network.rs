@@ -1,4 +1,4 @@
-//! The network of a cell: which shape, and who sends from where to where.
+//! The network of a cell: its shape, and the endpoints of its flows.
 
 use super::scene::Scene;
 use crate::file::{DirectionSettings, Shape};
@@ -6,12 +6,12 @@ use link::{Capacity, LinkConfig};
 use sim::{Dumbbell, FatTree, Incast, LinkId, Node, ParkingLot, Topology};
 use units::{Span, Time};
 
-/// A topology with places for flows.
+/// A topology and the ways for its flows.
 #[derive(Debug)]
 pub(super) struct Network {
     pub(super) topology: Topology,
-    /// Those beside begin first, so they are the first of the world's flows. Whoever has more flows than
-    /// there are ways begins again.
+    /// Competing flows begin first, so they are the world's first flows. If there are more flows
+    /// than ways, flows reuse the ways in turn.
     beside: Vec<Way>,
     own: Vec<Way>,
     /// The ways of cross traffic.
@@ -19,7 +19,7 @@ pub(super) struct Network {
     pub(super) bottlenecks: Vec<LinkId>,
 }
 
-/// Between which nodes, and the time there and back when nobody waits.
+/// The end nodes of a flow, and its round-trip time without queueing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
     pub(super) from: Node,
@@ -41,7 +41,7 @@ impl Network {
         network
     }
 
-    /// Of the flow under test of this number.
+    /// The way of the flow under test with this number.
     pub(super) fn own(&self, number: usize) -> Way {
         self.own[number % self.own.len()]
     }
@@ -50,7 +50,7 @@ impl Network {
         self.beside[number % self.beside.len()]
     }
 
-    /// How many ways there are for flows under test.
+    /// The number of ways for flows under test.
     pub(super) fn ways(&self) -> usize {
         self.own.len()
     }
@@ -77,7 +77,7 @@ fn dumbbell(scene: &Scene) -> Network {
     let (mut network, way_back) = if far || scene.topology.access.is_some() {
         let own = if scene.flows.arrivals.is_some() { 1 } else { scene.flows.own as usize };
         let beside = scene.beside_count();
-        // Arrivals share as many hosts as there are round trips.
+        // Arrivals share one host pair per configured round-trip time.
         let pairs = (own + beside).max(rtts.len());
         let access = |number: usize| LinkConfig {
             rate: scene.topology.access.clone().unwrap_or_default(),
@@ -92,7 +92,7 @@ fn dumbbell(scene: &Scene) -> Network {
             to: shape.receivers[number],
             round_trip: rtts[number % rtts.len()],
         };
-        // Round trips go in turn over the flows under test, and then over those beside.
+        // Assign the round-trip times first to the flows under test, then to the competing flows.
         let ways: Vec<Way> = (0..pairs).map(way).collect();
         let (own, beside) = match scene.flows.arrivals {
             Some(_) => (ways.clone(), ways[..beside.max(1)].to_vec()),
@@ -150,7 +150,7 @@ fn parking_lot(scene: &Scene, hops: usize) -> Network {
 fn incast(scene: &Scene) -> Network {
     let hosts = scene.own_hosts() + scene.beside_count();
     let (there, back) = (&scene.there.config, &scene.back.config);
-    // A cross sender has a host of its own.
+    // The cross sender has a host of its own.
     let shape = Incast::with_ways_back(hosts + 1, &scene.access(), there, back);
     let round_trip = scene.round_trip();
     let way = |from: &Node| Way { from: *from, to: shape.receiver, round_trip };
@@ -165,13 +165,14 @@ fn incast(scene: &Scene) -> Network {
     }
 }
 
-/// Every host sends to the one half the tree away, through the core (stride(n/2) of Al-Fares et al. 2008).
+/// Every host sends to the host half the tree away, through the core (stride(n/2) of Al-Fares et
+/// al. 2008).
 fn fat_tree(scene: &Scene, ports: usize) -> Network {
     let there = &scene.there.config;
     let access = LinkConfig { delay: there.delay, ..scene.access() };
     let shape = FatTree::new(ports, &access, there);
     let hosts = shape.hosts.len();
-    // Each of the six links on the way, and of the six back, is like the lab's.
+    // Each of the six links on the way, and of the six back, has the lab link's settings.
     let round_trip = (access.delay + there.delay * 5) * 2;
     let way = |number: usize| Way {
         from: shape.hosts[number],
@@ -179,7 +180,8 @@ fn fat_tree(scene: &Scene, ports: usize) -> Network {
         round_trip,
     };
     let own: Vec<Way> = (0..hosts).map(way).collect();
-    // Those beside begin at the other end, so that few of them share a host with those under test.
+    // Assign competing flows from the other end, so that few of them share a host with flows under
+    // test.
     let beside = own.iter().rev().copied().collect();
     Network {
         cross: vec![(own[0].from, own[0].to)],

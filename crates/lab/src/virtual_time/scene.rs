@@ -1,4 +1,4 @@
-//! The place of one cell, whoever is tested there.
+//! The conditions of one cell, independent of the system under test.
 
 use crate::Failure;
 use crate::bench::Job;
@@ -17,12 +17,12 @@ pub(super) struct Scene {
     pub(super) topology: TopologySettings,
     pub(super) flows: FlowsSettings,
     pub(super) hosts: Arc<TcpConfig>,
-    /// The largest IP packet that the link takes.
+    /// The largest IP packet that the link carries.
     pub(super) mtu: Bytes,
     pub(super) omit: Span,
     pub(super) duration: Span,
     pub(super) seed: u64,
-    /// Curves are kept for the report.
+    /// Whether the report includes curves.
     pub(super) traced: bool,
 }
 
@@ -59,7 +59,7 @@ impl Scene {
         })
     }
 
-    /// A system that is `warm` remembers the path wherever the file does not say what is remembered.
+    /// A `warm` system remembers the path, unless the file sets the memory.
     fn flows(job: &Job<'_>) -> Result<FlowsSettings, crate::FileError> {
         let mut flows = job.lab.flows_at(&job.cell.axes)?;
         if job.system.is_warm() {
@@ -68,11 +68,11 @@ impl Scene {
         Ok(flows)
     }
 
-    /// How many flows are there besides those under test.
+    /// The number of competing flows.
     pub(super) fn beside_count(&self) -> usize {
         let each = self.flows.beside.map_or(0, |beside| beside.count as usize);
         match self.topology.shape {
-            // As many at every bottleneck.
+            // Every bottleneck has the same number.
             Shape::ParkingLot { hops } => each * hops as usize,
             _ => each,
         }
@@ -82,17 +82,17 @@ impl Scene {
         self.flows.own as usize
     }
 
-    /// The link's own.
+    /// The link's own round-trip time.
     pub(super) fn round_trip(&self) -> Span {
         self.there.config.delay + self.back.config.delay
     }
 
-    /// The rate at the beginning; of a trace its mean.
+    /// The initial rate. For a trace, its mean rate.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.there.config.rate.mean_rate()
     }
 
-    /// What hosts send through in a data centre: as fast as the link if nothing is said.
+    /// The hosts' access link in a data centre. By default as fast as the link.
     pub(super) fn access(&self) -> LinkConfig {
         let rate = self.topology.access.clone().unwrap_or_else(|| match self.rate() {
             Some(rate) => Capacity::Fixed(rate),
@@ -101,7 +101,7 @@ impl Scene {
         LinkConfig { rate, ..LinkConfig::default() }
     }
 
-    /// The part of a frame that an application sees.
+    /// The share of a frame that reaches the application.
     pub(super) fn payload_share(&self) -> f64 {
         let (mss, headers) = (self.hosts.mss, self.hosts.headers);
         let frame = Bytes::new(mss.count() + headers.count());
@@ -113,9 +113,8 @@ impl Scene {
         self.flows.size.is_none()
     }
 
-    /// What could arrive at applications, in Mbit/s, on one bottleneck that carries `rate`: without
-    /// headers, without what the medium loses, without cross traffic, and no more than the policer lets
-    /// through.
+    /// The goodput in Mbit/s that is possible on one bottleneck with this `rate`: without headers,
+    /// the medium's losses and cross traffic, and at most the policer's rate.
     pub(super) fn ideal_of(&self, rate: Rate) -> f64 {
         let policed = self.there.policer.map_or(rate, |policer| rate.min(policer.rate));
         let cross = self
@@ -126,7 +125,7 @@ impl Scene {
         left * self.payload_share() * (1.0 - self.there.config.loss.mean().fraction())
     }
 
-    /// The same on average over the measured time.
+    /// The average of the same over the measured time.
     pub(super) fn ideal(&self) -> Option<f64> {
         let mut rate = self.rate()?;
         let (mut sum, mut from) = (0.0, Span::ZERO);
@@ -140,9 +139,9 @@ impl Scene {
         (mean > 0.0).then_some(mean)
     }
 
-    /// When each flow that has a place begins, those beside first: one after the other, each a part of
-    /// a round trip late, as chance has it: flows that begin at the very same time move in step as they
-    /// never do elsewhere.
+    /// Start times of the flows that are not random arrivals, competing flows first. Each flow is
+    /// delayed by a random part of a round trip: flows that begin at exactly the same time
+    /// synchronise as they never do in practice.
     pub(super) fn starts(&self) -> Vec<Time> {
         let mut late = Stream::new(self.seed, "starts");
         let own = if self.flows.arrivals.is_some() { 0 } else { self.flows.own as usize };
@@ -159,7 +158,7 @@ impl Scene {
     }
 
     pub(super) fn measured_from(&self) -> Time {
-        // Of what has an end, all counts.
+        // For flows that have an end, the whole time counts.
         let all = !self.is_endless() && self.flows.arrivals.is_none();
         if all { Time::ZERO } else { self.last_start() + self.omit }
     }
@@ -168,7 +167,7 @@ impl Scene {
         self.last_start() + self.omit + self.duration
     }
 
-    /// When a flow that has an end must have come to it.
+    /// The deadline for flows that have an end.
     pub(super) fn patience(&self) -> Time {
         match self.is_endless() {
             true => self.until(),
@@ -176,7 +175,7 @@ impl Scene {
         }
     }
 
-    /// Flows that come by chance, and when.
+    /// The arrivals of flows, with their times and sizes.
     pub(super) fn arrivals(&self) -> Option<sim::Arrivals> {
         let sizes = self.flows.size.clone()?;
         let arrivals = self.flows.arrivals?;
@@ -190,8 +189,8 @@ impl Scene {
     }
 }
 
-/// Whether the curves of this turn go into the report: where the file says so, or else of all turns if
-/// they are few.
+/// Whether the report includes the curves of this turn. The file decides, or all turns are included
+/// if there are few.
 fn is_traced(job: &Job<'_>) -> bool {
     if job.lab.trace.is_empty() {
         return job.plan.turns.len() <= MOST_TURNS_WITH_CURVES;
@@ -205,6 +204,6 @@ fn is_traced(job: &Job<'_>) -> bool {
         })
 }
 
-/// A report with more of them nobody reads, and the journal would be large.
+/// A longer report is unreadable, and the journal would be large.
 const MOST_TURNS_WITH_CURVES: usize = 60;
 const LEAST_PATIENCE: Span = Span::from_secs(120);

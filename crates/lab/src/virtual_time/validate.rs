@@ -1,4 +1,4 @@
-//! The simulator on trial.
+//! Validates the simulator.
 
 use crate::Failure;
 use crate::bench::Job;
@@ -17,7 +17,8 @@ pub(super) fn measure(job: &Job<'_>, seed: u64) -> Result<Measurement, Failure> 
         return Err(Failure::Workload("the world of this case could not be measured".to_owned()));
     }
     let mut result = Measurement::default();
-    // Each case has a unit of its own, told in the report's method: a column can have but one.
+    // Each case has a unit of its own, named in the report's method, because a column can have only
+    // one.
     result.record("expected", "", Some(checked.expected));
     result.record("measured", "", Some(checked.measured));
     result.record("tolerance_percent", "%", Some(checked.tolerance * 100.0));

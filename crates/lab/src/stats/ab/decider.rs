@@ -2,25 +2,25 @@ use super::{Decision, Plan, State};
 use crate::stats::error::positive;
 use crate::stats::{StatsError, Verdict};
 
-/// Says which state to run next, takes one value at a time and ends when the answer is clear or
-/// the plan is used up.
+/// Chooses the state of each turn and takes one value at a time. It ends when the answer is clear
+/// or the plan is used up.
 ///
-/// It holds no clock and no hidden randomness: feeding the recorded values of an interrupted run
-/// to a new decider with the same plan continues that run.
+/// It contains no clock and no hidden randomness. To continue an interrupted run, feed its recorded
+/// values to a new decider with the same plan.
 #[derive(Debug, Clone)]
 pub struct Decider {
     plan: Plan,
-    /// Which state is on the outside of each four.
+    /// The first and last state of each four.
     outer: Vec<State>,
     looks: Vec<(usize, f64)>,
     warmed_up: usize,
-    /// Values of the four that is running.
+    /// Values of the current four.
     running: Vec<f64>,
     kept: Kept,
     ended: Option<Decision>,
 }
 
-/// What complete fours leave behind.
+/// Results of the complete fours.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Kept {
     pub(super) contrasts: Vec<f64>,
@@ -42,7 +42,7 @@ impl Decider {
         })
     }
 
-    /// The state of the next turn; `None` once the run has ended.
+    /// The state of the next turn. `None` once the run has ended.
     pub fn next_state(&self) -> Option<State> {
         if self.ended.is_some() {
             return None;
@@ -56,8 +56,8 @@ impl Decider {
         Some(if inside { outer.other() } else { outer })
     }
 
-    /// Takes the value that was measured in the turn [`Self::next_state`] named. After an error
-    /// nothing has changed and the same turn may be run again.
+    /// Takes the value measured in the turn that [`Self::next_state`] named. After an error the
+    /// decider is unchanged, and the same turn may run again.
     pub fn observe(&mut self, state: State, value: f64) -> Result<(), StatsError> {
         let expected = self.next_state().ok_or(StatsError::Ended)?;
         if state != expected {
@@ -76,15 +76,15 @@ impl Decider {
         Ok(())
     }
 
-    /// Turns taken, the warm-up included, and turns planned at most.
+    /// Finished turns including the warm-up, and the planned maximum.
     pub fn progress(&self) -> (usize, usize) {
         let taken = self.warmed_up + 4 * self.kept.contrasts.len() + self.running.len();
         (taken, self.plan.turns())
     }
 
-    /// The answer. Of a run that has not ended (interrupted, say), what the complete fours so far
-    /// allow, at the confidence of the look that would have come next: ask once, as asking until
-    /// the answer pleases spoils the error rate. An error before the first four.
+    /// The answer. For a run that has not ended (after an interruption, for example) it uses the
+    /// complete fours so far, at the confidence of the next look. Call it once: calling it until
+    /// the answer pleases spoils the error rate. Returns an error before the first four.
     pub fn decision(&self) -> Result<Decision, StatsError> {
         if let Some(decision) = self.ended {
             return Ok(decision);
@@ -121,7 +121,7 @@ impl Decider {
         Ok(())
     }
 
-    /// The error of the one value checked, with its place in the run.
+    /// Adds the position in the run to the error of the one value that was checked.
     fn placed(&self, error: StatsError) -> StatsError {
         let index = self.progress().0;
         match error {

@@ -10,28 +10,28 @@ use crate::stats::signed_rank::hodges_lehmann;
 use crate::stats::spread::median_absolute_deviation;
 use crate::stats::{Direction, StatsError, Verdict};
 
-/// The answer of a run and what it rests on. Ratios are `change / base`.
+/// The answer of a run and the figures that it rests on. Ratios are `change / base`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Decision {
     pub verdict: Verdict,
     /// Hodges-Lehmann estimate over the fours.
     pub ratio: f64,
-    /// Both intervals hold over all looks of the run together; `None` for too few fours.
+    /// Both intervals hold over all looks of the run together. `None` for too few fours.
     pub ci95: Option<(f64, f64)>,
     pub ci99: Option<(f64, f64)>,
     pub pairs: usize,
     pub planned_pairs: usize,
-    /// Ended before the plan did.
+    /// Whether the run ended before the plan did.
     pub early: bool,
-    /// The smallest change that this many pairs at this noise would have told from none 8 times
-    /// in 10 ("could have seen 0.8 %"); `None` for too few fours.
+    /// The smallest change that this many pairs at this noise would have detected 8 times in 10
+    /// ("could have seen 0.8 %"). `None` for too few fours.
     pub detectable: Option<f64>,
-    /// For an inconclusive answer: pairs that would settle it 8 times in 10 if the change did
-    /// nothing.
+    /// For an inconclusive answer: the number of pairs that would settle it 8 times in 10 if the
+    /// change had no effect.
     pub pairs_needed: Option<usize>,
-    /// Robust standard deviation of a single value, as a part of it.
+    /// Robust standard deviation of a single value, relative to the value.
     pub noise: f64,
-    /// Fours far from the rest, all of them kept.
+    /// Number of fours far from the rest. All of them are kept.
     pub outliers: usize,
     pub base_median: f64,
     pub change_median: f64,
@@ -40,7 +40,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// `part` is the part of the error budget this look may spend.
+    /// `part` is the part of the error budget that this look may spend.
     pub(super) fn of(plan: &Plan, kept: &Kept, part: f64) -> Result<Self, StatsError> {
         let contrasts = &kept.contrasts;
         let mut located = hodges_lehmann(contrasts)?;
@@ -80,7 +80,7 @@ impl Decision {
     }
 }
 
-/// One line for a terminal.
+/// Prints one line for a terminal.
 impl std::fmt::Display for Decision {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let percent = |ratio: f64| (ratio - 1.0) * 100.0;
@@ -100,11 +100,11 @@ impl std::fmt::Display for Decision {
     }
 }
 
-/// How widely the estimate of the logarithm scatters.
+/// The scatter of the estimate of the logarithm.
 #[derive(Debug, Clone, Copy)]
 struct Spread {
     deviation: f64,
-    /// Deviations from the estimate to an end of the interval.
+    /// Distance from the estimate to an end of the interval, in deviations.
     reach: f64,
 }
 
@@ -114,12 +114,14 @@ impl Spread {
         Self { deviation: (high - low) / 2.0 / reach, reach }
     }
 
-    /// So far off that the interval ends short of it with the chance that `beyond` deviations give.
+    /// The distance at which the interval ends short of a value with the probability that `beyond`
+    /// deviations give.
     fn distance(self, beyond: f64) -> f64 {
         (self.reach + beyond) * self.deviation
     }
 
-    /// The deviation falls with the root of the number. `None` where noise is not what is missing.
+    /// The deviation falls with the square root of the number of pairs. `None` if the noise is
+    /// already low enough.
     fn pairs_needed(self, pairs: usize, threshold: Share) -> Option<usize> {
         let short_by = self.distance(EIGHT_IN_TEN_ON_BOTH_SIDES) / threshold.fraction().ln_1p();
         let needed = pairs as f64 * short_by * short_by;
@@ -127,14 +129,15 @@ impl Spread {
     }
 }
 
-/// Of a logarithm; kept inside the range of numbers for values that differ by hundreds of digits.
+/// Converts a logarithm to a ratio. The clamp keeps values that differ by hundreds of digits
+/// finite.
 fn ratio(log: f64) -> f64 {
     log.clamp(-700.0, 700.0).exp()
 }
 
-/// Better or worse: wrong at most this often where nothing changed.
+/// Error rate of better or worse where nothing changed.
 const ERROR_99: f64 = 0.01;
-/// No difference: wrong at most this often where the change matters.
+/// Error rate of no difference where the change matters.
 const ERROR_95: f64 = 0.05;
 /// Normal quantiles of 0.8 and 0.9.
 const EIGHT_IN_TEN: f64 = 0.841_621;

@@ -4,7 +4,7 @@ use units::Share;
 
 use crate::stats::{Direction, StatsError, default_threshold};
 
-/// What runs in a turn.
+/// The state that a turn measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -30,24 +30,26 @@ impl State {
     }
 }
 
-/// How long to alternate and what to look for.
+/// The length of the run and the change to look for.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Plan {
     pub direction: Direction,
     /// The smallest change that matters.
     pub threshold: Share,
-    /// Pairs of turns at most, without the warm-up; an odd number is rounded up, as fours are run.
+    /// Maximum number of pairs of turns, without the warm-up. An odd number is rounded up, because
+    /// turns run in fours.
     pub pairs: usize,
-    /// Turns at the start that are measured and forgotten.
+    /// Turns at the start whose values are discarded.
     pub warm_up: usize,
-    /// Whether a look before the end may end the run.
+    /// Whether an early look may end the run.
     pub early_stop: bool,
     /// Decides the order in each four.
     pub seed: u64,
 }
 
 impl Plan {
-    /// 300 pairs, after a warm-up of 8 turns, looking for 1 %, ending early where the answer is clear.
+    /// 300 pairs after a warm-up of 8 turns, a threshold of 1 %, and an early end once the answer
+    /// is clear.
     pub fn new(direction: Direction, seed: u64) -> Self {
         Self {
             direction,
@@ -59,7 +61,8 @@ impl Plan {
         }
     }
 
-    /// Turns in all, the warm-up included: times the length of a turn, how long the run may take.
+    /// Total number of turns including the warm-up. Multiply by a turn's length for the longest run
+    /// time.
     pub fn turns(&self) -> usize {
         self.warm_up + 4 * self.fours()
     }
@@ -93,7 +96,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Which state begins (and ends) each four.
+    /// The state that begins and ends each four.
     pub(super) fn outer_states(&self) -> Vec<State> {
         let mut coin = Pcg64Mcg::seed_from_u64(self.seed);
         let mut toss = || {
@@ -102,7 +105,7 @@ impl Plan {
         (0..self.fours()).map(|_| toss()).collect()
     }
 
-    /// After how many fours each look comes, and which part of the error budget it spends.
+    /// The number of fours before each look, and the part of the error budget that the look spends.
     pub(super) fn looks(&self) -> Vec<(usize, f64)> {
         let fours = self.fours();
         if !self.early_stop {
@@ -118,9 +121,9 @@ fn most_threshold() -> Share {
     Share::from_percent(50.0).unwrap_or_default()
 }
 
-/// Parts of the error budget by look; they sum to 1.
+/// Parts of the error budget by look. They sum to 1.
 const SPENDING: [f64; 4] = [0.02, 0.08, 0.20, 0.70];
-/// Ten fours: the signed-rank interval of fewer than nine does not reach the last look's 99.3 %.
+/// Ten fours. With fewer than nine the signed-rank interval does not reach the last look's 99.3 %.
 const FEWEST: usize = 20;
-/// As many fours as the Hodges-Lehmann estimate takes.
+/// The Hodges-Lehmann estimate takes this many fours.
 const MOST: usize = 8000;
