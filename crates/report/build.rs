@@ -1,10 +1,10 @@
-//! Takes the page's script and style from where `npm run build` puts them.
+//! Embeds the page's script and style from the output folder of `npm run build`.
 
 use std::path::PathBuf;
 use std::{env, fs};
 
 fn main() {
-    // Asked now, not when this was compiled: the checkout may have moved since.
+    // Read the variable at run time: the checkout may have moved since this was compiled.
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
     let dist = here.join("../../web/dist");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What the machine did while a cell was measured.
+//! CPU time and other activity of the machine during a cell's measurement.
 
 use crate::outcome::Measurement;
 use crate::testbed::CpuPlan;
@@ -7,18 +7,20 @@ use probe::cpu::CpuSnapshot;
 use probe::process::{KsoftirqdSnapshot, Processes, Thread};
 use units::{Span, Time};
 
-/// Whose CPU time counts as whose.
+/// Assigns processes, and thereby their CPU time, to the two sides and the emulator.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Roles {
-    /// Processes (with their descendants) of the system under test at the client's side: its own
-    /// programs, or the workload's where the system is the kernel's TCP, which works on their time.
+    /// Processes (with their descendants) of the system under test on the client's side. These are
+    /// its own programs or, for the kernel's TCP, the workload's, because the kernel's TCP runs on
+    /// their time.
     pub client: Vec<u32>,
     pub server: Vec<u32>,
-    /// `None` where no emulator is at work.
+    /// `None` if no emulator runs.
     pub emulator_tid: Option<u32>,
 }
 
-/// The machine's clocks at one moment; two of them tell what happened in between.
+/// A snapshot of the machine's clocks. The difference of two snapshots is the activity between
+/// them.
 #[derive(Debug)]
 pub(crate) struct Watch {
     cpu: CpuSnapshot,
@@ -48,7 +50,7 @@ impl Watch {
         self.cpu.taken
     }
 
-    /// Records what happened since `earlier`; `goodput` in Mbit/s turns CPU time into a price.
+    /// Records the activity since `earlier`. `goodput` in Mbit/s turns CPU time into a cost.
     pub(crate) fn account(
         &self,
         earlier: &Self,
@@ -63,8 +65,8 @@ impl Watch {
         }
         let percent = |time: Span| Some(time.secs_f64() / elapsed * 100.0);
         let system = match cpus.emulator {
-            // Packets the emulator hands over are received in its time slice: that softirq work is the
-            // system's, all else on its CPU is the emulator's.
+            // The kernel receives the emulator's packets in the emulator's time slice. That softirq
+            // work belongs to the system, all other work on the emulator's CPU to the emulator.
             Some(own) => {
                 let there = used.over([own]);
                 used.over(cpus.workload.iter().copied()).busy() + there.softirq + there.irq
@@ -79,7 +81,7 @@ impl Watch {
         let client = self.client.since(&earlier.client).sum().total();
         let server = self.server.since(&earlier.server).sum().total();
         let ksoftirqd = self.ksoftirqd.since(&earlier.ksoftirqd).sum().total();
-        // A lab that judges the link itself has nobody's processes to account for.
+        // A lab that judges the link itself has no processes to account for.
         let own = |processes: &Processes, used| (!processes.is_empty()).then_some(used);
         let client = own(&earlier.client, client);
         let server = own(&earlier.server, server);
@@ -103,8 +105,8 @@ impl Watch {
         let workload = used.over(cpus.workload.iter().copied());
         let capacity = elapsed * cpus.workload.len().max(1) as f64;
         let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
-        // From what was busy, not from the idle counter: that one stands still on a sleeping core and
-        // makes up for it later (kernel/time/tick-sched.c).
+        // Compute idle time from the busy counters. The idle counter stops on a sleeping core and
+        // catches up later (kernel/time/tick-sched.c).
         let idle = 100.0 - part(workload.busy() + workload.steal);
         into.record("idle_percent", "% of the workload's CPUs", Some(idle));
         if idle < LEAST_IDLE_PERCENT {
@@ -125,7 +127,7 @@ fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
                 None => all = Some(tree),
                 Some(all) => all.each.extend(tree.each),
             },
-            // It ended just now: its time up to the last look is lost to both sides alike.
+            // The process has just ended. Its CPU time is then missing on both sides alike.
             Err(ProbeError::Ended { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -136,12 +138,12 @@ fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
     }
 }
 
-/// Those that are there still.
+/// The threads of the processes that still exist.
 fn threads(processes: &Processes) -> Vec<Thread> {
     processes.each.keys().filter_map(|pid| Thread::all_of(*pid).ok()).flatten().collect()
 }
 
-/// How many threads the work was shared by: as many as there would be if all of them had done as much.
+/// The effective number of threads: as many as would share the work evenly.
 fn at_work(now: &[Thread], then: &[Thread]) -> Option<f64> {
     let used = now.iter().map(|thread| {
         let before = then.iter().find(|before| before.tid == thread.tid);
@@ -157,7 +159,7 @@ fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / squares)
 }
 
-/// With less the workload waits for its CPU, and the figure shows that.
+/// With less idle time the workload waits for its CPU, and the figure shows that.
 const LEAST_IDLE_PERCENT: f64 = 5.0;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! `stats::ab` against simulated machines whose truth is known. `cargo test -p weir-lab --test stats_ab
-//! -- --nocapture` prints the table of rates.
+//! Checks `stats::ab` on simulated machines whose truth is known. `cargo test -p weir-lab --test
+//! stats_ab -- --nocapture` prints the table of rates.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,24 +14,25 @@ const RUNS: u64 = 100;
 const FALSE_ALARMS: u64 = 3;
 const FOUND: u64 = 90;
 
-/// What disturbs the values; each is a factor on a throughput.
+/// The noise on the values. Each value is a factor on a throughput.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Noise {
-    /// Independent, log-normal, of this standard deviation.
+    /// Independent log-normal noise with this standard deviation.
     Independent(f64),
-    /// Each turn remembers 0.9 of the disturbance before it; 5 % in all.
+    /// Each turn keeps 0.9 of the previous disturbance; 5 % in all.
     Remembering,
-    /// A random walk of 1 % a turn under 3 % of independent noise.
+    /// A random walk of 1 % per turn under 3 % of independent noise.
     Wandering,
-    /// 5 % and a steady loss of a third over the run.
+    /// 5 % of noise and a steady loss of a third over the run.
     Drifting,
-    /// 5 %, and one turn in fifty takes five times as long.
+    /// 5 % of noise, and one turn in fifty takes five times as long.
     Spiky,
-    /// Two speeds 10 % apart that last for 25 turns on average, with 2 % around each.
+    /// Two speeds 10 % apart that last for 25 turns on average, with 2 % of noise around each.
     TwoSpeeds,
     /// Student's t with 3 degrees of freedom, scaled to 3 %.
     HeavyTailed,
-    /// A disturbance of 5 % that returns every four turns, in step with the order, and 3 % besides.
+    /// A disturbance of 5 % that repeats every four turns, in step with the order, and 3 % of
+    /// noise.
     InStep,
 }
 
@@ -68,7 +69,7 @@ impl Machine {
         }
     }
 
-    /// The standard normal by Box & Muller.
+    /// A standard normal value by Box & Muller.
     fn normal(&mut self) -> f64 {
         let (u, v): (f64, f64) = (self.draw.random(), self.draw.random());
         (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos()
@@ -127,7 +128,7 @@ fn plan(seed: u64) -> Plan {
     Plan::new(Direction::HigherIsBetter, seed)
 }
 
-/// How often each verdict came, and the pairs it took.
+/// The frequency of each verdict, and the number of pairs used.
 #[derive(Default)]
 struct Rates {
     better: u64,
@@ -238,7 +239,7 @@ fn the_pairs_it_asks_for_settle_it() {
     assert!(count >= 13, "{count} of 20 with {needed} pairs");
 }
 
-/// "could have seen 0.8 %" is the change that is told from none in about 80 of 100 runs.
+/// "could have seen 0.8 %" names the change that is detected in about 80 of 100 runs.
 #[test]
 fn the_detectable_change_is_detected_8_times_in_10() {
     let fixed = |seed| Plan {
@@ -286,7 +287,8 @@ fn fours_are_balanced_and_the_warm_up_is_forgotten() {
     while let Some(state) = decider.next_state() {
         let warming = order.len() < plan.warm_up;
         order.push(state);
-        // A warm-up a thousand times slower must leave no trace. 40 % of noise keeps it going.
+        // A warm-up a thousand times slower must leave no trace. 40 % of noise keeps the run from
+        // ending.
         let noisy = if order.len().is_multiple_of(3) { 1.4 } else { 1.0 };
         decider.observe(state, if warming { 0.001 } else { noisy }).unwrap();
     }

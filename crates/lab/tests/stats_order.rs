@@ -1,4 +1,4 @@
-//! Interleaving plans: balanced, and the same for the same seed.
+//! Interleaving plans are balanced, and equal for the same seed.
 
 use lab::stats::order::{abba, blocks};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The statistics against worked examples that others published.
+//! Checks the statistics against published worked examples.
 
 #![allow(clippy::unwrap_used, clippy::approx_constant)]
 
@@ -66,9 +66,9 @@ fn bootstrap_standard_errors_of_the_mouse_data() {
     close(boot.standard_error(&TREATED, middle).unwrap().unwrap(), 37.83, 0.5);
 }
 
-/// Efron & Tibshirani (1993), §14.2 and table 14.2: variance (n in the denominator) of test A of the
-/// spatial data, 171.5; 90 % intervals from 2000 draws: percentile 100.8 to 233.9, BCa 115.8 to 259.6.
-/// The tolerance is the scatter of 2000 draws.
+/// Efron & Tibshirani (1993), §14.2 and table 14.2. The variance (n in the denominator) of test A
+/// of the spatial data is 171.5. The 90 % intervals from 2000 draws are: percentile 100.8 to 233.9,
+/// BCa 115.8 to 259.6. The tolerance is the scatter of 2000 draws.
 #[test]
 fn percentile_and_bca_intervals_of_the_spatial_test_data() {
     let a = [
@@ -97,13 +97,13 @@ fn mann_whitney_of_the_permeability_data() {
     assert_eq!(one.u, 35.0);
     close(one.p, 2.0 * 0.1272, 1e-4);
     close(one.common_language_effect(10, 5), 0.7, 1e-12);
-    // Which set comes first, the larger or the smaller, must not change the answer.
+    // The order of the two sets must not change the answer.
     let other = mann_whitney::mann_whitney(&weeks, &term).unwrap();
     assert_eq!(other.u, 15.0);
     close(other.p, one.p, 1e-12);
 }
 
-/// SciPy's manual page of `mannwhitneyu`: ages at the diagnosis of diabetes, U = 17, exact P = 0.1111.
+/// SciPy's manual page of `mannwhitneyu`: ages at diagnosis of diabetes, U = 17, exact P = 0.1111.
 #[test]
 fn mann_whitney_of_the_ages_at_diagnosis() {
     let result =
@@ -189,7 +189,7 @@ fn geometric_means_of_normalised_benchmarks() {
 }
 
 /// Newcombe (1998), table I: 95 % intervals by the score method without continuity correction
-/// (method 3) and the exact one of Clopper & Pearson (method 5).
+/// (method 3) and by the exact method of Clopper & Pearson (method 5).
 #[test]
 fn binomial_intervals_of_newcombe() {
     let rows = [
@@ -207,9 +207,10 @@ fn binomial_intervals_of_newcombe() {
     }
 }
 
-/// Tietjen & Moore (1972), mass-spectrometer readings of uranium that NIST's handbook (§1.3.5.17.1)
-/// gives with the one outlier Grubbs' test finds, 245.57; and ten values of which the far two hide
-/// each other from an ordinary z-score, the case Iglewicz & Hoaglin made the modified one for.
+/// Tietjen & Moore (1972): mass-spectrometer readings of uranium. NIST's handbook (§1.3.5.17.1)
+/// lists them with the one outlier that Grubbs' test finds, 245.57. The second set has ten values
+/// with two outliers that hide each other from an ordinary z-score. Iglewicz & Hoaglin made the
+/// modified z-score for this case.
 #[test]
 fn modified_z_scores_find_what_is_far() {
     let uranium = [199.31, 199.53, 200.19, 200.82, 201.92, 201.95, 202.18, 245.57];
@@ -219,6 +220,6 @@ fn modified_z_scores_find_what_is_far() {
     let warned = summary(&masked).unwrap();
     assert!(warned.warning().unwrap().contains("2 of 10"));
     assert_eq!(warned.n, 10, "warned about, not removed");
-    // 0.6745 (8.3 - 2.45) / 0.15 by hand.
+    // Computed by hand: 0.6745 (8.3 - 2.45) / 0.15.
     close(modified_z_scores(&masked).unwrap()[9], 0.6745 * 5.85 / 0.15, 1e-9);
 }

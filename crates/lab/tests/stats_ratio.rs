@@ -1,4 +1,4 @@
-//! Estimates, intervals and verdicts: their borders, their symmetry and what they refuse.
+//! Estimates, intervals and verdicts: their limits, their symmetry and the input that they refuse.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,7 +56,7 @@ fn a_large_difference_shows_in_three_repeats() {
     assert_eq!(unpaired.verdict, Verdict::Worse);
 }
 
-/// All three above 1, but three of three happens by chance once in four.
+/// All three are above 1, but three of three happens by chance once in four.
 #[test]
 fn three_repeats_that_lean_one_way_settle_nothing() {
     assert_eq!(higher(&[(1.01, 1.0), (1.10, 1.0), (1.03, 1.0)]).verdict, Verdict::Inconclusive);
@@ -91,7 +91,7 @@ fn json_is_what_results_json_says() {
     assert_eq!(Verdict::NoDifference.to_string(), "no difference");
 }
 
-/// 200 sets of 12: the 95 % interval of the median ratio holds the truth in about 190.
+/// In 200 sets of 12, the 95 % interval of the median ratio contains the truth in about 190.
 #[test]
 fn the_interval_covers_what_it_says() {
     let mut draw = Pcg64Mcg::seed_from_u64(2);
@@ -107,7 +107,7 @@ fn the_interval_covers_what_it_says() {
     assert!((182..=200).contains(&covered), "{covered} of 200");
 }
 
-/// Equal systems at each number of repeats: better or worse in at most 5 of 100, and a few for chance.
+/// Two equal systems at each number of repeats: better or worse in at most 5 of 100, plus chance.
 #[test]
 fn few_repeats_do_not_make_false_alarms() {
     let mut draw = Pcg64Mcg::seed_from_u64(3);
@@ -174,7 +174,7 @@ fn zero_is_a_measurement_where_no_ratio_is_taken() {
 }
 
 /// A Gilbert chain of 10 000 packets: 1 % lost in bursts of 5. The interval for independent losses
-/// accuses a right link many times over; the one for bursts hardly ever.
+/// rejects a correct link many times; the interval for bursts hardly ever does.
 #[test]
 fn bursts_widen_the_interval_of_a_loss() {
     let mut draw = Pcg64Mcg::seed_from_u64(5);
@@ -237,7 +237,7 @@ proptest! {
             Verdict::Worse => Verdict::Better,
             same => same,
         };
-        // An even number of pairs has the mean of two ratios in the middle, which is not symmetric.
+        // The median of an even number of pairs is the mean of two ratios, which is not symmetric.
         if pairs.len() % 2 == 1 {
             prop_assert_eq!(other.verdict, opposite);
         }

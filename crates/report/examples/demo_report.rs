@@ -1,5 +1,5 @@
-//! Writes a report from example data that no machine measured, to look at while working on it:
-//! `cargo run -p weir-report --example demo_report -- DIRECTORY`
+//! Writes a report from invented example data, for work on the report's design: `cargo run -p
+//! weir-report --example demo_report -- DIRECTORY`
 
 #[path = "../tests/rendering/example_data.rs"]
 #[allow(dead_code)]

@@ -3,7 +3,7 @@
 use crate::results::{Comparison, Results, Verdict};
 use crate::{axis, metrics, number, overall, pivot};
 
-/// The lab's own answer, or what the comparisons of the main metric say.
+/// The lab's own answer, or sentences about the comparisons of the main metric.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     if !results.answer.is_empty() {
         return results.answer.clone();

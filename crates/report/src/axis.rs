@@ -15,8 +15,8 @@ pub(crate) fn names(results: &Results) -> Vec<String> {
     names
 }
 
-/// The distinct values of one axis: by size when all are quantities of one kind, otherwise as they
-/// first appear.
+/// The distinct values of one axis. Sorted by size if all are quantities of one kind, otherwise in
+/// the order of their first occurrence.
 pub(crate) fn values(results: &Results, axis: &str) -> Vec<String> {
     let mut values: Vec<String> = Vec::new();
     for value in results.cells.iter().filter_map(|cell| cell.axes.get(axis)) {
@@ -46,7 +46,7 @@ pub(crate) fn sizes(values: &[String]) -> Option<Vec<f64>> {
         .or_else(|| all(|text| text.strip_suffix("bdp")?.parse().ok()))
 }
 
-/// The same text for the same point, in whatever order its axes are named.
+/// A text that identifies a point, whatever the order of its axes.
 pub(crate) fn key(axes: &Axes) -> String {
     let mut parts: Vec<String> =
         axes.iter().map(|(name, value)| format!("{name}\u{1f}{value}")).collect();

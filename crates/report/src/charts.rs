@@ -1,3 +1,3 @@
-//! Charts drawn without a script, as text that a page, a mail or a test can hold.
+//! Charts drawn without a script, as text that fits in a page, a mail or a test.
 
 pub mod svg;

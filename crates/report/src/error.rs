@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-/// What can go wrong between a lab's results and its files.
+/// Errors between a lab's results and its files.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     #[error("cannot read {}: {source}; is this a run directory?", file.display())]

@@ -1,10 +1,10 @@
-//! Ratios beside what they are held against: the reference's own, what is possible, what is wanted.
+//! Compares ratios with their goals: the reference's own ratio, the ideal, and the required ratio.
 
 use crate::results::{Comparison, Goal, Results};
 use crate::{axis, metrics, number};
 use std::fmt::Write as _;
 
-/// Heads and rows of the table; `None` where nothing is held against anything.
+/// Heads and rows of the table. `None` if no ratio has a goal.
 pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
     let held: Vec<(&Comparison, &Goal)> =
         results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?))).collect();
@@ -16,7 +16,7 @@ pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)
             heads.extend(["asked", "met"].map(str::to_owned));
         }
     }
-    // What is the same everywhere is said elsewhere.
+    // Leave out axes that have the same value everywhere.
     let varies = |axis: &String| {
         let mut values = held.iter().map(|(one, _)| one.axes.get(axis));
         let first = values.next();
@@ -45,17 +45,17 @@ pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)
     (!rows.is_empty()).then_some((heads, rows))
 }
 
-/// Whether a cell of the table tells of something missed.
+/// Whether a cell of the table reports a missed goal.
 pub(crate) fn is_missed(text: &str) -> bool {
     [Answer::Missed, Answer::OutOfReach].iter().any(|answer| answer.word() == text)
 }
 
-/// To what is asked by one of the ideals.
+/// The answer to the ratio that one of the ideals asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Met,
     Missed,
-    /// It is more than another ideal itself.
+    /// The required ratio exceeds another ideal.
     OutOfReach,
 }
 
@@ -80,7 +80,7 @@ fn answer(one: &Comparison, goal: &Goal, ideal: &str) -> Option<Answer> {
     })
 }
 
-/// By what the lab says is possible, in its order.
+/// The lab's ideals, in its order.
 fn ideals(results: &Results) -> Vec<&str> {
     let mut ideals: Vec<&str> = Vec::new();
     let goals = results.comparisons.iter().filter_map(|one| one.goal.as_ref());
@@ -105,7 +105,7 @@ fn clone_of((axis, value): (&String, &String)) -> (String, String) {
     (axis.clone(), value.clone())
 }
 
-/// What the columns mean.
+/// Explains the columns.
 pub(crate) fn note(results: &Results) -> String {
     let held = || results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?)));
     let name = held().map(|(one, _)| one.metric.as_str()).next().unwrap_or_default();
@@ -142,7 +142,7 @@ pub(crate) fn note(results: &Results) -> String {
     text
 }
 
-/// Two decimals more than a ratio's usual three digits would have near one.
+/// Near one this gives two more decimals than a ratio's usual three digits.
 fn as_ratio(value: f64) -> String {
     match value.is_finite() && value < 100.0 {
         true => format!("{value:.3}"),
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].join(" | "), "tcpa / cubic |  | 1.250 | 1.500 | 1.400 | 1.330 | NO");
         assert!(note(&results).ends_with(" 0 of 1 are met."));
-        // An ordinary client's ideal is less than what is asked by the path's.
+        // An ordinary client's ideal is less than the ratio that the path's ideal asks for.
         let goal = results.comparisons[1].goal.as_mut().unwrap();
         goal.ideals.insert("ideal_kbyte_s.client".to_owned(), 1.3);
         goal.asks.insert("ideal_kbyte_s.client".to_owned(), 1.24);

@@ -1,4 +1,4 @@
-//! `report.html`: one file that needs nothing from anywhere, today or in ten years.
+//! `report.html`: one self-contained file that loads nothing and stays readable for years.
 
 mod cells;
 mod document;
@@ -18,7 +18,7 @@ use crate::{Samples, Series, answer, axis, method, number, pivot};
 
 /// The whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
-    // Only flows in virtual time share their times from system to system.
+    // Only flows in virtual time have the same times in every system.
     let overlays = match results.overall.is_empty() {
         true => Vec::new(),
         false => overlay::overlays(series, &pivot::systems(results)),
@@ -188,6 +188,6 @@ fn title(results: &Results) -> &str {
         .map_or("A lab's run", String::as_str)
 }
 
-// A simulated sweep has thousands of cells. Beyond this many the page shows the main metric of all,
-// and leaves the rest to results.json: otherwise it takes seconds to open.
+// A simulated sweep has thousands of cells, and a page with all of them takes seconds to open.
+// Beyond this many the page shows only the main metric of each. results.json contains the rest.
 const MOST_CELLS: usize = 600;

@@ -20,7 +20,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     let (client_host, server_host) = (testbed.namespace(from)?, testbed.namespace(to)?);
     let direct = SocketAddr::new(testbed.address(to, from)?, PORT);
     let everywhere = match turn.system.kind {
-        // A tunnel's far end may reach the server over loopback as well.
+        // A tunnel's far end may also reach the server over loopback.
         SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), PORT),
         _ => direct,
     };

@@ -1,11 +1,11 @@
-//! Whoever connects in a workload that makes its own connections, and what is asked over them.
+//! The client side of a workload that opens its own connections.
 
 use crate::{Cancel, Failure};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Where one connects to, and how.
+/// The address to connect to, and the algorithm of the connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub(super) target: SocketAddr,
@@ -19,12 +19,12 @@ pub(super) struct Call {
     pub(super) socket: TcpStream,
     /// From before the connection was opened to the answer's first byte.
     pub(super) first_byte: Duration,
-    /// From the first message to its whole answer.
+    /// From the first message to its complete answer.
     pub(super) first_message: Duration,
 }
 
 impl Caller<'_> {
-    /// Opens a connection, sends `message` and waits for as many bytes.
+    /// Opens a connection, sends `message` and waits for an answer of the same size.
     pub(super) fn call(&self, message: &[u8], room: &mut [u8]) -> Result<Call, Failure> {
         let begun = Instant::now();
         let wrong = |error: std::io::Error| Failure::io("connecting", &error);
@@ -42,7 +42,8 @@ impl Caller<'_> {
         Ok(Call { socket, first_byte, first_message: sent.elapsed() })
     }
 
-    /// Sends `message` and waits for as many bytes. When the first of them came.
+    /// Sends `message` and waits for an answer of the same size. Returns the time of the first
+    /// byte.
     pub(super) fn exchange(
         &self,
         mut socket: &TcpStream,
@@ -79,7 +80,8 @@ impl Caller<'_> {
         Ok(first.unwrap_or_else(Instant::now))
     }
 
-    /// Until a first message has come through whatever is in between; it may have to connect first itself.
+    /// Calls until a first message passes through the programs in between, which may have to
+    /// connect first.
     pub(super) fn warm_up(&self, message: &[u8], room: &mut [u8]) -> Result<Call, Failure> {
         let begun = Instant::now();
         loop {
@@ -93,6 +95,6 @@ impl Caller<'_> {
     }
 }
 
-/// Several losses in a row, each of which doubles TCP's timeout, are no failure.
+/// Several losses in a row are no failure, although each doubles TCP's timeout.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! CAQM in the kernel for one turn: at the interfaces of its hosts, under a name of its own.
+//! Runs CAQM in the kernel for one turn, at the interfaces of its hosts and under a unique name.
 
 use super::Turn;
 use crate::Failure;
@@ -11,16 +11,16 @@ use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use units::Span;
 
-/// It leaves with this process, however that ends.
+/// The kernel removes it when this process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct Spoken {
     beside: Beside,
-    /// Held for the interfaces' names, which are of these descriptors.
+    /// Keeps these descriptors open, because the interfaces' names refer to them.
     _namespaces: [Namespace; 2],
 }
 
 impl Spoken {
-    /// `None` where the system's algorithm is another.
+    /// `None` if the system uses another algorithm.
     pub(super) fn start(turn: &Turn<'_>, testbed: &Testbed) -> Result<Option<Self>, Failure> {
         if turn.system.congestion.as_ref().is_none_or(|name| name.get_ref() != NAME) {
             return Ok(None);
@@ -29,7 +29,7 @@ impl Spoken {
         let namespaces = [testbed.namespace(&turn.ends.from)?, testbed.namespace(&turn.ends.to)?];
         let settings = turn.lab.system_at(turn.axes, turn.system, None);
         let hosts = settings.map_err(|error| Failure::Workload(error.to_string()))?.caqm;
-        // Each host of such a lab has one link. An end that does not speak is none of CAQM's places.
+        // Each host of such a lab has one link. Leave out an end that does not use CAQM.
         let speaking = namespaces.iter().zip([hosts.sender, hosts.receiver]).filter(|(_, it)| *it);
         let place = |(namespace, _): (&Namespace, bool)| Place {
             namespace: Some(format!("/proc/self/fd/{}", namespace.as_fd().as_raw_fd())),
@@ -41,12 +41,12 @@ impl Spoken {
         Ok(Some(Self { beside, _namespaces: namespaces }))
     }
 
-    /// As sockets have it.
+    /// The algorithm's name for sockets.
     pub(super) fn name(&self) -> &str {
         self.beside.name()
     }
 
-    /// What passed with tags: that offloads carry them, and on how many CPUs they were taken off.
+    /// Records the tagged traffic: whether offloads carry the tags, and how many CPUs remove them.
     pub(super) fn account(&self, result: &mut Measurement) -> Result<(), Failure> {
         let totals = self.beside.totals();
         let totals = totals.map_err(|error| Failure::Workload(format!("{NAME}: {error}")))?;

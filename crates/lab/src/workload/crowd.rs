@@ -1,8 +1,9 @@
-//! Many connections at once: how fast they come to stand, what those cost that only stand, and how the busy
-//! ones share what there is.
+//! Many connections at once: the rate of new connections, the memory of idle connections, and the
+//! shares of busy connections.
 //!
-//! The idle ones are opened first, by many threads, and counted as standing when one byte went there and came
-//! back. Then memory is looked at, and with all of them standing the busy ones send for the lab's time.
+//! Many threads open the idle connections first. A connection counts as open once one byte has
+//! crossed it in both directions. The workload then reads the memory. With all idle connections
+//! open, the busy connections send for the lab's time.
 
 mod busy;
 mod memory;
@@ -40,7 +41,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         for _ in 0..LANES {
             scope.spawn(|| serve(&door, &arrivals, turn, scope, &apart));
         }
-        // What is opened from here on is in this table alone, and gone when it is closed here.
+        // Descriptors opened from here on are in this table only, and are gone once closed here.
         apart.wait();
         let mut pair = Pair::start(turn, testbed)?;
         let caller = Caller {
@@ -54,13 +55,13 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         let measured = crowd(turn, &near, &caller, settings, &roles, &arrivals);
         measured.map_err(|failure| match failure {
             Failure::Interrupted => failure,
-            // What stopped a program explains connections that nobody answered.
+            // If a program stopped, its failure explains the unanswered connections.
             failure => pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)).unwrap_or(failure),
         })
     })
 }
 
-/// About how long it takes until the connections of the cell at `axes` stand.
+/// The approximate time to open the connections of the cell at `axes`.
 pub(crate) fn setting_up(lab: &LabFile, axes: &Axes) -> Span {
     let idle = lab.crowd_at(axes).map_or(0, |crowd| crowd.idle);
     Span::from_millis(u64::from(idle) / EXPECTED_EACH_MS)
@@ -93,7 +94,7 @@ fn crowd(
     Ok(Windowed { window, result, ways: Vec::new() })
 }
 
-/// So many connections over which one byte has gone and come back.
+/// Opens `count` connections and exchanges one byte over each.
 fn stand(
     turn: &Turn<'_>,
     near: &Namespace,
@@ -127,10 +128,12 @@ fn counted(failure: Failure, count: u32) -> Failure {
     }
 }
 
-/// Takes guests in, by the first byte of each; busy ones get a thread of their own.
+/// Accepts connections and reads their kind from the first byte. Each busy connection gets a thread
+/// of its own.
 ///
-/// With a table of files of its own: the limit is one for each table, and the other end of every connection
-/// is in this process too. So what comes to be here has to end here.
+/// Uses a file descriptor table of its own: the limit applies to each table, and this process also
+/// holds the other end of every connection. A connection accepted here must therefore be closed
+/// here.
 fn serve<'scope>(
     door: &'scope Door,
     arrivals: &'scope Arrivals,
@@ -153,7 +156,7 @@ fn serve<'scope>(
         match kind[0] {
             RESTING => resting.push(guest),
             BUSY => {
-                // Its thread begins where this one is: on the CPUs of its end, with the same table.
+                // The new thread inherits this thread's CPUs and descriptor table.
                 scope.spawn(move || arrivals.receive(door, &guest));
             }
             _ => {}
@@ -162,7 +165,7 @@ fn serve<'scope>(
     Ok(())
 }
 
-/// On a thread in the near host, on its CPUs.
+/// Runs `work` on a thread in the near host, on that end's CPUs.
 fn inside<T: Send>(
     turn: &Turn<'_>,
     near: &Namespace,
@@ -174,7 +177,7 @@ fn inside<T: Send>(
     })?
 }
 
-/// The near ends of all connections are in one table, and the programs in between inherit the limit.
+/// One table holds the near ends of all connections, and the programs in between inherit the limit.
 fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
     let needed = u64::from(settings.idle + settings.busy) + OTHER_FILES;
     let has = getrlimit(Resource::Nofile);
@@ -192,13 +195,13 @@ fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
     })
 }
 
-/// What a connection is for, as its first byte.
+/// The kind of a connection, sent as its first byte.
 const PASSING: u8 = b'p';
 const RESTING: u8 = b'r';
 const BUSY: u8 = b'b';
-/// That open connections at the same time.
+/// Threads that open connections at the same time.
 const LANES: u32 = 32;
 const OTHER_FILES: u64 = 500;
-/// For the estimate alone.
+/// Used only for the estimate.
 const EXPECTED_EACH_MS: u64 = 3;
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);

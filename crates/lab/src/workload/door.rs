@@ -1,4 +1,4 @@
-//! Where the connections of a workload that makes its own arrive.
+//! The listening side of a workload that opens its own connections.
 
 use super::{PORT, Turn};
 use crate::Failure;
@@ -11,16 +11,16 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A listener in the far host. Many threads may wait at it; all are sent home when it is closed.
+/// A listener in the far host. Many threads may wait for connections. Closing it wakes all of them.
 #[derive(Debug)]
 pub(super) struct Door {
     listener: TcpListener,
-    /// Where it is reached without anybody in between.
+    /// The listener's address without a program in between.
     pub(super) direct: SocketAddr,
     closed: AtomicBool,
 }
 
-/// Closes it, whatever happens meanwhile: threads wait for that.
+/// Closes the door on every path, because threads wait for that.
 #[derive(Debug)]
 pub(super) struct Closing<'a>(&'a Door);
 
@@ -29,7 +29,7 @@ impl Door {
         let (from, to) = (turn.ends.from.as_str(), turn.ends.to.as_str());
         let direct = SocketAddr::new(testbed.address(to, from)?, PORT);
         let at = match turn.system.kind {
-            // A tunnel's far end may reach it over loopback as well.
+            // A tunnel's far end may also reach the listener over loopback.
             SystemKind::External => SocketAddr::new([0, 0, 0, 0].into(), PORT),
             _ => direct,
         };
@@ -42,7 +42,7 @@ impl Door {
         Closing(self)
     }
 
-    /// The next guest; none any more once it is closed.
+    /// The next connection, or `None` once the door is closed.
     pub(super) fn next(&self) -> Result<Option<TcpStream>, Failure> {
         let wrong = |error: std::io::Error| Failure::io("accepting", &error);
         loop {
@@ -66,7 +66,7 @@ impl Door {
         }
     }
 
-    /// What a guest says next; nothing if it has gone, or the door is closed.
+    /// Reads the peer's next bytes. Returns 0 if the peer or the door has closed.
     pub(super) fn hear(&self, mut guest: &TcpStream, into: &mut [u8]) -> usize {
         loop {
             match guest.read(into) {
@@ -89,10 +89,10 @@ impl Door {
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
         self.0.closed.store(true, Ordering::Release);
-        // Whoever waits in accept(2) is woken by that.
+        // This wakes the threads that wait in accept(2).
         let _ = socket::shutdown(self.0.listener.as_raw_fd(), socket::Shutdown::Both);
     }
 }
 
-/// How long a guest that says nothing keeps a thread after the door was closed.
+/// The time that a silent peer keeps a thread after the door has closed.
 const LOOK: Duration = Duration::from_millis(100);

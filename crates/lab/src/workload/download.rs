@@ -1,8 +1,8 @@
-//! Files over http, from a real web server to clients at the ends of several links at once.
+//! HTTP downloads from a real web server to clients at the ends of several links at once.
 //!
-//! Every path has a client that fetches the file, looks at what the server's kernel tells of that
-//! connection, closes it and begins anew until the time is over; at least once. What one client does
-//! touches no other: each has a link of its own.
+//! Every path has a client. It fetches the file, reads the server kernel's statistics of that
+//! connection, closes it, and starts again until the time is up. It fetches the file at least once.
+//! The clients do not affect each other, because each has its own link.
 
 mod account;
 mod client;
@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::time::Duration;
 use units::{Span, Time};
 
-/// When the file was under way to one of the clients.
+/// A client's link, and the times at which a download was under way on it.
 #[derive(Debug)]
 pub(crate) struct WayUsed {
     pub(crate) from: String,
@@ -91,7 +91,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     Ok(Windowed { window, result, ways: used.collect() })
 }
 
-/// About how long the slowest path of a cell takes.
+/// The approximate duration of a cell on its slowest path.
 pub(crate) fn lasting(lab: &LabFile, system: &SystemSpec, axes: &Axes, duration: Span) -> Span {
     let Ok(DownloadSettings { server, ways, size }) = lab.download_at(axes) else {
         return duration;
@@ -100,7 +100,7 @@ pub(crate) fn lasting(lab: &LabFile, system: &SystemSpec, axes: &Axes, duration:
     let congestion = system.congestion.as_ref().map(|name| name.get_ref().as_str());
     let each = ways.iter().filter_map(|way| {
         let once = path_of(&links, &server, &way.to).ok()?.expected(size, congestion);
-        // What has begun before the time is over is waited for.
+        // A download that has begun in time is completed.
         let measured = if once > duration { once } else { duration + once / 2 };
         Some(if system.is_warm() { measured + once } else { measured })
     });
@@ -114,7 +114,7 @@ fn path_of(links: &[LinkSettings], from: &str, to: &str) -> Result<Path, Failure
         .ok_or_else(|| Failure::Workload(format!("no emulated link with a rate leads to {to}")))
 }
 
-/// All clients at once; each goes on until `duration` is over.
+/// Runs all clients at once. Each continues until `duration` is up.
 fn run(clients: &[Client<'_>], duration: Span) -> Result<Vec<Vec<Attempt>>, Failure> {
     std::thread::scope(|scope| {
         let running: Vec<_> =
@@ -126,7 +126,7 @@ fn run(clients: &[Client<'_>], duration: Span) -> Result<Vec<Vec<Attempt>>, Fail
     })
 }
 
-/// Times what a download should take. A path on which every retransmission is lost again may take as
-/// long and is not broken.
+/// Multiple of a download's expected time. A path that loses every retransmission again may take as
+/// long without being broken.
 const PATIENCE: u64 = 6;
 const LEAST_PATIENCE: Duration = Duration::from_secs(20);

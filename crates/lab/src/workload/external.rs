@@ -1,4 +1,4 @@
-//! Programs of others, started in both hosts for the workload to pass through.
+//! External programs, started in both hosts. The workload's connection passes through them.
 
 use super::Turn;
 use super::started::Started;
@@ -12,7 +12,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A pair of programs at work, and where the workload connects instead of straight to the server.
+/// A running pair of programs, and the address that the workload connects to instead of the
+/// server's.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) server: Started,
@@ -103,9 +104,10 @@ impl Pair {
         Ok(Some(pair))
     }
 
-    /// Whether one of them ended or does so within `patience`, which ends the measurement too.
+    /// The failure of a program that has ended or ends within `patience`, which also ends the
+    /// measurement.
     pub(super) fn failure(&mut self, patience: Duration) -> Option<Failure> {
-        // The near one often ends because the far one did.
+        // The near program often ends because the far one did.
         for program in [&mut self.server, &mut self.client] {
             if let Ok(Some(status)) = program.wait(patience) {
                 return Some(program.early_end(status));
@@ -115,13 +117,13 @@ impl Pair {
     }
 }
 
-/// For what exists for one turn alone.
+/// A folder for files that exist for one turn only.
 pub(super) fn folder(prefix: &str, within: &Path) -> Result<TempDir, Failure> {
     let made = tempfile::Builder::new().prefix(prefix).tempdir_in(within);
     made.map_err(|error| Failure::io(&format!("making a folder in {}", within.display()), &error))
 }
 
-/// Waits until somebody listens at `port` inside, as the kernel itself tells.
+/// Waits until the kernel reports a listener at `port` inside.
 pub(super) fn await_listener(
     inside: &Namespace,
     port: u16,
@@ -146,7 +148,8 @@ pub(super) fn await_listener(
     Err(Failure::Workload(format!("{name} did not listen on port {port} within {patience} s")))
 }
 
-/// A command line's words: blanks separate, single and double quotes keep together.
+/// Splits a command line into words. Blanks separate words, and single and double quotes keep them
+/// together.
 pub(crate) fn words(line: &str) -> Vec<String> {
     split(line).0
 }

@@ -1,7 +1,9 @@
-//! Flows that share a link, by the kernel: those under test beside others, started one after the other.
+//! Flows of the kernel that share a link: flows under test and competing flows, started one after
+//! the other.
 //!
-//! As in virtual time, so that one lab file can be asked in both worlds: those beside begin first, what is
-//! left out at the start counts from the last one's, and the figures are formed alike.
+//! It works as in virtual time, so that one lab file can run in both worlds. The competing flows
+//! begin first, the omitted start-up counts from the last flow's start, and the figures are
+//! computed alike.
 
 use super::caqm::Spoken;
 use super::{PORT, Turn, Windowed};
@@ -19,20 +21,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// One flow: both its ends are held here.
+/// One flow. This process holds both its ends.
 #[derive(Debug)]
 struct Flow {
     sender: TcpStream,
     receiver: TcpStream,
     congestion: String,
-    /// To Reno, where ends or ports do not agree.
+    /// The flow may fall back to Reno if the ends or ports do not agree.
     may_fall_back: bool,
     own: bool,
     starts: Duration,
     received: AtomicU64,
 }
 
-/// What had come and had been sent at one moment.
+/// A sample of the received bytes and of the senders' state.
 #[derive(Debug, Clone)]
 struct Look {
     at: Instant,
@@ -41,14 +43,14 @@ struct Look {
     congestion: Vec<String>,
 }
 
-/// What had come at one moment.
+/// A sample of the received bytes.
 #[derive(Debug, Clone)]
 struct Step {
     at: Instant,
     received: Vec<u64>,
 }
 
-/// What is known of the measured time.
+/// The samples of the measured time.
 #[derive(Debug)]
 struct Seen {
     before: Watch,
@@ -86,7 +88,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         over.store(true, Ordering::Release);
         let steps = stepping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for flow in &flows {
-            // Whoever waits for room or for data is woken by that.
+            // This wakes threads that wait for buffer space or for data.
             let _ = flow.sender.shutdown(Shutdown::Both);
             let _ = flow.receiver.shutdown(Shutdown::Both);
         }
@@ -118,7 +120,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     Ok(Windowed { window, result, ways: Vec::new() })
 }
 
-/// What waits, in time at the link's rate and in bandwidth-delay products, from what is known in bytes.
+/// Converts the queue from bytes to time at the link's rate and to bandwidth-delay products.
 pub(super) fn account_queue(link: &LinkConfig, round_trip: Span, result: &mut Measurement) {
     let Some(rate) = link.rate.mean_rate() else { return };
     let product = rate.bytes_in(round_trip).count() as f64 / 1000.0;
@@ -133,7 +135,7 @@ pub(super) fn account_queue(link: &LinkConfig, round_trip: Span, result: &mut Me
     }
 }
 
-/// All connections, before any of them sends; their algorithms are set and read back.
+/// Opens all connections before any of them sends, and sets and reads back their algorithms.
 fn connected(
     turn: &Turn<'_>,
     testbed: &Testbed,
@@ -154,7 +156,8 @@ fn connected(
         let is_own = number >= beside;
         let name = other.filter(|_| !is_own).map_or(own, |other| other.name());
         let (sender, receiver) = connect(&near, &listener, address, turn.cancel)?;
-        // What the ends agreed on stands; a connection on which they did not is Reno's.
+        // Keep the algorithm that both ends negotiated. A connection without an agreement runs
+        // Reno.
         let agreed = is_own && caqm.is_some();
         let declined = agreed && probe::tcp::congestion_control_of(&sender)? != name;
         let chosen = if declined { "reno" } else { name };
@@ -190,7 +193,7 @@ fn connect(
                 receiver.set_nonblocking(false).map_err(wrong)?;
                 return Ok((sender, receiver));
             }
-            // The last packet of the handshake is still under way.
+            // The last packet of the handshake is still in flight.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(wrong(error)),
         }
@@ -314,7 +317,7 @@ fn account(flows: &[Flow], first: &Look, last: &Look, link: &LinkConfig, result:
     result.record("retransmit_percent", "%", share);
 }
 
-/// From the last flow's start on, every so often.
+/// Takes samples at intervals from the last flow's start.
 fn steps(from: Instant, flows: &[Flow], over: &AtomicBool) -> Vec<Step> {
     let mut steps = Vec::new();
     while !over.load(Ordering::Acquire) {
@@ -327,7 +330,7 @@ fn steps(from: Instant, flows: &[Flow], over: &AtomicBool) -> Vec<Step> {
     steps
 }
 
-/// The first step from which on, for as long as a look lasts, what came of the flows under test was fairly shared.
+/// The first step after which the flows under test share the link fairly for one fairness window.
 fn fair_after(received: &[Vec<u64>], own: &[bool]) -> Option<usize> {
     let shares = |from: usize| -> Vec<f64> {
         let (before, after) = (&received[from], &received[from + STEPS]);
@@ -344,10 +347,10 @@ fn fair_after(received: &[Vec<u64>], own: &[bool]) -> Option<usize> {
 const PATIENCE: Duration = Duration::from_secs(10);
 const BLOCK: usize = 128 * 1024;
 const STEP: Duration = Duration::from_millis(10);
-/// In a look at how fair it is: 200 ms.
+/// Steps in one fairness window: 200 ms.
 const STEPS: usize = 20;
 /// Jain's index.
 const FAIR: f64 = 0.98;
-/// With timestamps; as the simulator has them.
+/// With timestamps, as in the simulator.
 const SEGMENT: f64 = 1448.0;
 const HEADERS: f64 = 66.0;

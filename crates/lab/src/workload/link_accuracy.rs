@@ -1,9 +1,10 @@
-//! The emulated link on trial: does it have the rate, the delay and the loss it was told to have?
+//! Checks the emulated link: whether it has its configured rate, delay and loss.
 //!
-//! Judged from outside, by numbered datagrams between two namespaces and the kernel's time stamps.
-//! First a stream slightly faster than the link, sized to fit its queue, so that the link is never
-//! idle and nothing but the medium loses: the spacing of what arrives is the rate, the gaps in the
-//! numbers are the loss. Then single probes over the idle link: departure to arrival is the delay.
+//! The check works from outside, by numbered datagrams between two namespaces and the kernel's
+//! timestamps. First comes a stream slightly faster than the link. It is sized to fit the queue, so
+//! that the link is never idle and only the medium loses packets. The spacing of the arriving
+//! datagrams is the rate, the gaps in their numbers are the loss. Then come single probes over the
+//! idle link. Their time from departure to arrival is the delay.
 
 use super::udp::{self, HEADERS, Receipt};
 use super::{Turn, Windowed};
@@ -48,7 +49,8 @@ fn judge_stream(
     let frame = PAYLOAD as u64 + HEADERS;
     let faster = Rate::from_bits_per_second((rate.bits_per_second() as f64 * FASTER) as u64);
     let wanted = rate.bytes_in(turn.duration).count() / frame;
-    // What the stream is ahead of the link must fit into the queue, or the queue would lose too.
+    // The queue must hold the stream's lead over the link. Otherwise the queue would drop packets
+    // too.
     let ahead = rate.bytes_in(AHEAD).count() / frame;
     let room = queue_room(&link.queue, frame).saturating_sub(ahead + BURST_FRAMES);
     let count = wanted.min((room as f64 / (FASTER - 1.0) * FASTER) as u64);
@@ -119,7 +121,7 @@ fn judge_delay(
     Ok(())
 }
 
-/// Runs `send` in the one host while everything is received in the other.
+/// Runs `send` in one host while the other host receives everything.
 fn exchange(
     turn: &Turn<'_>,
     testbed: &Testbed,
@@ -154,7 +156,7 @@ fn exchange(
     })
 }
 
-/// A full socket buffer would look like loss on the link.
+/// Fails if a socket buffer overflowed, because that would look like loss on the link.
 fn lost_at_the_socket(host: &host::Namespace) -> Result<(), Failure> {
     let counters = host.run(|| Ok(probe::snmp::SnmpSnapshot::read()))??;
     match counters.value("UdpRcvbufErrors") {
@@ -181,9 +183,9 @@ fn queue_room(queue: &QueueConfig, frame: u64) -> u64 {
 
 const PAYLOAD: usize = 1458;
 const FASTER: f64 = 1.05;
-/// How much of a stall the sender may have without the link running idle.
+/// The longest stall of the sender that leaves the link busy.
 const AHEAD: Span = Span::from_millis(60);
-/// A sleeping sender makes up for lost time in one go.
+/// A delayed sender catches up in one burst.
 const BURST_FRAMES: u64 = 400;
 const PROBES: u64 = 400;
 const PROBE_PAYLOAD: usize = 200;

@@ -1,4 +1,4 @@
-//! A congestion control of ours that a turn brings along.
+//! Loads Weir's own congestion control for one turn.
 
 use crate::Failure;
 use crate::file::SystemSpec;
@@ -7,19 +7,19 @@ use accel::{AccelError, Tunables};
 use toml::Spanned;
 use units::Span;
 
-/// `tcpa` in the kernel for one turn, under a name that nobody else has: whoever uses `weir accel` on this
-/// machine is not disturbed, and what its connections remember of paths is not known here. It leaves with
-/// this process, however that ends.
+/// `tcpa` in the kernel for one turn under a unique name. It does not disturb users of `weir accel`
+/// on this machine, and their connections' path memory does not affect it. The kernel removes it
+/// when this process ends, however it ends.
 #[derive(Debug)]
 pub(super) struct OurAlgorithm {
-    /// With the name it has for now.
+    /// The system, with the algorithm's temporary name.
     pub(super) system: SystemSpec,
     _registration: Registration,
     _algorithm: Algorithm,
 }
 
 impl OurAlgorithm {
-    /// `None` if the system's algorithm is none of ours.
+    /// `None` if the system's algorithm is not one of Weir's.
     pub(super) fn of(system: &SystemSpec) -> Result<Option<Self>, Failure> {
         let Some(wanted) = system.congestion.as_ref().filter(|name| name.get_ref() == NAME) else {
             return Ok(None);

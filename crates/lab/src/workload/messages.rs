@@ -1,8 +1,8 @@
-//! How long it takes to be answered: over a connection that is opened for it, and over one that stands.
+//! Response times, over a new connection and over an open one.
 //!
-//! New connections come one after the other for the first third of the time; for the rest of it messages go
-//! over connections that stay open, the next one when the one before is answered. So neither disturbs the
-//! other, and a pair of programs in between is warm for both.
+//! For the first third of the time, new connections follow one another. For the rest, messages go
+//! over open connections, and each is sent once the previous one has been answered. The two phases
+//! do not disturb each other, and a pair of programs in between is warm for both.
 
 use super::caller::Caller;
 use super::door::Door;
@@ -24,7 +24,7 @@ struct Samples {
     message: Vec<f64>,
 }
 
-/// What a measurement needs once everything is set up.
+/// State of a measurement after its setup.
 struct Exchange<'a> {
     turn: &'a Turn<'a>,
     near: Namespace,
@@ -54,7 +54,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
         let measured = Exchange { turn, near, caller, settings }.measure(&roles);
         measured.map_err(|failure| match failure {
             Failure::Interrupted => failure,
-            // What stopped a program explains messages that nobody answered.
+            // If a program stopped, its failure explains the unanswered messages.
             failure => pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)).unwrap_or(failure),
         })
     })
@@ -88,7 +88,7 @@ impl Exchange<'_> {
         Ok(Windowed { window: before.taken()..after.taken(), result, ways: Vec::new() })
     }
 
-    /// On a thread in the near host, on its CPUs.
+    /// Runs `work` on a thread in the near host, on that end's CPUs.
     fn inside<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, Failure> + Send,
@@ -112,7 +112,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// New connections, at least one.
+    /// Opens new connections, at least one.
     fn open(&self, until: Instant, samples: &mut Samples) -> Result<(), Failure> {
         let (message, mut room) = self.message();
         loop {
@@ -125,7 +125,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Messages over one connection, and the next one when they have all gone; at least one.
+    /// Exchanges messages over one connection, then over the next. Sends at least one message.
     fn talk(&self, until: Instant) -> Result<Vec<f64>, Failure> {
         let (message, mut room) = self.message();
         let mut taken = Vec::new();
@@ -161,7 +161,7 @@ impl Samples {
     }
 }
 
-/// Answers one guest after the other with as much as each message has.
+/// Serves one connection after the other, and answers each message with as many bytes.
 fn serve(door: &Door, turn: &Turn<'_>, settings: MessageSettings) -> Result<(), Failure> {
     host::pin_to(&turn.cpus.to)?;
     let mut message = vec![0; size_of(settings)];
@@ -191,10 +191,11 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The last packet of a connection may be lost: as many may be waited for while new ones come.
+/// The last packet of a connection may be lost. This many threads may wait for one while others
+/// accept.
 const SERVANTS: u32 = 32;
-/// Of the time, for new connections.
+/// The divisor of the time for new connections: one third.
 const NEW_SHARE: u64 = 3;
-/// So many messages at least before anything is measured.
+/// The minimum number of messages before the measurement.
 const WARMING: u32 = 10;
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);

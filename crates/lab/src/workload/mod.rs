@@ -1,4 +1,4 @@
-//! What is done over the network of a cell, and how it is measured.
+//! The workloads that run over the network of a cell, and their measurement.
 
 mod bulk;
 mod caller;
@@ -34,7 +34,7 @@ use loaded::OurAlgorithm;
 use report::{Axes, Form};
 use units::{Span, Time};
 
-/// Everything one turn needs to know.
+/// The parameters of one turn.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pub lab: &'a LabFile,
@@ -46,21 +46,21 @@ pub(crate) struct Turn<'a> {
     pub omit: Span,
     pub seed: u64,
     pub cpus: &'a CpuPlan,
-    /// Where `weir` itself is, which makes traffic too.
+    /// Path of `weir` itself, which also generates traffic.
     pub weir: &'a std::path::Path,
-    /// For the programs' own temporary files.
+    /// Folder for the programs' temporary files.
     pub programs: &'a std::path::Path,
     pub cancel: &'a Cancel,
 }
 
 impl Turn<'_> {
-    /// Builds the cell's network, measures, and takes the network down; an algorithm of ours is in the
-    /// kernel meanwhile.
+    /// Builds the cell's network, measures, and takes the network down. Meanwhile Weir's own
+    /// algorithm is loaded in the kernel if the system uses it.
     pub(crate) fn measure(&self) -> Result<Measurement, Failure> {
         let Some(ours) = OurAlgorithm::of(self.system)? else { return self.measure_here() };
         let turn = Turn { system: &ours.system, ..*self };
         let mut result = turn.measure_here()?;
-        // As the lab calls it, once it is read back under the name it had meanwhile.
+        // Report the lab's name for the algorithm. The read-back name was temporary.
         let asked = self.system.congestion.as_ref().map(|name| name.get_ref().clone());
         result.congestion_control = result.congestion_control.and(asked);
         Ok(result)
@@ -100,7 +100,8 @@ impl Turn<'_> {
         let started = testbed.started();
         let seen = testbed.finish();
         match (measured, seen) {
-            // Without its link a workload fails in ways of its own; the cause says more.
+            // If the emulator died, the workload's own error is only a consequence. Return the
+            // cause.
             (Err(Failure::Interrupted), _) => Err(Failure::Interrupted),
             (_, Err(cause)) if died => Err(cause),
             (Err(failure), _) => Err(failure),
@@ -118,7 +119,7 @@ impl Turn<'_> {
         }
     }
 
-    /// What was measured, and what the emulated links tell of it.
+    /// Adds the statistics of the emulated links to the measurement.
     fn with_links(
         &self,
         measured: Windowed,
@@ -143,20 +144,20 @@ impl Turn<'_> {
         result
     }
 
-    /// One transfer over a network that stands, and goes on standing.
+    /// Runs one transfer over an existing network, which stays up.
     pub(crate) fn transfer(&self, testbed: &Testbed) -> Result<Measurement, Failure> {
         bulk::measure(self, testbed).map(|measured| measured.result)
     }
 }
 
-/// A result, and the stretch of time it speaks of.
+/// A result and the time that it covers.
 #[derive(Debug)]
 pub(crate) struct Windowed {
     pub(crate) window: std::ops::Range<Time>,
     pub(crate) result: Measurement,
-    /// Where several ways were used at once, each of them.
+    /// Each of the ways where several were used at once.
     pub(crate) ways: Vec<download::WayUsed>,
 }
 
-/// Where the workload's server listens, whoever makes the traffic: iperf3's own.
+/// The workload's server listens at iperf3's own port, whichever program generates the traffic.
 const PORT: u16 = 5201;

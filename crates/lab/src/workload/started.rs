@@ -1,4 +1,4 @@
-//! A program of the workload or of the system under test, and what it says.
+//! A program of the workload or of the system under test, and its output.
 
 use super::Turn;
 use crate::Failure;
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// A running program. What it prints goes into files without a name: whatever ends this run, the
-/// kernel takes them back as it does the program.
+/// A running program. Its output goes to unnamed files. However this run ends, the kernel removes
+/// them and the program.
 #[derive(Debug)]
 pub(super) struct Started {
     process: Confined,
@@ -37,7 +37,8 @@ impl Started {
         };
         let (stdout, out) = create().map_err(wrong)?;
         let (stderr, err) = create().map_err(wrong)?;
-        // A program killed between making such a file and taking its name away would leave it.
+        // A program that is killed between creating such a file and unlinking it would leave the
+        // file.
         let room = turn.programs.display().to_string();
         let environment = vec![("TMPDIR".to_owned(), room)];
         let name = name_of(&argv, turn.weir);
@@ -53,18 +54,18 @@ impl Started {
         &self.name
     }
 
-    /// How it ended, if it did within `patience`.
+    /// The program's exit status if it ends within `patience`.
     pub(super) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
         self.process.wait(patience)
     }
 
-    /// Everything it has printed so far.
+    /// Everything that the program has printed so far.
     pub(super) fn output(&self) -> io::Result<String> {
         let bytes = from(&self.out, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// That it ended though it should have gone on, with its last words.
+    /// The failure of a program that ended too early, with its last output.
     pub(super) fn early_end(&self, status: ExitStatus) -> Failure {
         let words = [&self.err, &self.out]
             .into_iter()
@@ -85,7 +86,7 @@ impl Started {
     }
 }
 
-/// As the command line has it; of our own program, what it is asked to do rather than where it is.
+/// The name from the command line. For our own program its subcommand rather than its path.
 fn name_of(argv: &[String], weir: &Path) -> String {
     match argv {
         [program, verb, role, ..] if Path::new(program) == weir => format!("weir {verb} {role}"),
@@ -94,7 +95,7 @@ fn name_of(argv: &[String], weir: &Path) -> String {
     }
 }
 
-/// Reads without moving the offset: the program writes at it.
+/// Reads without moving the file offset, because the program writes there.
 fn from(file: &File, mut at: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 << 10];

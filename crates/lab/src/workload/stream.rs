@@ -1,5 +1,5 @@
-//! A short TCP transfer between two hosts of a testbed, without any program of others: starting one
-//! would take longer than the transfer.
+//! A short TCP transfer between two hosts of a testbed without an external program, because
+//! starting one would take longer than the transfer.
 
 use crate::{Cancel, Failure};
 use host::Namespace;
@@ -19,7 +19,7 @@ pub(crate) struct Stream<'a> {
 }
 
 impl Stream<'_> {
-    /// What the receiver got per second, in Mbit/s, over `slice` from its first byte on.
+    /// The receiver's goodput in Mbit/s over `slice`, counted from its first byte.
     pub(crate) fn goodput(&self, slice: Span, cancel: &Cancel) -> Result<f64, Failure> {
         let listener = self.to.run(|| Ok(TcpListener::bind(self.server)))?;
         let listener = listener.map_err(|e| Failure::io("listening", &e))?;
@@ -30,7 +30,7 @@ impl Stream<'_> {
             let sent = join(sending);
             match received {
                 Ok(rate) => sent.map(|()| rate),
-                // What stopped the sender explains a receiver that waited in vain.
+                // If the sender failed, its failure explains why the receiver waited in vain.
                 Err(failure) => Err(sent.err().unwrap_or(failure)),
             }
         })
@@ -54,7 +54,7 @@ impl Stream<'_> {
             match socket.write(&block) {
                 Ok(_) => {}
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                // The receiver has seen enough and closed.
+                // The receiver has enough data and has closed the connection.
                 Err(e)
                     if matches!(
                         e.kind(),
@@ -91,7 +91,7 @@ impl Stream<'_> {
             match socket.read(&mut block) {
                 Ok(0) => return Err(Failure::Workload("the sender closed too early".to_owned())),
                 Ok(count) => match begun {
-                    // The first bytes mark the start; what came with them was under way before.
+                    // The first bytes mark the start. They were sent before it and do not count.
                     None => begun = Some(Instant::now()),
                     Some(_) => bytes += count as u64,
                 },
@@ -114,7 +114,7 @@ impl Stream<'_> {
     }
 }
 
-/// `accept` that gives up: the one who should connect may have failed.
+/// `accept` with a timeout, because the connecting side may have failed.
 fn accept(listener: &TcpListener, cancel: &Cancel) -> Result<TcpStream, Failure> {
     let wrong = |e: std::io::Error| Failure::io("accepting", &e);
     listener.set_nonblocking(true).map_err(wrong)?;

@@ -1,4 +1,4 @@
-//! Who makes the traffic: command lines, and what their JSON says. All speak in iperf3's keys.
+//! Traffic generators: their command lines and their JSON output. All use iperf3's keys.
 
 use crate::file::Traffic;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use units::Span;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Programs<'a> {
     pub(super) traffic: Traffic,
-    /// Where `weir` itself is.
+    /// Path of `weir` itself.
     pub(super) weir: &'a Path,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Order<'a> {
 }
 
 impl Programs<'_> {
-    /// What messages call the client.
+    /// The client's name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self.traffic {
             Traffic::Perf | Traffic::PerfBare => "weir perf",
@@ -34,7 +34,7 @@ impl Programs<'_> {
         }
     }
 
-    /// How long a stretch that is to last `span` does last.
+    /// The actual length of a phase of length `span`.
     pub(super) fn lasting(&self, span: Span) -> Span {
         match self.traffic {
             Traffic::Iperf3 => Span::from_secs(whole_seconds(span)),
@@ -51,7 +51,7 @@ impl Programs<'_> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let place = ["--bind", &ip, "--port", &port];
         let words: &[&str] = match self.traffic {
-            // A lab says itself how long its turns are.
+            // The lab itself limits the length of its turns.
             Traffic::Perf => &["perf", "server", "--one-off", "--max-time", "0"],
             Traffic::PerfBare => &["perf", "server", "--one-off", "--max-time", "0", "--no-probes"],
             Traffic::Iperf3 => &["--server", "--one-off"],
@@ -62,7 +62,7 @@ impl Programs<'_> {
 
     pub(super) fn client(&self, order: &Order<'_>) -> Vec<String> {
         let words: &[&str] = match self.traffic {
-            // The lab looks at the connections itself: the idle path beforehand is not asked for.
+            // The lab samples the connections itself and needs no probe of the idle path.
             Traffic::Perf => &["perf", "client", "--json", "--idle-probe", "0s"],
             Traffic::PerfBare => &["perf", "client", "--json", "--no-probes"],
             Traffic::Iperf3 => &["--json", "--client"],
@@ -102,7 +102,7 @@ impl Programs<'_> {
         [program].into_iter().chain(words).collect()
     }
 
-    /// The client's JSON; `Err` holds what it said instead.
+    /// The client's JSON. `Err` holds its message instead.
     pub(super) fn output(&self, text: &str) -> Result<Output, String> {
         let name = self.name();
         let output: Output = serde_json::from_str(text)
@@ -123,7 +123,7 @@ fn seconds(span: Span) -> String {
     format!("{}s", span.secs_f64())
 }
 
-/// What the client prints; only what is used here, and all of it may be missing.
+/// The client's output. Contains only fields that are used here, and any of them may be missing.
 #[derive(Debug, Deserialize)]
 pub(super) struct Output {
     error: Option<String>,

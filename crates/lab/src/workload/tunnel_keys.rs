@@ -1,11 +1,11 @@
-//! Keys for both ends of a tunnel, where an external system's commands ask for them.
+//! Keys for both ends of a tunnel, if an external system's commands ask for them.
 
 use crate::Failure;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Made for one turn; gone with it.
+/// Made for one turn and removed with it.
 #[derive(Debug)]
 pub(super) struct TunnelKeys {
     folder: TempDir,
@@ -14,8 +14,8 @@ pub(super) struct TunnelKeys {
 }
 
 impl TunnelKeys {
-    /// If one of these commands or files has a word that stands for them. `within` goes with the run, or with
-    /// the next one there if this one is killed.
+    /// Makes keys if one of these commands or files has a placeholder for them. `within` is removed
+    /// with the run. If the run is killed, the next run there removes it.
     pub(super) fn for_texts<'a>(
         mut texts: impl Iterator<Item = &'a str>,
         within: &Path,
@@ -41,12 +41,12 @@ impl TunnelKeys {
     }
 }
 
-/// This very program.
+/// The path of this program.
 pub(super) fn weir() -> Option<String> {
     std::env::current_exe().ok().map(|path| path.display().to_string())
 }
 
-/// By `weir tunnel keys`, as anyone would; its line ends with the pin.
+/// Runs `weir tunnel keys` as a user would. Its output ends with the pin.
 fn made(role: &str, folder: &Path) -> Result<String, Failure> {
     let failed = |why: String| Failure::Workload(format!("weir tunnel keys {role}: {why}"));
     let weir = std::env::current_exe().map_err(|error| failed(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Numbered datagrams with the kernel's own time stamps at both ends: means of judging a link that
+//! Numbered datagrams with the kernel's timestamps at both ends. They judge a link by means that
 //! share nothing with the emulator.
 
 use crate::Failure;
@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Rate, Span};
 
-/// What precedes a datagram's payload on the link: Ethernet, IPv4, UDP.
+/// Headers before a datagram's payload on the link: Ethernet, IPv4, UDP.
 pub(super) const HEADERS: u64 = 14 + 20 + 8;
 
-/// A datagram that came through.
+/// A received datagram.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) number: u64,
-    /// When the kernel took it, in nanoseconds of the real-time clock.
+    /// The kernel's receive time, in nanoseconds of the real-time clock.
     pub(super) at: u64,
 }
 
-/// A socket whose datagrams bear the time at which they left the network stack.
+/// A socket whose datagrams carry the time at which they left the network stack.
 pub(super) fn sender(from: SocketAddr, to: SocketAddr) -> Result<UdpSocket, Failure> {
     let socket = UdpSocket::bind(from).map_err(|e| Failure::io("binding a UDP socket", &e))?;
     socket.connect(to).map_err(|e| Failure::io("connecting a UDP socket", &e))?;
@@ -37,16 +37,16 @@ pub(super) fn receiver(at: SocketAddr) -> Result<UdpSocket, Failure> {
     let socket = UdpSocket::bind(at).map_err(|e| Failure::io("binding a UDP socket", &e))?;
     let option = |e: Errno| Failure::io("asking for time stamps", &e.into());
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true).map_err(option)?;
-    // Beyond net.core.rmem_max only with privilege; what the socket drops is found out below.
+    // Exceeding net.core.rmem_max needs privilege. Drops at the socket are detected later.
     if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
         setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER).map_err(option)?;
     }
     Ok(socket)
 }
 
-/// Sends `count` datagrams of `payload` at `rate` on the link, the first `ahead` of them at once and the
-/// others a few per millisecond: evenly enough for a queue, and without keeping a CPU busy. What is ahead
-/// keeps the queue from running dry while the sender waits for its CPU.
+/// Sends `count` datagrams of `payload` at `rate` on the link. The first `ahead` are sent at once,
+/// the others a few per millisecond: evenly enough for a queue, and without keeping a CPU busy. The
+/// datagrams sent ahead keep the queue from running empty while the sender waits for its CPU.
 pub(super) fn send_paced(
     socket: &UdpSocket,
     count: u64,
@@ -71,7 +71,7 @@ pub(super) fn send_paced(
     Ok(())
 }
 
-/// Sends one datagram and returns when the kernel says it left, in nanoseconds of the real-time clock.
+/// Sends one datagram. Returns the kernel's departure time, in nanoseconds of the real-time clock.
 pub(super) fn send_stamped(
     socket: &UdpSocket,
     number: u64,
@@ -97,7 +97,7 @@ pub(super) fn send_stamped(
         }
         Ok(None)
     };
-    // veth stamps before the send returns; a driver that does so later gets a moment.
+    // veth stamps before the send returns. Give a driver that stamps later some time.
     let deadline = Instant::now() + Duration::from_millis(100);
     while Instant::now() < deadline {
         match stamp() {
@@ -112,7 +112,7 @@ pub(super) fn send_stamped(
     Err(Failure::Workload("the kernel gave no transmit time stamp".to_owned()))
 }
 
-/// Asks for what [`send_stamped`] reads.
+/// Requests the timestamps that [`send_stamped`] reads.
 pub(super) fn stamp_departures(socket: &UdpSocket) -> Result<(), Failure> {
     let flags = TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE
         | TimestampingFlag::SOF_TIMESTAMPING_SOFTWARE;
@@ -120,7 +120,7 @@ pub(super) fn stamp_departures(socket: &UdpSocket) -> Result<(), Failure> {
         .map_err(|e| Failure::io("asking for transmit time stamps", &e.into()))
 }
 
-/// Takes everything that comes until `done` is set and nothing has come for `silence`.
+/// Receives everything until `done` is set and nothing has arrived for `silence`.
 pub(super) fn receive_all(
     socket: &UdpSocket,
     done: &AtomicBool,
@@ -173,7 +173,7 @@ pub(super) fn receive_all(
 
 fn send(socket: &UdpSocket, datagram: &[u8]) -> Result<(), Failure> {
     match socket.send(datagram) {
-        // The answer to an earlier datagram: the receiver was not there yet.
+        // An ICMP error for an earlier datagram: the receiver was not there yet.
         Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Ok(()),
         Err(e) => Err(Failure::io("sending a datagram", &e)),
         Ok(_) => Ok(()),

@@ -1,7 +1,7 @@
 //! Inline SVG. Colours and type come from the page's style sheet through classes (`c0` … `c7`,
-//! `stroke`, `fill`, `line`, …), so that one drawing serves the light and the dark theme.
+//! `stroke`, `fill`, `line`, …), so one drawing serves the light and the dark theme.
 //!
-//! Every chart is an image to assistive technology, with a title and a description; the page puts a
+//! Every chart is an image to assistive technology, with a title and a description. The page puts a
 //! table with the same numbers beside it.
 
 mod cdf;
@@ -20,7 +20,7 @@ pub use lines::{ChartLine, LineChart, Point};
 pub use stacked::{Layer, Stacked};
 pub use strip::{Strip, StripRow};
 
-/// What every chart carries for those who do not see it, and to be told from others on a page.
+/// The texts of every chart for assistive technology, and its id within the page.
 #[derive(Debug, Clone, Default)]
 pub struct Caption {
     /// Unique within the page.
@@ -29,5 +29,5 @@ pub struct Caption {
     pub description: String,
 }
 
-/// The number of colours before they repeat; the marker's shape then still differs.
+/// The number of colours before they repeat. The marker's shape then still differs.
 pub const COLOURS: usize = 8;

@@ -1,4 +1,4 @@
-//! One collapsed section a cell: its metrics and how they came about over time.
+//! One collapsed section per cell: its metrics and their time series.
 
 use maud::{Markup, html};
 
@@ -68,7 +68,7 @@ fn over_time(index: usize, mine: &[(usize, &Series)]) -> Markup {
     }
 }
 
-/// Each series as a chart, with its place in the page's data.
+/// Each series as a chart. `mine` holds each series with its index in the page's data.
 pub(super) fn charts(index: usize, mine: &[(usize, &Series)]) -> Markup {
     html! {
         div class="charts" {

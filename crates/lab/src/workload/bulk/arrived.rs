@@ -3,9 +3,9 @@ use crate::Failure;
 use host::Namespace;
 use units::Time;
 
-/// What had come to the far end's sockets at one moment. A program's own figure may divide what arrives
-/// until its last message by the time of its first: over a long path with a full queue that is more than
-/// the link carries.
+/// The bytes that the far end's sockets had received at one moment. A program's own figure may
+/// divide the bytes up to its last message by the time of its first. Over a long path with a full
+/// queue that exceeds the link's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) at: Time,
@@ -21,8 +21,8 @@ impl Arrived {
         Ok(Self { at, bytes: counts.sum() })
     }
 
-    /// In Mbit/s; `None` where no time passed, or where fewer bytes are left than there were, which
-    /// means that sockets were closed meanwhile.
+    /// In Mbit/s. `None` if no time passed, or if the count decreased, which means that sockets
+    /// were closed in between.
     pub(super) fn rate_since(&self, earlier: &Self) -> Option<f64> {
         let elapsed = self.at.since(earlier.at).secs_f64();
         let bytes = self.bytes.checked_sub(earlier.bytes)?;
@@ -41,10 +41,10 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_bits_between_two_looks_over_the_time_between_them() {
-        // 12.5 MB in a second are 100 Mbit in a second, whatever had come before.
+        // 12.5 MB in a second are 100 Mbit in a second, whatever arrived before.
         assert_eq!(at(1_000, 12_500_000).rate_since(&at(0, 0)), Some(100.0));
         assert_eq!(at(5_500, 112_500_000).rate_since(&at(4_500, 100_000_000)), Some(100.0));
-        // A look over half the time sees half the bytes and the same rate.
+        // A sample over half the time has half the bytes and the same rate.
         assert_eq!(at(500, 6_250_000).rate_since(&at(0, 0)), Some(100.0));
         assert_eq!(at(1_000, 7).rate_since(&at(0, 7)), Some(0.0));
     }

@@ -12,7 +12,7 @@ pub(super) struct Look {
     pub(super) sockets: Vec<TcpSocket>,
 }
 
-/// What the kernel told of the connections themselves inside the window.
+/// Records the kernel's figures of the connections inside the window.
 pub(super) fn account(seen: &[Look], window: &Range<Time>, result: &mut Measurement) {
     let inside: Vec<&Look> = seen.iter().filter(|look| window.contains(&look.at)).collect();
     let (Some(first), Some(last)) = (inside.first(), inside.last()) else { return };
@@ -77,10 +77,10 @@ pub(super) fn series(seen: &[Look], begun: Time, turn: &Turn<'_>) -> Vec<Series>
     ]
 }
 
-/// What kept the senders from sending more, in percent of the time since the look before. The kernel
-/// counts the time with data to send, and within it the time stopped by the peer's window and by the own
-/// send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`); the rest of that time congestion control
-/// decided, and the rest of all the time there was nothing to send.
+/// The limits on the senders, in percent of the time since the previous sample. The kernel counts
+/// the time with data to send, and within it the time limited by the peer's window and by the send
+/// buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). Congestion control limited the rest of that
+/// time. In the remaining time there was nothing to send.
 fn limited_by(seen: &[Look]) -> Vec<Line> {
     let total = |look: &Look| {
         let all = look.sockets.iter().map(|socket| {

@@ -16,7 +16,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 use units::{Bytes, Span, Time};
 
-/// A transfer under way, and all that can end it.
+/// A running transfer, and everything that can end it.
 pub(super) struct Transfer<'a> {
     pub(super) turn: &'a Turn<'a>,
     pub(super) programs: Programs<'a>,
@@ -55,7 +55,7 @@ impl Transfer<'_> {
         }
         self.read_result(goodput, &mut result)?;
         after.account(&before, turn.cpus, goodput, &mut result);
-        // Behind a pair of programs the workload's connection ends at the near one.
+        // With a pair of programs, the workload's connection ends at the near program.
         if self.pair.is_none() {
             look::account(&self.seen, &window, &mut result);
         }
@@ -68,7 +68,7 @@ impl Transfer<'_> {
         Ok(Windowed { window, result, ways: Vec::new() })
     }
 
-    /// Waits for the first data on as many connections as were asked for, and for the right algorithm.
+    /// Waits for the first data on all connections, and checks their algorithm.
     fn await_data(&mut self, inside: &Namespace, testbed: &Testbed) -> Result<Time, Failure> {
         let deadline = probe::clock::now() + BEGUN_WITHIN;
         let streams = self.turn.ends.streams as usize;
@@ -97,7 +97,7 @@ impl Transfer<'_> {
         let sockets = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
         let carries = |socket: &TcpSocket| {
             let sent = socket.info.as_ref().and_then(|info| info.bytes_acked);
-            // The control connection has passed some hundred bytes by then.
+            // The control connection has sent a few hundred bytes by then.
             sent.is_some_and(|sent| sent > CONTROL_AT_MOST)
         };
         let at = probe::clock::now();
@@ -117,9 +117,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// The machine's clocks at the last moment before `until` at which the client was alive: afterwards
-    /// sockets and processes are gone. Its own time began up to a lost packet's timeout before its
-    /// first data was seen, so it may end that much earlier than it seems to have to.
+    /// Reads the machine's clocks at the last moment before `until` at which the client was alive.
+    /// Afterwards its sockets and processes are gone. The client's own time began up to a
+    /// retransmission timeout before its first data was seen, so the client may end that much
+    /// before `until`.
     fn watch_until(
         &mut self,
         until: Time,
@@ -134,7 +135,7 @@ impl Transfer<'_> {
             let ended = self.look_until(stop, inside, testbed)?;
             let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
             let ended = ended.or(self.program.wait(Duration::ZERO)?);
-            // The far end closes its sockets as soon as its own time is over.
+            // The far end closes its sockets as soon as its own time has ended.
             if let Some(before_it) = latest.take_if(|(_, arrived)| watch.1.bytes < arrived.bytes) {
                 return Ok(before_it);
             }
@@ -147,7 +148,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// How the client ended, if it did.
+    /// The client's exit status if it ended before `until`.
     fn look_until(
         &mut self,
         until: Time,
@@ -196,8 +197,8 @@ impl Transfer<'_> {
         }
     }
 
-    /// Why the client gave up. What it says itself may be but the consequence of another's end, which
-    /// it can notice first.
+    /// The reason why the client gave up. The client's own message may only be a consequence of
+    /// another program's end, which the client can notice first.
     fn early_end(&mut self, status: ExitStatus) -> Failure {
         if let Some(cause) = self.pair.as_mut().and_then(|pair| pair.failure(CAUSE_WITHIN)) {
             return cause;
@@ -215,7 +216,7 @@ impl Transfer<'_> {
         Failure::Workload(said + &self.algorithms())
     }
 
-    /// What could have been asked for, where the kernel refused what was.
+    /// Lists the available algorithms if the kernel refused the requested one.
     fn algorithms(&self) -> String {
         let Some(wanted) = self.turn.system.congestion.as_ref().map(|name| name.get_ref()) else {
             return String::new();
@@ -263,7 +264,7 @@ impl Transfer<'_> {
             result.record("jain", "", jain(&rates));
         }
         let asked = self.programs.lasting(self.turn.duration).secs_f64();
-        // What counts without a control connection cannot leave the start out.
+        // A program without a control connection counts from the start and cannot omit it.
         if self.programs.serves_once() && (received.seconds - asked).abs() > 0.2 * asked {
             result.warnings.push(format!(
                 "{}'s receiver counted {:.1} s instead of {asked:.1} s",
@@ -272,14 +273,15 @@ impl Transfer<'_> {
             ));
         }
         if self.programs.serves_once() {
-            // It has done its one run; give it the moment to say so before it is stopped.
+            // The server has completed its one run. Let it report that before it is stopped.
             let _ = self.server.wait(Duration::from_millis(200));
         }
         Ok(())
     }
 }
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n for one taking all.
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 for equal shares, 1/n if one flow gets
+/// everything.
 fn jain(rates: &[f64]) -> Option<f64> {
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
     let sum: f64 = rates.iter().sum();
@@ -289,7 +291,7 @@ fn jain(rates: &[f64]) -> Option<f64> {
 const WATCH_EVERY: Span = Span::from_millis(250);
 const LOOK_EVERY: Span = Span::from_millis(100);
 const LAST_LOOK: Span = Span::from_millis(60);
-/// The exchange of results passes a lossy path as well, and each loss there costs a timeout.
+/// The results also cross the lossy path, and each loss there costs a timeout.
 const AFTERMATH: Span = Span::from_secs(30);
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
 const BEGUN_WITHIN: Span = Span::from_secs(20);

@@ -1,4 +1,4 @@
-//! Those of the connections that send all the time, and what comes of it at the far end.
+//! The connections that send all the time, and their throughput at the far end.
 
 use super::super::Turn;
 use super::super::caller::Caller;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use units::Time;
 
-/// The bytes that came over each busy connection.
+/// The bytes received over each busy connection.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
     each: Mutex<Vec<Arc<AtomicU64>>>,
@@ -30,7 +30,7 @@ pub(super) struct Busy<'a> {
 }
 
 impl Arrivals {
-    /// All that comes from this guest, until it or the door is closed.
+    /// Receives everything from this peer until the peer or the door closes.
     pub(super) fn receive(&self, door: &Door, guest: &TcpStream) {
         let counter = Arc::new(AtomicU64::new(0));
         self.each.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counter));
@@ -61,7 +61,7 @@ impl<'a> Busy<'a> {
         Ok(Self { sockets: inside(turn, near, calls)?, arrivals })
     }
 
-    /// What they get through once `omit` is over. When that was.
+    /// Measures the throughput after `omit`. Returns the measured time.
     pub(super) fn measure(
         &self,
         turn: &Turn<'_>,
@@ -78,7 +78,7 @@ impl<'a> Busy<'a> {
             let measured = self.watch(turn, roles, result);
             over.store(true, Ordering::Release);
             for socket in &self.sockets {
-                // Whoever waits for room is woken by that.
+                // This wakes a sender that waits for buffer space.
                 let _ = socket.shutdown(Shutdown::Both);
             }
             for thread in sending {
@@ -104,11 +104,12 @@ impl<'a> Busy<'a> {
             .1
             .iter()
             .enumerate()
-            // One whose first byte was read after the first look has sent all of it since.
+            // A connection whose first byte was read after the first sample has sent all its bytes
+            // since.
             .map(|(number, bytes)| bytes - first.1.get(number).copied().unwrap_or(0))
             .map(|bytes| bytes as f64 * 8e-6 / elapsed)
             .collect();
-        // Whose thread has not yet begun has got nothing.
+        // A connection whose thread has not started yet has received nothing.
         rates.resize(self.sockets.len(), 0.0);
         let goodput = rates.iter().sum();
         result.record("goodput_mbit_s", "Mbit/s", Some(goodput));

@@ -1,4 +1,4 @@
-//! What the two programs in between hold in memory.
+//! Memory of the two programs between the workload's ends.
 
 use crate::Failure;
 use crate::outcome::Measurement;
@@ -6,7 +6,7 @@ use crate::watch::Roles;
 use probe::process::Resident;
 use units::Bytes;
 
-/// `None` where nobody is in between: the kernel's own memory is no process's.
+/// `None` without programs in between: the kernel's own memory belongs to no process.
 #[derive(Debug)]
 pub(super) struct Memory {
     client: Option<Resident>,
@@ -22,7 +22,7 @@ impl Memory {
         Ok(Self { client: of(&roles.client)?, server: of(&roles.server)? })
     }
 
-    /// With `count` connections more than `before`.
+    /// Records the memory with `count` more connections than `before`.
     pub(super) fn account(&self, before: &Self, count: usize, result: &mut Measurement) {
         for (end, now, then) in self.ends(before) {
             result.record(&format!("memory_mib.{end}"), "MiB", Some(mebibytes(now.now)));

@@ -1,4 +1,4 @@
-//! From downloads to figures: those of each path, and their means.
+//! Turns downloads into figures: those of each path, and their means.
 
 use super::WayUsed;
 use super::client::Attempt;
@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use probe::tcp::TcpInfo;
 use units::{Bytes, Share, Time};
 
-/// Speeds, what was possible, and what it cost in retransmissions.
+/// Records the speeds, the ideal speeds and the retransmissions.
 pub(super) fn account(
     settings: &DownloadSettings,
     paths: &[Path],
@@ -34,13 +34,14 @@ pub(super) fn account(
     for (name, value) in means(&result.members) {
         result.metrics.insert(name, value);
     }
-    // Of the means, as the speeds themselves are compared: not the mean of the paths' shares.
+    // The share of the means, because the speeds themselves are compared. Not the mean of the
+    // paths' shares.
     let of = |metric: &str| result.metrics.get(metric).map(|value| value.value);
     let share = of("kbyte_s").zip(of("ideal_kbyte_s")).map(|(got, ideal)| got / ideal);
     result.record("share_of_ideal", "", share);
 }
 
-/// What waited at the bottleneck of each path while the file was under way.
+/// Records the queue at the bottleneck of each path during its downloads.
 pub(crate) fn account_queues(
     ways: &[WayUsed],
     started: Time,
@@ -84,7 +85,7 @@ fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement
         let values: Vec<f64> = values.collect();
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
-    // Where nothing came through the speed is none, and not unknown.
+    // If every download failed, the speed is zero rather than unknown.
     let speed = mean(&mut came.iter().map(|(one, _)| one.kbyte_s())).unwrap_or(0.0);
     let transfer = mean(&mut came.iter().map(|(one, _)| one.transfer_kbyte_s())).unwrap_or(0.0);
     own.record("kbyte_s", UNIT, Some(speed));
@@ -119,7 +120,7 @@ fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement
     own.record("downloads", "", Some(attempts.len() as f64));
 }
 
-/// Of each metric that all paths have, its mean over the paths; of counts the sum.
+/// The mean over the paths for each metric that all paths have. For counts, the sum.
 fn means(members: &[Member]) -> IndexMap<String, Value> {
     let Some(first) = members.first() else { return IndexMap::new() };
     let names = first.measurement.metrics.iter();
@@ -134,5 +135,5 @@ fn means(members: &[Member]) -> IndexMap<String, Value> {
         .collect()
 }
 
-/// Of 1024 bytes.
+/// 1 KB is 1024 bytes here.
 const UNIT: &str = "KB/s";

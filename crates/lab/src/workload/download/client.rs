@@ -9,27 +9,27 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 use units::{Span, Time};
 
-/// Who fetches the file over one path, again and again.
+/// A client that fetches the file over one path repeatedly.
 #[derive(Debug)]
 pub(super) struct Client<'a> {
     pub(super) host: Namespace,
     pub(super) server_host: &'a Namespace,
     pub(super) server: SocketAddr,
     pub(super) expected: Expected,
-    /// What the server's connections have to run.
+    /// The algorithm that the server's connections must run.
     pub(super) congestion: Option<&'a str>,
     pub(super) cpus: &'a [usize],
     pub(super) patience: Duration,
     pub(super) cancel: &'a Cancel,
 }
 
-/// One try to get the file.
+/// One attempt to download the file.
 #[derive(Debug)]
 pub(super) enum Attempt {
     Came {
         window: Range<Time>,
         downloaded: Downloaded,
-        /// What the server's kernel told of the connection when all had come.
+        /// The server kernel's statistics of the connection after the last byte was acknowledged.
         server: Option<Box<TcpSocket>>,
     },
     Failed {
@@ -53,7 +53,7 @@ impl Attempt {
 }
 
 impl Client<'_> {
-    /// At least once, and until `duration` is over.
+    /// Downloads at least once, and until `duration` is up.
     pub(super) fn run(&self, duration: Span) -> Result<Vec<Attempt>, Failure> {
         let begun = Instant::now();
         let mut attempts = Vec::new();
@@ -94,9 +94,9 @@ impl Client<'_> {
         Ok(Attempt::Failed { window, reason })
     }
 
-    /// What the far end says of the connection once it knows that all has come. Then the connection is
-    /// closed, and waited for until it is gone: the next one is not to meet its last packets, and what it
-    /// leaves to be remembered is there.
+    /// Reads the server's statistics once it knows that all data has arrived. Then closes the
+    /// connection and waits until it is gone. So the next connection does not meet its last
+    /// packets, and the server has stored what it remembers of the path.
     fn close(&self, socket: TcpStream) -> Result<Option<Box<TcpSocket>>, Failure> {
         let local = socket.local_addr().map_err(|error| Failure::io("closing", &error))?;
         let server = self.server;

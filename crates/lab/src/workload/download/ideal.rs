@@ -1,9 +1,9 @@
-//! What is possible on a path, by arithmetic.
+//! Computes the ideal download time of a path.
 
 use link::LinkConfig;
 use units::{Bytes, Rate, Span};
 
-/// A path as far as a download's time depends on it.
+/// The properties of a path that determine a download's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Path {
     pub(crate) rate: Rate,
@@ -13,7 +13,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// `None` where no rate says what is possible.
+    /// `None` if the link has no rate.
     pub(super) fn of(there: &LinkConfig, back: &LinkConfig) -> Option<Self> {
         let rate = there.rate.mean_rate()?;
         let loss = there.loss.mean().fraction();
@@ -21,14 +21,15 @@ impl Path {
         usable.then_some(Self { rate, round_trip: there.delay + back.delay, loss })
     }
 
-    /// The least time from before the connection is opened to the last byte: a round trip for SYN and
-    /// SYN-ACK, another for the request and the first byte, and the file at what the path carries of it.
+    /// The least time from before the connection is opened to the last byte: one round trip for SYN
+    /// and SYN-ACK, one for the request and the first byte, and the time to send the file at the
+    /// path's goodput.
     pub(super) fn ideal(&self, file: Bytes) -> Span {
         self.round_trip * 2 + Span::from_secs_f64(file.count() as f64 / self.goodput())
     }
 
-    /// The same to a client whose window is [`FIRST_WINDOW`] until it has taken in a round trip of data:
-    /// on a longer path each of the first two round trips of data brings no more than that.
+    /// The same for a client whose window is [`FIRST_WINDOW`] until it has received a round trip of
+    /// data. On a longer path each of the first two round trips of data brings no more than that.
     pub(super) fn ideal_for_client(&self, file: Bytes) -> Span {
         let window = FIRST_WINDOW.count() as f64;
         let size = file.count() as f64;
@@ -38,7 +39,8 @@ impl Path {
         self.round_trip * 4 + Span::from_secs_f64((size - 2.0 * window) / self.goodput())
     }
 
-    /// About what a download takes; Reno's and CUBIC's loss-bound rate after Mathis et al. 1997.
+    /// The approximate time of a download. Reno's and CUBIC's loss-limited rate is from Mathis et
+    /// al. 1997.
     pub(super) fn expected(&self, file: Bytes, congestion: Option<&str>) -> Span {
         let goodput = match congestion {
             Some("cubic" | "reno") if self.loss > 0.0 => {
@@ -50,17 +52,18 @@ impl Path {
         self.round_trip * 4 + Span::from_secs_f64(file.count() as f64 / goodput)
     }
 
-    /// Bytes of a file a second.
+    /// File bytes per second.
     fn goodput(&self) -> f64 {
         self.rate.bits_per_second() as f64 / 8.0 * (1.0 - self.loss) * SEGMENT / FRAME
     }
 }
 
-/// What Linux offers while `tcp_rmem`'s default is 131072 (net/ipv4/tcp_input.c, `tcp_init_buffer_space`
-/// and `tcp_adv_win_scale`): half of the buffer. Over the emulated link Linux 6.18 offered 64,256 bytes
-/// for the first round trip of data, 80,512 for the second, and all that was wanted from the third on.
+/// The window that Linux advertises while `tcp_rmem`'s default is 131072 (net/ipv4/tcp_input.c,
+/// `tcp_init_buffer_space` and `tcp_adv_win_scale`): half of the buffer. Over the emulated link
+/// Linux 6.18 advertised 64,256 bytes for the first round trip of data, 80,512 for the second, and
+/// as much as needed from the third on.
 pub(super) const FIRST_WINDOW: Bytes = Bytes::new(65_536);
-/// A segment with timestamps in an Ethernet frame without its checksum.
+/// A segment with timestamps, in an Ethernet frame without its checksum.
 const SEGMENT: f64 = 1448.0;
 const FRAME: f64 = 1514.0;
 const MATHIS: f64 = 1.22;

@@ -1,4 +1,4 @@
-//! The web server: Debian's nginx with a configuration of its own, confined to the server's namespace.
+//! The web server: Debian's nginx with a private configuration, confined to the server's namespace.
 
 use super::super::Turn;
 use super::super::external::{await_listener, is_installed};
@@ -17,25 +17,25 @@ use std::time::Duration;
 use tempfile::TempDir;
 use units::Bytes;
 
-/// A running web server and the file it has.
+/// A running web server and its file.
 #[derive(Debug)]
 pub(super) struct Nginx {
     program: Started,
     expected: Expected,
-    /// With its file and whatever it writes; gone with the server.
+    /// Holds the file and everything that nginx writes. Removed with the server.
     _folder: TempDir,
 }
 
-/// What a client has to get.
+/// The content that a client must receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Expected {
     pub(super) size: Bytes,
     pub(super) checksum: u64,
 }
 
-/// Where nginx is on this machine.
+/// Finds nginx on this machine.
 pub(crate) fn find() -> Option<PathBuf> {
-    // A plain user's PATH has no sbin on Debian.
+    // On Debian an ordinary user's PATH has no sbin.
     let places = ["nginx", "/usr/sbin/nginx", "/usr/local/sbin/nginx"];
     places.into_iter().find(|place| is_installed(place)).map(PathBuf::from)
 }
@@ -58,8 +58,8 @@ impl Nginx {
         Ok(Self { program, expected, _folder: folder })
     }
 
-    /// Connections from now on are sent by this algorithm: they have it from the socket they come in by.
-    /// What a namespace may choose for itself is less (net/ipv4/tcp_cong.c,
+    /// Sets the algorithm of all new connections, which inherit it from the listening socket. The
+    /// algorithms that a namespace may choose for itself are fewer (net/ipv4/tcp_cong.c,
     /// `tcp_set_default_congestion_control`).
     pub(super) fn choose(&self, inside: &Namespace, congestion: &str) -> Result<(), Failure> {
         let filter = probe::tcp::Filter::listening().local_port(PORT);
@@ -85,7 +85,7 @@ impl Nginx {
         self.program.pid()
     }
 
-    /// That it did not end meanwhile: its end explains what clients say.
+    /// Checks that nginx is still running. If it ended, its failure explains the clients' errors.
     pub(super) fn still_there(&mut self) -> Result<(), Failure> {
         match self.program.wait(Duration::ZERO)? {
             None => Ok(()),
@@ -93,7 +93,7 @@ impl Nginx {
         }
     }
 
-    /// Our own of the socket with this number.
+    /// Our own descriptor of the socket with this inode number.
     fn descriptor(&self, inode: u32) -> io::Result<OwnedFd> {
         let pid = self.program.pid();
         let wanted = format!("socket:[{inode}]");
@@ -109,11 +109,11 @@ impl Nginx {
     }
 }
 
-/// The configuration and the file.
+/// Writes the configuration and the file.
 fn furnish(folder: &Path, size: Bytes, seed: u64) -> io::Result<Expected> {
     fs::write(folder.join(CONFIGURATION_FILE), CONFIGURATION)?;
     fs::create_dir(folder.join("www"))?;
-    // Bytes that no cache, compression or zero page on the way could make fewer.
+    // Random bytes that no cache, compression or zero page on the way can shrink.
     let mut body = vec![0; size.count() as usize];
     Pcg64Mcg::seed_from_u64(seed).fill_bytes(&mut body);
     fs::write(folder.join("www").join(FILE), &body)?;
@@ -127,8 +127,8 @@ pub(super) const FILE: &str = "file";
 pub(crate) const NOT_INSTALLED: &str =
     "nginx is not installed: scripts/setup installs it, or `apt install nginx`";
 const CONFIGURATION_FILE: &str = "nginx.conf";
-/// As Debian's, but for where things are. `user root`: in a user namespace there is no other, and
-/// outside the folder nobody else may read.
+/// Debian's configuration with other paths. `user root`: a user namespace has no other user, and
+/// outside the folder no other user may read.
 const CONFIGURATION: &str = "\
 daemon off;
 user root;

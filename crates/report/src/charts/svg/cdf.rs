@@ -1,4 +1,4 @@
-//! What share of the values lies at or below each value.
+//! Distribution function: the share of the values that lie at or below each value.
 
 use maud::{Markup, html};
 
@@ -63,7 +63,7 @@ fn staircase(values: &[f64], frame: &Frame, x: &Scale) -> String {
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
     let mut path = String::new();
-    // A step shorter than a pixel is not seen: beyond a thousand values, every k-th is drawn.
+    // A step shorter than a pixel is invisible. Beyond a thousand values, draw every k-th.
     let stride = count.div_ceil(1000).max(1);
     for (index, value) in sorted.iter().enumerate() {
         if index % stride != 0 && index + 1 != count {

@@ -11,14 +11,14 @@ use crate::{Ratio, Verdict, number};
 pub struct Forest {
     pub caption: Caption,
     pub x_label: String,
-    /// The smallest difference that matters, as a share: a band around 1.
+    /// The smallest difference that matters, as a share. Drawn as a band around 1.
     pub threshold: Option<f64>,
     pub rows: Vec<ForestRow>,
 }
 
 #[derive(Debug, Clone)]
 pub struct ForestRow {
-    /// Rows that follow each other with the same group share a heading.
+    /// Consecutive rows with the same group share a heading.
     pub group: String,
     pub label: String,
     pub ratio: Ratio,

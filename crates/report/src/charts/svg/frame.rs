@@ -38,7 +38,7 @@ impl Frame {
         }
     }
 
-    /// Horizontal grid lines with their values, and what they measure above them.
+    /// Horizontal grid lines with their values, and the label above them.
     pub(super) fn y_axis(&self, scale: &Scale, label: &str) -> Markup {
         let note = if scale.is_log() { " (log scale)" } else { "" };
         html! {
@@ -52,7 +52,7 @@ impl Frame {
         }
     }
 
-    /// Values below the plot, and what they are.
+    /// The values below the plot, and their label.
     pub(super) fn x_axis(&self, places: &[(f64, String)], label: &str) -> Markup {
         let base = self.y(0.0);
         let middle = self.x(0.5);
@@ -67,7 +67,7 @@ impl Frame {
 }
 
 impl Frame {
-    /// The values that do not run into the one before them.
+    /// The values whose labels do not overlap the label before them.
     fn readable<'a>(&self, places: &'a [(f64, String)]) -> Vec<&'a (f64, String)> {
         let mut free = f64::NEG_INFINITY;
         let mut fits = |place: &&(f64, String)| {
@@ -82,7 +82,7 @@ impl Frame {
     }
 }
 
-/// A marker of the series' shape, so that colour is never the only difference.
+/// A marker with the series' shape, so that colour is never the only difference.
 pub(super) fn marker(series: usize, x: f64, y: f64, hollow: bool) -> Markup {
     let class = if hollow {
         format!("hollow stroke c{}", series % super::COLOURS)
@@ -108,7 +108,8 @@ pub(super) fn marker(series: usize, x: f64, y: f64, hollow: bool) -> Markup {
     }
 }
 
-/// Heights moved apart until labels of `gap` do not touch, as near to their wishes as that allows.
+/// Moves heights apart until labels of `gap` do not touch, as close to the wished heights as
+/// possible.
 pub(super) fn spread(wishes: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wishes.len()).collect();
     order.sort_by(|a, b| wishes[*a].total_cmp(&wishes[*b]));
@@ -126,18 +127,18 @@ pub(super) fn spread(wishes: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> 
     placed
 }
 
-/// A coordinate: a tenth of a unit is finer than any screen shows.
+/// Formats a coordinate. A tenth of a unit is finer than any screen shows.
 pub(super) fn n(value: f64) -> String {
     let rounded = (value * 10.0).round() / 10.0;
     if rounded == 0.0 || !rounded.is_finite() { "0".to_owned() } else { rounded.to_string() }
 }
 
-/// Roughly how wide a text is at the charts' font size.
+/// The approximate width of a text at the charts' font size.
 pub(super) fn text_width(text: &str) -> f64 {
     text.chars().map(|c| if c.is_ascii() { 6.9 } else { 9.0 }).sum()
 }
 
-/// The text, cut where it would take more than `width`.
+/// The text, cut if it is wider than `width`.
 pub(super) fn fitted(text: &str, width: f64) -> String {
     if text_width(text) <= width {
         return text.to_owned();

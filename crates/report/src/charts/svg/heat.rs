@@ -1,4 +1,4 @@
-//! A value over two axes, one field for each system, all in one scale.
+//! A metric over two axes, with one field for each system and one common scale.
 
 use maud::{Markup, html};
 
@@ -22,7 +22,8 @@ pub struct HeatMap {
 #[derive(Debug, Clone, Default)]
 pub struct HeatField {
     pub name: String,
-    /// For each of the y axis's values one for each of the x axis's; `None` where nothing is known.
+    /// One row for each value of the y axis, with one entry for each value of the x axis. `None`
+    /// for an unknown value.
     pub rows: Vec<Vec<Option<f64>>>,
 }
 
@@ -78,14 +79,15 @@ impl HeatMap {
     }
 }
 
-/// The deeper the colour the larger the value, which stands in it as well: colour alone tells nobody.
+/// A larger value gives a deeper colour. The square also shows the value as text, because colour
+/// alone is not accessible.
 fn square(x: f64, y: f64, width: f64, value: Option<f64>, scale: &Scale) -> Markup {
     let Some(value) = value.filter(|value| value.is_finite()) else {
         return html! {
             text x=(n(x + width / 2.0)) y=(n(y + ROW / 2.0 + 4.0)) text-anchor="middle" { "–" }
         };
     };
-    // Faint enough at its deepest that text is read on it in both themes.
+    // Even the deepest colour leaves text readable in both themes.
     let depth = 0.04 + 0.5 * scale.place(value);
     html! {
         rect class="fill c0" fill-opacity=(format!("{depth:.2}")) x=(n(x)) y=(n(y)) width=(n(width - 1.0))
@@ -96,7 +98,7 @@ fn square(x: f64, y: f64, width: f64, value: Option<f64>, scale: &Scale) -> Mark
     }
 }
 
-/// Digits that fit a square: nobody compares thousandths by colour.
+/// Few digits, so that the text fits a square. A heat map needs no thousandths.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size == 0.0 || size >= 0.0995 => number::format(value),

@@ -1,4 +1,5 @@
-//! A metric along an axis: one line a system, bars for intervals, hollow marks for published numbers.
+//! A metric along an axis: one line per system, bars for intervals, hollow marks for published
+//! numbers.
 
 use maud::{Markup, html};
 
@@ -11,7 +12,7 @@ use crate::axis;
 pub struct LineChart {
     pub caption: Caption,
     pub x_label: String,
-    /// The axis's values; sizes that are all above zero are placed by size, others evenly.
+    /// The axis's values. Sizes that are all above zero are placed by size, others evenly.
     pub x_values: Vec<String>,
     pub y_label: String,
     pub lines: Vec<ChartLine>,
@@ -20,9 +21,9 @@ pub struct LineChart {
 #[derive(Debug, Clone, Default)]
 pub struct ChartLine {
     pub name: String,
-    /// Which of the palette's colours and markers.
+    /// Index of the palette's colour and marker.
     pub colour: usize,
-    /// Drawn dashed and hollow: somebody else's numbers.
+    /// Published by others. Drawn dashed and hollow.
     pub published: bool,
     pub points: Vec<Point>,
 }
@@ -59,7 +60,7 @@ impl LineChart {
                 (frame.y_axis(&y, &self.y_label))
                 (frame.x_axis(&ticks, &self.x_label))
                 @for (index, line) in self.lines.iter().enumerate() {
-                    // A few units aside, so that intervals at the same place stay apart.
+                    // Shift by a few units, so that intervals at the same place stay apart.
                     @let aside = (index as f64 - (self.lines.len() as f64 - 1.0) / 2.0) * 3.0;
                     (draw_line(line, &frame, &x, &y, aside))
                 }

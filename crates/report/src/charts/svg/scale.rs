@@ -1,4 +1,4 @@
-//! Where a value lies along an axis, and which values are written beside it.
+//! Maps values to places along an axis, and chooses the ticks.
 
 use crate::number;
 
@@ -17,7 +17,7 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    /// From zero, or logarithmic where a linear axis would press small values flat.
+    /// Starts at zero, or is logarithmic if a linear axis would flatten small values.
     pub(super) fn for_magnitudes(values: impl Iterator<Item = f64> + Clone) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let low = finite.clone().fold(f64::INFINITY, f64::min);
@@ -29,7 +29,7 @@ impl Scale {
         }
     }
 
-    /// The ends widened to round values.
+    /// A linear scale whose ends are rounded outwards.
     pub(super) fn linear(low: f64, high: f64) -> Self {
         if !(low.is_finite() && high.is_finite()) || low >= high {
             let start = if low.is_finite() { low } else { 0.0 };
@@ -39,7 +39,7 @@ impl Scale {
         Self::Linear { low: (low / step).floor() * step, high: (high / step).ceil() * step }
     }
 
-    /// The ends widened to the next 1, 2 or 5.
+    /// A logarithmic scale whose ends are the next 1, 2 or 5.
     pub(super) fn log(low: f64, high: f64) -> Self {
         if !(low.is_finite() && high.is_finite()) || low <= 0.0 || high <= 0.0 {
             return Self::Log { low: 0.5, high: 2.0 };
@@ -62,7 +62,7 @@ impl Scale {
         matches!(self, Self::Log { .. })
     }
 
-    /// 0 at the axis's start, 1 at its end; values outside are held at the ends.
+    /// 0 at the axis's start, 1 at its end. Values outside are clamped.
     pub(super) fn place(&self, value: f64) -> f64 {
         let share = match self {
             Self::Linear { low, high } => (value - low) / (high - low),
@@ -89,7 +89,7 @@ impl Scale {
 }
 
 fn label(value: f64) -> String {
-    // Ticks are round values: written in full where that is short, 0.3 rather than 0.300.
+    // Ticks are round values. Write them in full where that is short, 0.3 rather than 0.300.
     let rounded = (value * 1e6).round() / 1e6;
     let plain = format!("{}", rounded.abs());
     if value.abs() < 1000.0 && plain.len() <= 6 && (rounded != 0.0 || value == 0.0) {

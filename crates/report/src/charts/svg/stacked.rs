@@ -58,7 +58,7 @@ impl Stacked {
                         d=(self.area(index, &tops, &frame, &x, &y)) {}
                 }
                 (frame.x_axis(&ticks, "time, s"))
-                // Listed as they are stacked, the topmost first.
+                // Listed in stacking order, topmost first.
                 @for (index, layer) in self.layers.iter().rev().enumerate() {
                     @let label_y = frame.top + 8.0 + index as f64 * 18.0;
                     @let label_x = frame.width - frame.right + 22.0;
@@ -84,7 +84,7 @@ impl Stacked {
             .collect()
     }
 
-    /// Runs of times at which every layer was read. What lies between is unknown, not zero.
+    /// Runs of times at which every layer was read. The values between runs are unknown, not zero.
     fn known_runs(&self) -> Vec<Range<usize>> {
         let known = |at: usize| {
             self.layers

@@ -1,4 +1,5 @@
-//! Every repeat as a dot, the median as a line: what a median and an interval were made of.
+//! Draws every repeat as a dot and the median as a line, to show the samples behind a median and an
+//! interval.
 
 use maud::{Markup, html};
 
