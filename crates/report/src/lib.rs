@@ -1,8 +1,8 @@
-//! What a lab's run looks like afterwards: `results.json`, `samples.parquet`, `report.md`,
-//! `report.html` and a table for the terminal.
+//! The report of a lab's run: `results.json`, `samples.parquet`, `report.md`, `report.html` and a
+//! table for the terminal.
 //!
-//! The lab computes (medians, intervals, verdicts); this crate only shows. [`measurement`] does the same
-//! for one measurement of `perf`.
+//! The lab computes medians, intervals and verdicts. This crate only presents them. [`measurement`]
+//! does the same for one measurement of `perf`.
 
 mod answer;
 mod axis;

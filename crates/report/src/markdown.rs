@@ -6,7 +6,7 @@ use crate::results::{Cell, LONGEST_TEXT, Results};
 use crate::{Column, Entry, Pivot, answer, axis, goals, method, metrics, number, overall, pivot};
 use units::{foreign, visible};
 
-/// The whole report; `lab_file` is embedded so that the run can be repeated.
+/// Renders the whole report. It embeds `lab_file` so that the run can be repeated.
 pub fn render(results: &Results, lab_file: &str) -> String {
     let mut out = String::new();
     let title = if results.title.is_empty() { &results.lab } else { &results.title };
@@ -269,7 +269,7 @@ fn with_unit(label: &str, unit: &str) -> String {
     if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
-// Text from outside is shown as it is: neither as markup nor, on sites that allow it, as HTML.
+// Shows foreign text literally: neither as markup nor, on sites that allow it, as HTML.
 pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let text = foreign(text).up_to(LONGEST_TEXT).to_string();
@@ -280,7 +280,7 @@ pub(crate) fn escape(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            // Brackets alone are an interval; only these pairs make a link or a definition.
+            // Brackets alone are an interval. Only these pairs start a link or a definition.
             ']' if matches!(rest.peek(), Some('(' | '[' | ':')) => out.push_str("\\]"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
@@ -291,7 +291,7 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
-// CommonMark 4.5: a fence ends only at a run of backticks at least as long as its own.
+// CommonMark 4.5: only a run of backticks at least as long as the opening one ends a fence.
 fn fenced(text: &str, language: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);

@@ -1,5 +1,5 @@
-//! One measurement of `perf`: `report.html`, `report.md` and `results.json` of what a client or server
-//! told while it worked.
+//! One measurement of `perf`: `report.html`, `report.md` and `results.json`, from the events of a
+//! client or a server.
 
 mod charts;
 mod markdown;
@@ -20,21 +20,22 @@ use probe::machine::Machine;
 
 use crate::{ReportError, html, run};
 
-/// A test that came to its end, and where it was made.
+/// A completed test, and the machine it ran on.
 #[derive(Debug)]
 pub struct Measurement {
     pub started: Started,
     pub idle: Option<Latency>,
     pub intervals: Vec<Interval>,
     pub ended: Ended,
-    /// What repeats it.
+    /// The command line that repeats the test.
     pub command: String,
-    /// `None` where it could not be read.
+    /// `None` if it could not be read.
     pub machine: Option<Machine>,
 }
 
-/// Hears a test and keeps what a report needs. It stays small however long the test is: intervals are
-/// kept up to a number, and the series of the outcome are bounded by themselves.
+/// Receives a test's events and keeps the data for the report. Its size stays bounded however long
+/// the test is: it keeps a limited number of intervals, and the outcome's series have their own
+/// bounds.
 #[derive(Debug, Default)]
 pub struct Recorder {
     document: Document,
@@ -44,7 +45,7 @@ pub struct Recorder {
     ended: Option<Ended>,
 }
 
-/// Where a measurement's files are.
+/// Paths of a measurement's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasurementFiles {
     pub results: PathBuf,
@@ -53,7 +54,7 @@ pub struct MeasurementFiles {
 }
 
 impl Recorder {
-    /// Writes the three files, the numbers first. `None` if no test came to its end.
+    /// Writes the three files, results.json first. `None` if no test completed.
     pub fn write(
         self,
         directory: &Path,
@@ -117,5 +118,5 @@ impl Measurement {
     }
 }
 
-/// An hour of intervals of a second.
+/// One hour of one-second intervals.
 const MOST_INTERVALS: usize = 3600;

@@ -1,11 +1,11 @@
-//! What every form of the report says about how the numbers came to be.
+//! Explanations that every form of the report contains: how the numbers were measured.
 
 use serde_json::Value;
 
 use crate::Form;
 use crate::results::{Cell, Results};
 
-/// How the statistics work, in plain words.
+/// Explains the statistics in plain words.
 pub(crate) fn statistics() -> [&'static str; 4] {
     [
         "Every number is the median of its repeats: half of them were higher, half lower. One odd \
@@ -22,7 +22,7 @@ pub(crate) fn statistics() -> [&'static str; 4] {
     ]
 }
 
-/// Where the published numbers come from.
+/// The sources of the published numbers.
 pub(crate) fn sources(results: &Results) -> String {
     let mut sources: Vec<&str> = Vec::new();
     for row in &results.reference {
@@ -43,7 +43,7 @@ pub(crate) fn mark(cell: &Cell) -> &'static str {
     }
 }
 
-/// What the marks in the tables mean, for those that occur.
+/// Explains the marks that occur in the tables.
 pub(crate) fn marks(results: &Results) -> Vec<String> {
     let mut marks = Vec::new();
     if results.cells.iter().any(|cell| !cell.valid && cell.failed.is_none()) {
@@ -67,7 +67,7 @@ pub(crate) fn warnings(results: &Results) -> Vec<String> {
     results.warnings.iter().cloned().chain(cells).collect()
 }
 
-/// The environment as name and text; nested names are joined by dots.
+/// The environment as pairs of name and text. Nested names are joined by dots.
 pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for (name, value) in &results.environment {
@@ -76,7 +76,7 @@ pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
     rows
 }
 
-/// The command that repeats the run, as the lab recorded it or as its name and form imply.
+/// The command that repeats the run: the recorded one, or one built from the lab's name and form.
 pub(crate) fn command(results: &Results) -> String {
     if !results.command.is_empty() {
         return results.command.clone();

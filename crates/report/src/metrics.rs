@@ -1,6 +1,6 @@
-//! What the metric names of `results.json` mean to a reader.
+//! The meaning of the metric names of `results.json`.
 
-/// Which way of a metric is the good one.
+/// Whether more or less of a metric is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Higher,
@@ -8,7 +8,7 @@ pub enum Direction {
     Neither,
 }
 
-/// A metric's name in words, its unit and its good direction.
+/// A metric's name in words, its unit and its direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
     pub label: String,
@@ -16,7 +16,7 @@ pub struct Meaning {
     pub direction: Direction,
 }
 
-/// Any name has a meaning: an unknown one is shown as it is written.
+/// Every name has a meaning. An unknown name is shown as written.
 pub fn meaning(name: &str) -> Meaning {
     let (family, part) = name.split_once('.').unwrap_or((name, ""));
     if family == "simulated" && !part.is_empty() {
@@ -36,7 +36,7 @@ pub fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// The metric a report is about when the lab does not say.
+/// The main metric of a report whose lab does not name one.
 pub(crate) fn headline<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     HEADLINES
         .iter()
@@ -44,7 +44,7 @@ pub(crate) fn headline<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Opti
         .or_else(|| names.clone().next())
 }
 
-/// Metrics worth a column beside the headline, most telling first.
+/// Metrics worth a column beside the headline, most important first.
 pub(crate) fn beside_headline<'a>(
     names: impl Iterator<Item = &'a str> + Clone,
     headline: &str,
@@ -53,7 +53,7 @@ pub(crate) fn beside_headline<'a>(
     wanted.filter_map(|wanted| names.clone().find(|name| name == wanted)).collect()
 }
 
-/// Whether the metric says what the measurement cost.
+/// Whether the metric is a cost of the measurement.
 pub(crate) fn is_cpu(name: &str) -> bool {
     name.starts_with("cpu_")
 }
@@ -72,7 +72,7 @@ const HEADLINES: &[&str] = &[
     "message_ms.p50",
 ];
 
-/// What only one kind of lab measures comes first: it is what that lab is about.
+/// Metrics of one kind of lab come first, because that lab measures them on purpose.
 const BESIDE: &[&str] = &[
     "delay_error_us.p50",
     "delay_error_us.p99",

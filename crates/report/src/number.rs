@@ -1,8 +1,8 @@
-//! Numbers as people read them: three significant digits, thousands apart, no false precision.
+//! Numbers for readers: three significant digits, grouped thousands, no false precision.
 
 use crate::Metric;
 
-/// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`; a dash for what is not a number.
+/// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash for a value that is not a number.
 pub fn format(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
@@ -18,7 +18,7 @@ pub fn format(value: f64) -> String {
     }
 }
 
-/// `57.1 [55.0, 58.9]`, the ends with the median's decimals.
+/// `57.1 [55.0, 58.9]`. The ends have the median's decimals.
 pub fn with_interval(metric: &Metric) -> String {
     match metric.ci95 {
         Some(ends) => format!("{} {}", format(metric.median), interval(metric.median, ends)),
@@ -26,7 +26,7 @@ pub fn with_interval(metric: &Metric) -> String {
     }
 }
 
-/// `[55.0, 58.9]`, with as many decimals as the median beside it is shown with.
+/// `[55.0, 58.9]`, with as many decimals as the median beside it.
 pub fn interval(median: f64, [low, high]: [f64; 2]) -> String {
     let plain = |value: f64| value.is_finite() && value.abs() < 1e7;
     if plain(median) && plain(low) && plain(high) {
@@ -55,7 +55,8 @@ pub fn duration(seconds: f64) -> String {
 
 fn decimals(value: f64) -> usize {
     let size = value.abs();
-    // A value that would round up to the next power of ten belongs there: 99.96 is 100, not 100.0.
+    // A value that would round up to the next power of ten belongs to that power: 99.96 is 100, not
+    // 100.0.
     let thresholds = [(99.95, 0), (9.995, 1), (0.9995, 2), (0.09995, 3), (0.009995, 4)];
     if size == 0.0 {
         return 0;

@@ -3,10 +3,10 @@
 use crate::results::{Overall, Results};
 use crate::{metrics, number, pivot};
 
-/// Heads and rows of a table: a system a column; what is ahead is marked.
+/// Heads and rows of a table with one column per system. The leading figures are marked.
 #[derive(Debug)]
 pub(crate) struct OverallTable {
-    /// How many of the first columns are names.
+    /// The number of leading columns with names.
     pub(crate) names: usize,
     pub(crate) heads: Vec<String>,
     pub(crate) rows: Vec<Vec<Figure>>,
@@ -16,14 +16,14 @@ pub(crate) struct OverallTable {
 #[derive(Debug, Default)]
 pub(crate) struct Figure {
     pub(crate) text: String,
-    /// In how many cells its system is the best.
+    /// The number of cells in which its system is the best.
     pub(crate) wins: Option<u64>,
-    /// No other system's mean is better.
+    /// Whether no other system's mean is better.
     pub(crate) ahead: bool,
 }
 
 impl Figure {
-    /// On one line.
+    /// The text on one line.
     pub(crate) fn line(&self, counts: bool) -> String {
         let wins = self.wins.filter(|_| counts).map(|wins| format!(" ({wins})"));
         let mark = if self.ahead { " ◂" } else { "" };
@@ -35,7 +35,7 @@ impl Figure {
     }
 }
 
-/// A metric a row.
+/// The table with one row per metric.
 pub(crate) fn table(results: &Results) -> Option<OverallTable> {
     if results.overall.is_empty() {
         return None;
@@ -50,7 +50,7 @@ pub(crate) fn table(results: &Results) -> Option<OverallTable> {
     Some(OverallTable { names: 2, rows: rows.collect(), heads })
 }
 
-/// One metric, a group of cells a row.
+/// The table of one metric with one row per group of cells.
 pub(crate) fn by_group(results: &Results, metric: &str) -> Option<OverallTable> {
     let systems = pivot::systems(results);
     let mut heads = vec!["unusual".to_owned(), "cells".to_owned()];
@@ -94,7 +94,8 @@ pub(crate) fn note(counts: bool) -> &'static str {
     }
 }
 
-/// Whom the lab speaks of, held against others by their means: where it is ahead, and where not.
+/// Sentences that compare the lab's system with others by their means: where it is ahead, and where
+/// not.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let Some(view) = &results.view else { return Vec::new() };
     let Some(system) = &view.system else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! One metric as a table: an axis down, systems across, one panel for each point of the other axes.
+//! One metric as a table: one axis in rows, systems in columns, one panel for each point of the
+//! other axes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,35 +12,35 @@ pub struct Pivot<'a> {
     pub metric: &'a str,
     pub label: String,
     pub unit: String,
-    /// The axis that runs down; absent when the run has no axes.
+    /// The axis of the rows. Absent if the run has no axes.
     pub row_axis: Option<String>,
     pub columns: Vec<Column>,
     pub panels: Vec<Panel<'a>>,
 }
 
-/// What a column holds.
+/// The contents of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
     Measured(String),
-    /// A published system that no measured one stands beside.
+    /// A published system that no measured system stands beside.
     Published(String),
 }
 
-/// The rows that share the other axes' values.
+/// The rows with the same values of the other axes.
 #[derive(Debug)]
 pub struct Panel<'a> {
     pub fixed: Axes,
     pub rows: Vec<Row<'a>>,
 }
 
-/// One value of the row axis; entries in the columns' order.
+/// One value of the row axis. Entries are in the columns' order.
 #[derive(Debug)]
 pub struct Row<'a> {
     pub value: String,
     pub entries: Vec<Entry<'a>>,
 }
 
-/// What is known of one system at one point.
+/// The results of one system at one point.
 #[derive(Debug, Default)]
 pub struct Entry<'a> {
     pub cell: Option<&'a Cell>,
@@ -48,7 +49,7 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Pivot<'a> {
-    /// The table of the metric the lab is about; `None` when nothing was measured or published.
+    /// The table of the lab's main metric. `None` if nothing was measured or published.
     pub fn headline(results: &'a Results) -> Option<Self> {
         Some(Self::of(results, headline(results)?))
     }
@@ -102,7 +103,7 @@ impl<'a> Pivot<'a> {
 }
 
 impl Panel<'_> {
-    /// Whether the column at `index` has anything to show here.
+    /// Whether the column at `index` has an entry in this panel.
     pub fn shows(&self, index: usize) -> bool {
         let mut entries = self.rows.iter().filter_map(|row| row.entries.get(index));
         entries.any(|entry| entry.cell.is_some() || entry.published.is_some())
@@ -118,7 +119,7 @@ impl Column {
 }
 
 impl Entry<'_> {
-    /// Measured over published.
+    /// The measured value over the published one.
     pub fn ratio(&self) -> Option<f64> {
         let (_, published) = self.published?;
         let ratio = self.metric?.median / published;
@@ -126,7 +127,7 @@ impl Entry<'_> {
     }
 }
 
-/// The metric the run is about: as the lab says, or the best known one.
+/// The main metric of the run: the lab's choice, or the best-known metric.
 pub(crate) fn headline(results: &Results) -> Option<&str> {
     match &results.view {
         Some(view) => Some(&view.metric),
@@ -155,7 +156,7 @@ pub(crate) fn systems(results: &Results) -> Vec<String> {
     systems
 }
 
-/// The unit the cells state, or the one the metric's name implies.
+/// The unit that the cells state, or the unit that the metric's name implies.
 pub(crate) fn unit(results: &Results, metric: &str) -> String {
     let mut stated = results.cells.iter().filter_map(|cell| cell.metrics.get(metric));
     let stated = stated.find(|metric| !metric.unit.is_empty());
@@ -170,7 +171,7 @@ pub(crate) fn published<'a>(
 ) -> Option<(&'a Reference, f64)> {
     let rows = results.reference.iter().filter(|row| row.stands_beside(cell));
     let known = rows.filter_map(|row| Some((row, *row.metrics.get(metric)?)));
-    // `max_by_key` takes the last of equals; the file's first row should win.
+    // `max_by_key` returns the last of equal rows, and the file's first row should win.
     known.rev().max_by_key(|(row, _)| row.axes.len())
 }
 
@@ -227,7 +228,7 @@ fn columns(results: &Results) -> Vec<Column> {
     columns
 }
 
-/// Cells by system and point: a simulated sweep has thousands.
+/// Cells by system and point. A simulated sweep has thousands.
 struct Cells<'a>(HashMap<(&'a str, String), &'a Cell>);
 
 impl<'a> Cells<'a> {

@@ -1,5 +1,5 @@
-//! The results of a lab: what `results.json` holds. Scripts read it, so its keys never change their
-//! meaning; a reader accepts unknown keys and the absence of every optional one.
+//! The results of a lab: the content of `results.json`. Scripts read the file, so its keys never
+//! change their meaning. A reader accepts unknown keys, and every optional key may be absent.
 
 use std::path::Path;
 
@@ -22,14 +22,14 @@ pub struct Results {
     pub question: String,
     #[serde(default)]
     pub form: Form,
-    /// Whether this was the quick form; kept beside `form` because scripts ask for it.
+    /// Whether this was the quick form. Kept beside `form` because scripts use it.
     #[serde(default)]
     pub quick: bool,
-    /// Whether the run as a whole may be believed.
+    /// Whether the run as a whole is valid.
     pub valid: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid_reasons: Vec<String>,
-    /// The answer in one or two sentences; when empty, the report derives it from the comparisons.
+    /// The answer in one or two sentences. If empty, the report derives it from the comparisons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<String>,
     /// RFC 3339, UTC.
@@ -43,7 +43,7 @@ pub struct Results {
     /// How it was measured, name to plain words: "repeats", "order", "interval", "discarded", …
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub method: IndexMap<String, String>,
-    /// Which metric and axis the main table shows; the report chooses when this is absent.
+    /// The metric and axis that the main table shows. If absent, the report chooses them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<View>,
     /// Kernel, CPU, sysctls, versions, …: name to text, number or a nested map.
@@ -54,10 +54,10 @@ pub struct Results {
     pub cells: Vec<Cell>,
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
-    /// Means over all cells, where a lab is about many.
+    /// Means over all cells, if the lab compares many.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
-    /// The same by what is unusual in a cell.
+    /// The same means, grouped by the unusual axes of the cells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<Group>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -66,7 +66,7 @@ pub struct Results {
     pub warnings: Vec<String>,
 }
 
-/// How much of a lab was run.
+/// The form in which the lab was run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
@@ -74,38 +74,40 @@ pub enum Form {
     Full,
     Quick,
     Smoke,
-    /// A form that a newer writer knows and this reader does not.
+    /// A form from a newer writer that this reader does not know.
     #[serde(other)]
     Other,
 }
 
-/// What the main table and chart show.
+/// The content of the main table and chart.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct View {
     /// The metric of the main table, `goodput_mbit_s` for example.
     pub metric: String,
-    /// The axis that runs down the table and along the chart, `loss` for example.
+    /// The axis in the table's rows and along the chart, `loss` for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<String>,
-    /// Whose means are told in words, and against whose.
+    /// The system whose means the report describes in words. `against` lists the systems it is
+    /// compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
-    /// The metrics beside the main one, where room is short; the most telling if none is named.
+    /// The metrics beside the main one where space is short. The most important ones if none is
+    /// named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
-    /// The cells that a terminal shows: of these axes only these values; all if there are none.
+    /// The cells that a terminal shows: only these values of these axes. All cells if empty.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,
 }
 
-/// The means over cells of one kind.
+/// The means over one group of cells.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Group {
-    /// The axes with an unusual value, `flows, beside` for example; empty where none has one.
+    /// The axes with an unusual value, `flows, beside` for example. Empty if there is none.
     #[serde(default)]
     pub name: String,
     pub means: Vec<Overall>,
@@ -117,10 +119,10 @@ pub struct Heat {
     pub metric: String,
     pub x: String,
     pub y: String,
-    /// Of these axes only these values.
+    /// Only these values of these axes.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,
-    /// And these others, whose value is the lab's usual one.
+    /// Other axes, fixed at the lab's usual values.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub usual: Axes,
 }
@@ -135,10 +137,10 @@ pub struct Overall {
     pub mean: Mean,
     pub cells: u64,
     pub systems: IndexMap<String, f64>,
-    /// Whose mean is the best; absent where no way is the good one.
+    /// The system with the best mean. Absent for a metric where neither direction is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
-    /// In how many cells a system is the best, or within a hundredth of it.
+    /// The number of cells in which a system is the best or within a hundredth of it.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ahead: IndexMap<String, u64>,
 }
@@ -146,7 +148,7 @@ pub struct Overall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mean {
-    /// Of what is never zero or less.
+    /// For values that are always above zero.
     Geometric,
     #[default]
     #[serde(other)]
@@ -159,15 +161,16 @@ pub struct Cell {
     pub system: String,
     #[serde(default)]
     pub axes: Axes,
-    /// Why there is no number; always written, `null` when the cell was measured.
+    /// The reason why there is no number. Always written; `null` if the cell was measured.
     #[serde(default)]
     pub failed: Option<String>,
     #[serde(default = "yes")]
     pub valid: bool,
-    /// The machine had next to no idle time left: the number says more about it than about the system.
+    /// The machine had almost no idle time left. The number then says more about the machine than
+    /// about the system.
     #[serde(default)]
     pub cpu_limited: bool,
-    /// Metric name to value; nested names are flattened with dots (`cpu_percent.ksoftirqd`).
+    /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
     #[serde(default)]
     pub metrics: IndexMap<String, Metric>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -179,7 +182,7 @@ pub struct Cell {
 pub struct Metric {
     #[serde(deserialize_with = "null_is_nan")]
     pub median: f64,
-    /// The 95 % interval of the median; absent when there were too few repeats.
+    /// The 95 % interval of the median. Absent after too few repeats.
     #[serde(default, deserialize_with = "interval")]
     pub ci95: Option<[f64; 2]>,
     #[serde(default)]
@@ -188,19 +191,19 @@ pub struct Metric {
     pub unit: String,
 }
 
-/// A number somebody else published, to stand beside the measured one.
+/// A number that others published, shown beside the measured one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reference {
     pub system: String,
-    /// The measured systems this row stands beside; when empty, the one of the same name.
+    /// The measured systems that this row is shown beside. If empty, the system of the same name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
-    /// The axes it is known for. It stands beside every cell that agrees on all of them.
+    /// The axes it is known for. It is shown beside every cell that agrees on all of them.
     #[serde(default)]
     pub axes: Axes,
     #[serde(default)]
     pub metrics: IndexMap<String, f64>,
-    /// Where the numbers come from, "quic-tun reference report" for example.
+    /// The source of the numbers, "quic-tun reference report" for example.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
 }
@@ -218,26 +221,26 @@ pub struct Comparison {
     /// The smallest difference that would matter in practice, as a share (0.05 is 5 %).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
-    /// What the ratio is held against, where the lab says so.
+    /// The goal of the ratio, if the lab sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
 }
 
-/// What a ratio of two systems is held against.
+/// The goal of a ratio of two systems.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Goal {
     /// The ratio of the reference numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<f64>,
-    /// What is possible over the measured `b`, by the metrics that say what is possible.
+    /// The ideal ratio over the measured `b`, for each metric that states an ideal.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ideals: IndexMap<String, f64>,
-    /// What it should come to at least, by the first of them.
+    /// The ratio that the first ideal requires at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
-    /// The same by each of them.
+    /// The required ratio for each ideal.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub asks: IndexMap<String, f64>,
 }
@@ -251,7 +254,7 @@ pub struct Ratio {
     pub ci95: Option<[f64; 2]>,
 }
 
-/// What a comparison says of `a`.
+/// The verdict of a comparison on `a`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -259,7 +262,7 @@ pub enum Verdict {
     Worse,
     /// The interval lies within the practical threshold around 1.
     Same,
-    /// The interval is too wide to say; also what an unknown word is read as.
+    /// The interval is too wide for a verdict. Unknown words are read as this too.
     #[serde(other)]
     Inconclusive,
 }
@@ -269,7 +272,7 @@ impl Results {
         Self { lab: lab.into(), form, quick: form == Form::Quick, valid: true, ..Self::default() }
     }
 
-    /// Reads a `results.json`; `file` is only named in the error.
+    /// Reads a `results.json`. `file` is used only in the error.
     pub fn from_json(text: &str, file: &Path) -> Result<Self, ReportError> {
         let mut json = serde_json::Deserializer::from_str(text);
         let results = serde_path_to_error::deserialize(&mut json)
@@ -284,7 +287,7 @@ impl Results {
         Self::from_json(&text, file).map(Self::shown)
     }
 
-    /// With its texts as a terminal and a page may have them: a run may come from another machine.
+    /// Makes all texts safe for a terminal and a page, because a run may come from another machine.
     pub fn shown(self) -> Self {
         let Ok(mut value) = serde_json::to_value(&self) else { return self };
         foreign_json(&mut value, LONGEST_TEXT);
@@ -297,7 +300,7 @@ impl Results {
         Ok(text)
     }
 
-    /// The reference rows that stand beside `cell`.
+    /// The reference rows that are shown beside `cell`.
     pub fn references_beside<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
         self.reference.iter().filter(|row| row.stands_beside(cell))
     }
@@ -368,7 +371,8 @@ fn yes() -> bool {
     true
 }
 
-// serde_json writes a non-finite number as null, and one such value must not cost a whole run.
+// serde_json writes a non-finite number as null. One such value must not make a whole run
+// unreadable.
 fn null_is_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
 }
@@ -380,7 +384,7 @@ fn interval<'de, D: serde::Deserializer<'de>>(
     Ok(ends.and_then(|[low, high]| Some([low?, high?])))
 }
 
-/// The longest paragraph or reason is far shorter.
+/// Any paragraph or reason is far shorter.
 pub(crate) const LONGEST_TEXT: usize = 4096;
 
 #[cfg(test)]

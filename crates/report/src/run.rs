@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::results::Results;
 use crate::{ReportError, Samples, Series, html, markdown};
 
-/// Where a run's files are.
+/// Paths of a run's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFiles {
     pub results: PathBuf,
@@ -16,7 +16,7 @@ pub struct RunFiles {
 }
 
 impl RunFiles {
-    /// The names inside a run directory, whether or not the files are there.
+    /// The paths inside a run directory, whether or not the files exist.
     pub fn in_directory(directory: &Path) -> Self {
         Self {
             results: directory.join("results.json"),
@@ -27,7 +27,7 @@ impl RunFiles {
     }
 }
 
-/// Writes all four files, each whole or not at all; the numbers first, so that a failure to draw
+/// Writes all four files, each atomically. results.json comes first, so that a failure to draw
 /// never costs a measurement.
 pub fn write_run(
     directory: &Path,
@@ -60,7 +60,7 @@ pub(crate) fn replace(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     write().map_err(|source| ReportError::Write { file: file.to_owned(), source })
 }
 
-// Temporary files are private by default; a report is there to be read, within the umask.
+// Temporary files are private by default. A report is for other readers, within the umask.
 fn readable() -> std::fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o666)
 }

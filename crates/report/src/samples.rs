@@ -1,4 +1,4 @@
-//! Tidy samples: one row per value measured.
+//! Tidy samples: one row per measured value.
 
 mod parquet_file;
 
@@ -19,12 +19,12 @@ pub struct Sample {
     pub system: String,
     pub axes: Axes,
     pub repeat: u32,
-    /// The block of the interleaved order (ABBA or random blocks) this repeat belongs to.
+    /// The block of the interleaved order (ABBA or random blocks) that this repeat belongs to.
     pub block: u32,
-    /// Seconds since the repeat began; absent for a value of the whole repeat.
+    /// Seconds since the repeat began. Absent for a value of the whole repeat.
     pub time_s: Option<f64>,
-    /// A metric of the results for a whole repeat; `fct_ms`, `latency_us` or `rtt_us`, without a
-    /// quantile, for a single event, from which the report draws distributions.
+    /// For a whole repeat, a metric of the results. For a single event, `fct_ms`, `latency_us` or
+    /// `rtt_us` without a quantile. The report draws distributions from the single events.
     pub metric: String,
     pub value: f64,
     pub unit: String,
@@ -37,12 +37,12 @@ impl Samples {
     }
 
     /// The bytes of `samples.parquet`: these rows, then every value of every series as a row with a
-    /// time. Each axis also has a column of its own, `axis_loss` for example.
+    /// time. Each axis also has its own column, `axis_loss` for example.
     pub fn to_parquet(&self, series: &[Series]) -> Result<Vec<u8>, ReportError> {
         parquet_file::encode(self, series)
     }
 
-    /// Reads a `samples.parquet`; values of series are the rows with a time.
+    /// Reads a `samples.parquet`. Rows with a time are values of series.
     pub fn read(file: &Path) -> Result<Self, ReportError> {
         parquet_file::read(file)
     }

@@ -7,7 +7,7 @@ use crate::Axes;
 /// Lines over one time axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What it shows: `throughput`, `rtt`, `cwnd`, `queue`, `cpu`, `limited_by`, …
+    /// The quantity: `throughput`, `rtt`, `cwnd`, `queue`, `cpu`, `limited_by`, …
     pub name: String,
     pub system: String,
     pub axes: Axes,
@@ -25,7 +25,7 @@ pub struct Series {
 pub struct Line {
     pub name: String,
     pub unit: String,
-    /// As long as the time axis; `None` where nothing was read.
+    /// As long as the time axis. `None` where nothing was read.
     pub values: Vec<Option<f64>>,
 }
 
@@ -34,6 +34,6 @@ pub struct Line {
 pub enum Shape {
     #[default]
     Lines,
-    /// Lines are shares of one whole and are stacked.
+    /// The lines are shares of one whole and are stacked.
     Stacked,
 }

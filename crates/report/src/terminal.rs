@@ -8,8 +8,8 @@ use crate::overall::{Figure, OverallTable};
 use crate::results::{Cell, Results};
 use crate::{Column, Pivot, answer, axis, goals, method, metrics, number, overall, pivot};
 
-/// Everything worth seeing after a run: each cell on a line, the main metric as a table, the answer.
-/// The caller says how wide the terminal is and whether it shows colours.
+/// The output after a run: one line per cell, the main metric as a table, and the answer. The
+/// caller passes the terminal's width and whether it shows colours.
 pub fn render(results: &Results, width: usize, colour: bool) -> String {
     let mut parts = vec![heading(results, colour)];
     let whole = results;
@@ -21,12 +21,12 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
             view.at.iter().all(agrees)
         };
         let cells: Vec<Cell> = results.cells.iter().filter(at).cloned().collect();
-        // Whoever measures none of them wants to see what there is.
+        // If the run measured none of these cells, show all cells.
         let cells = if cells.is_empty() { results.cells.clone() } else { cells };
         Results { cells, ..results.clone() }
     });
     let results = shown.as_ref().unwrap_or(results);
-    // Nobody reads thousands of lines; they are in the report.
+    // Thousands of lines are unreadable. The report contains them.
     if results.overall.is_empty() || results.cells.len() <= MOST_LINES {
         parts.push(lines(results, width, colour));
     } else {
@@ -42,7 +42,7 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
     parts.join("\n")
 }
 
-/// Ratios beside the reference's and what is possible.
+/// The table that compares ratios with the reference and the ideals.
 fn held(results: &Results, width: usize, colour: bool) -> String {
     let Some((heads, rows)) = goals::table(results) else { return String::new() };
     let mut table = Table::default();
@@ -58,9 +58,9 @@ fn held(results: &Results, width: usize, colour: bool) -> String {
     format!("{title}\n{}{}\n", table.render(width, colour), wrapped(&goals::note(results), width))
 }
 
-/// Means over all cells, where the lab asks for them, and the main metric's by groups of cells.
+/// Means over all cells if the lab has them, and the main metric's means by groups of cells.
 fn means(results: &Results, width: usize, colour: bool) -> String {
-    // How often each was the best is told where there is room for it.
+    // Show how often each system was the best if the width allows it.
     let drawn = |overall: &OverallTable| {
         let counted = overall_table(overall, true);
         let fits = counted.width() <= width;
@@ -167,7 +167,8 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     table.render(width, colour)
 }
 
-/// The main metric with an axis down and systems across, one table for each point of the others.
+/// The main metric with one axis in rows and systems in columns, one table for each point of the
+/// others.
 pub fn pivot_table(results: &Results, width: usize, colour: bool) -> String {
     let Some(pivot) = Pivot::headline(results) else {
         return String::new();
@@ -261,7 +262,7 @@ fn legend(results: &Results) -> Vec<String> {
     legend
 }
 
-/// A line for each cell that failed, and nothing of the others.
+/// One line for each failed cell only.
 fn failed(results: &Results, width: usize, colour: bool) -> String {
     let cells = results.cells.iter().filter(|cell| cell.failed.is_some()).cloned().collect();
     let failed = Results { cells, ..Results::new(&results.lab, results.form) };
@@ -306,7 +307,7 @@ fn wrapped(text: &str, width: usize) -> String {
     out
 }
 
-// With more axes the pivot falls apart into tables of a few cells; the lines say it better.
+// With more axes the pivot splits into tables of a few cells. The lines are clearer then.
 const MOST_AXES: usize = 3;
 const MOST_LINES: usize = 60;
 const MOST_WARNINGS: usize = 12;

@@ -1,4 +1,4 @@
-//! What every page is: a body, its data, and the one script and style sheet that may run.
+//! The frame of every page: a body, its data, and the only script and style sheet that may run.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -7,8 +7,8 @@ use crate::Series;
 use units::{foreign, visible};
 
 pub(super) fn page(title: &str, body: &Markup, drawn: &[&Series]) -> String {
-    // The texts in it may come from other machines. The page's own script and style stay as they are: their hashes
-    // stand in the policy.
+    // The body's texts may come from other machines, so they are filtered. The page's own script
+    // and style stay unchanged, because the policy contains their hashes.
     let body = PreEscaped(visible(&body.0));
     let page = html! {
         (DOCTYPE)
@@ -24,7 +24,7 @@ pub(super) fn page(title: &str, body: &Markup, drawn: &[&Series]) -> String {
     page.into_string()
 }
 
-/// The document's head; only this page's own script and style may run.
+/// The document's head. Only this page's own script and style may run.
 fn head(title: &str) -> Markup {
     let policy = format!(
         "default-src 'none'; script-src '{SCRIPT_HASH}'; style-src '{STYLE_HASH}'; \

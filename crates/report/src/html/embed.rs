@@ -9,8 +9,8 @@ use crate::results::{Axes, Cell};
 use crate::{Series, Shape, axis};
 use units::foreign;
 
-/// The series that the page draws: of each cell and name the first repeat, the others are in the
-/// samples.
+/// The series that the page draws: the first repeat of each cell and name. The samples contain the
+/// others.
 pub(super) fn choose(series: &[Series]) -> Vec<&Series> {
     let mut chosen: IndexMap<(&str, &str, String), &Series> = IndexMap::new();
     for one in series {
@@ -23,7 +23,7 @@ pub(super) fn choose(series: &[Series]) -> Vec<&Series> {
     chosen.into_values().take(MOST_SERIES).collect()
 }
 
-/// The chosen series by cell, each with its place in the page's data.
+/// The chosen series by cell, each with its index in the page's data.
 pub(super) struct ByCell<'a>(HashMap<String, Vec<(usize, &'a Series)>>);
 
 impl<'a> ByCell<'a> {
@@ -42,10 +42,10 @@ impl<'a> ByCell<'a> {
     }
 }
 
-/// JSON that cannot end the script element it stands in, whatever its texts hold.
+/// Encodes JSON that cannot end its script element, whatever its texts contain.
 pub(super) fn json(chosen: &[&Series]) -> String {
     let all: Vec<Value> = chosen.iter().map(|one| encode(one)).collect();
-    // Outside strings JSON has none of these, and inside it reads the escapes as the same text
+    // JSON has these characters only inside strings, where the escapes stand for the same text
     // (HTML, "Restrictions for contents of script elements").
     Value::Array(all)
         .to_string()
@@ -54,12 +54,12 @@ pub(super) fn json(chosen: &[&Series]) -> String {
         .replace('&', "\\u0026")
 }
 
-/// How many values in a row are averaged into one point of the drawing.
+/// The number of consecutive values that are averaged into one point of the drawing.
 pub(super) fn stride(series: &Series) -> usize {
     series.time_s.len().div_ceil(MOST_POINTS).max(1)
 }
 
-/// A line's values as they are drawn.
+/// A line's values, averaged for the drawing.
 pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>> {
     let mean = |part: &[Option<f64>]| {
         let known: Vec<f64> = part.iter().flatten().copied().filter(|v| v.is_finite()).collect();
@@ -68,7 +68,7 @@ pub(super) fn thinned(values: &[Option<f64>], stride: usize) -> Vec<Option<f64>>
     values.chunks(stride).map(mean).collect()
 }
 
-/// The time axis as it is drawn.
+/// The time axis, thinned for the drawing.
 pub(super) fn thinned_time(series: &Series, stride: usize) -> Vec<f64> {
     series.time_s.chunks(stride).filter_map(|part| part.first().copied()).collect()
 }
@@ -78,7 +78,7 @@ fn cell_key(system: &str, axes: &Axes) -> String {
 }
 
 fn encode(series: &Series) -> Value {
-    // Stacked series are drawn by the page itself, not by its script.
+    // The page itself draws stacked series, not its script.
     if series.shape == Shape::Stacked {
         return json!({"name": shown(&series.name), "time": [], "lines": []});
     }
@@ -101,11 +101,11 @@ fn shown(name: &str) -> String {
     foreign(name).to_string()
 }
 
-// Five significant digits are more than a chart shows and half the page's size.
+// Five significant digits exceed a chart's resolution and halve the page's size.
 fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
 const MOST_POINTS: usize = 1000;
-// Beyond this a page takes seconds to open; a sweep that large is read from its samples.
+// With more series a page takes seconds to open. Read a larger sweep from its samples.
 const MOST_SERIES: usize = 600;

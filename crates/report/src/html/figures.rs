@@ -1,4 +1,4 @@
-//! The charts of the page, made from the results and the samples.
+//! The charts of the page, drawn from the results and the samples.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::charts::svg::{
 use crate::results::{Axes, Comparison, Results};
 use crate::{Column, Panel, Pivot, Sample, Samples, axis, metrics, number, pivot};
 
-/// The main metric along its axis, how it is distributed, and every repeat.
+/// The main metric along its axis, its distribution, and every repeat.
 pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
     let Some(pivot) = Pivot::headline(results) else {
         return html! {};
@@ -57,7 +57,7 @@ pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {
     }
 }
 
-/// Each ratio with its interval, and the same as a table.
+/// Each ratio with its interval, as a chart and as a table.
 pub(super) fn comparisons(results: &Results) -> Markup {
     let mut metrics: Vec<&str> = Vec::new();
     for comparison in &results.comparisons {
@@ -200,7 +200,7 @@ fn line_chart(pivot: &Pivot<'_>, panel: &Panel<'_>, index: usize) -> LineChart {
     }
 }
 
-/// Single events (a flow's completion, a request's latency) have a distribution worth a look.
+/// The distributions of single events, such as a flow's completion or a request's latency.
 fn distributions(results: &Results, samples: &Samples) -> Vec<Cdf> {
     let systems = pivot::systems(results);
     let mut charts: Vec<(&str, &Axes, Cdf)> = Vec::new();

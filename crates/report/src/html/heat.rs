@@ -1,4 +1,4 @@
-//! What holds over all cells: means of every metric, and heat maps.
+//! Results over all cells: means of every metric, and heat maps.
 
 use maud::{Markup, html};
 
@@ -7,7 +7,7 @@ use crate::overall::OverallTable;
 use crate::results::{Heat, Results};
 use crate::{axis, metrics, overall, pivot};
 
-/// The table of means, and each metric's by groups of cells; nothing where the lab asks for none.
+/// The table of means, and each metric's means by groups of cells. Empty if the lab has no means.
 pub(super) fn means(results: &Results) -> Markup {
     let Some(all) = overall::table(results) else { return html! {} };
     let headline = pivot::headline(results);
@@ -108,7 +108,7 @@ fn map(results: &Results, heat: &Heat, number: usize) -> Option<(String, HeatMap
         axis::values(results, axis).into_iter().filter(here).collect()
     };
     let (x_values, y_values) = (used(&heat.x), used(&heat.y));
-    // One square is a number, and it stands in the tables.
+    // A single square is one number, and the tables already show it.
     if x_values.len() * y_values.len() < 2 {
         return None;
     }

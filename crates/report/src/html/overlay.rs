@@ -1,4 +1,4 @@
-//! What was traced, several systems in one chart: their curves at one place, side by side in time.
+//! Curves of several systems at one place, in one chart.
 
 use maud::{Markup, html};
 
@@ -11,8 +11,9 @@ pub(super) struct Overlay {
     pub(super) charts: Vec<Series>,
 }
 
-/// Of each place where more than one system has curves, one chart for each kind of them: the first line
-/// of every system. Nothing where there are many places: then the cells' own charts have them.
+/// For each place where more than one system has curves, one chart for each kind of curve, with the
+/// first line of every system. Empty if there are many places. The cells' own charts then show the
+/// curves.
 pub(super) fn overlays(series: &[Series], systems: &[String]) -> Vec<Overlay> {
     let mut places: Vec<(String, Axes, Vec<&Series>)> = Vec::new();
     for one in series.iter().filter(|one| one.shape == Shape::Lines && one.repeat == 0) {
@@ -43,7 +44,8 @@ pub(super) fn overlays(series: &[Series], systems: &[String]) -> Vec<Overlay> {
     places.into_iter().map(overlay).collect()
 }
 
-/// `first` is the place of the first chart in the page's data. `common` is what all cells share.
+/// `first` is the index of the first chart in the page's data. `common` holds the axis values that
+/// most cells share.
 pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Markup {
     let first_of = |number: usize| {
         first + overlays[..number].iter().map(|overlay| overlay.charts.len()).sum::<usize>()
@@ -72,7 +74,8 @@ pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Mark
     }
 }
 
-/// Axes by which the place differs from most others would be lost among those by which it does not.
+/// Names only the axes by which the place differs from most others. They would be hard to find
+/// among all axes.
 fn titled(axes: &Axes, common: &Axes) -> String {
     let own: Axes = axes
         .iter()
@@ -82,8 +85,8 @@ fn titled(axes: &Axes, common: &Axes) -> String {
     if own.is_empty() { "the usual path".to_owned() } else { axis::describe(&own) }
 }
 
-/// One line for each system, so that each has its colour everywhere, over all the times that any of them
-/// has.
+/// One line for each system, over all times of all systems. Each system so has the same colour in
+/// every chart.
 fn merged(name: &str, axes: &Axes, those: &[&Series], systems: &[String]) -> Series {
     let mut times: Vec<f64> = those.iter().flat_map(|one| one.time_s.iter().copied()).collect();
     times.sort_by(f64::total_cmp);

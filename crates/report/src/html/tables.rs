@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::results::Results;
 use crate::{Column, Entry, Panel, Pivot, axis, goals, method, metrics, number, pivot};
 
-/// The main metric: what was asked for.
+/// The table of the main metric.
 pub(super) fn headline(results: &Results) -> Markup {
     let Some(pivot) = Pivot::headline(results) else {
         return html! { p class="muted" { "Nothing was measured." } };
@@ -24,7 +24,7 @@ pub(super) fn headline(results: &Results) -> Markup {
     }
 }
 
-/// Ratios beside the reference's and what is possible.
+/// The table that compares ratios with the reference and the ideals.
 pub(super) fn held(results: &Results) -> Markup {
     let Some((heads, rows)) = goals::table(results) else { return html! {} };
     html! {
@@ -49,7 +49,7 @@ pub(super) fn held(results: &Results) -> Markup {
     }
 }
 
-/// Every other metric in the same form, closed unless there are reference numbers to hold it against.
+/// The tables of all other metrics. They are closed unless there are reference numbers for them.
 pub(super) fn other_metrics(results: &Results) -> Markup {
     let main = pivot::headline(results);
     let others: Vec<Pivot<'_>> = pivot::metric_names(results)

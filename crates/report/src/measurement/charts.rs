@@ -1,4 +1,4 @@
-//! What happened over time, as the page draws it.
+//! The time series of a measurement, as the page draws them.
 
 use perf::event::{Datagrams, StreamInterval};
 use perf::observe;
@@ -9,7 +9,7 @@ use super::Measurement;
 use super::words::{GIGABIT, mbit};
 use crate::{Axes, Line, Series, Shape};
 
-/// In the order a reader asks: how fast, how long a round trip, what held it back, what it cost.
+/// In order of interest: throughput, round-trip time, limits, cost.
 pub(crate) fn series(measurement: &Measurement) -> Vec<Series> {
     let observed = measurement.ended.observed.as_ref().map_or(&[][..], |seen| &seen.series);
     let named = |name: &'static str| observed.iter().filter(move |one| one.name == name);
@@ -45,11 +45,11 @@ pub(crate) fn series(measurement: &Measurement) -> Vec<Series> {
     charts
 }
 
-/// How more streams than a chart has colours become few lines.
+/// How to merge streams into a few lines if there are more streams than colours.
 #[derive(Debug, Clone, Copy)]
 enum Together {
     Sum,
-    /// The least, the mean and the most.
+    /// The minimum, the mean and the maximum.
     Spread,
 }
 
@@ -111,7 +111,7 @@ fn spread(lines: &[Line], way: &str) -> [Line; 3] {
     ]
 }
 
-/// What `fold` makes of all lines at each time at which any was read.
+/// Applies `fold` to all lines at each time at which any line has a value.
 fn across(lines: &[Line], name: String, fold: impl Fn(&[f64]) -> f64) -> Line {
     let length = lines.iter().map(|line| line.values.len()).max().unwrap_or(0);
     let values = (0..length).map(|at| {
@@ -122,7 +122,7 @@ fn across(lines: &[Line], name: String, fold: impl Fn(&[f64]) -> f64) -> Line {
     Line { name, unit, values: values.collect() }
 }
 
-/// Of several senders, the mean: each tells of the same times.
+/// The mean over several senders, whose samples have the same times.
 fn limited_by(seen: Vec<&observe::Series>) -> Option<Series> {
     let first = *seen.first()?;
     let title = match seen.len() {
@@ -144,7 +144,7 @@ fn limited_by(seen: Vec<&observe::Series>) -> Option<Series> {
     Some(chart)
 }
 
-/// The test's own use, and each core's; of many cores the busiest.
+/// The CPU use of the test and of each core. With many cores, only the busiest.
 fn cores(seen: &observe::Series) -> Vec<Series> {
     let whole = chart("", seen);
     let (cores, own): (Vec<Line>, Vec<Line>) =
@@ -184,7 +184,7 @@ fn cores(seen: &observe::Series) -> Vec<Series> {
     charts
 }
 
-/// Where nothing was watched between the intervals.
+/// Used if nothing was sampled between the intervals.
 fn throughput_by_interval(measurement: &Measurement) -> Option<Series> {
     let of = |sends: bool, streams: &[StreamInterval]| {
         let way =
@@ -235,7 +235,7 @@ fn datagrams_by_interval(measurement: &Measurement) -> Vec<Series> {
     .collect()
 }
 
-/// Intervals count anew behind what is left out; a chart does not.
+/// Each interval restarts its count after the omitted time. A chart does not.
 fn by_interval(measurement: &Measurement, title: &str, lines: Vec<Line>) -> Option<Series> {
     let mut time_s = Vec::new();
     for interval in &measurement.intervals {
@@ -268,7 +268,7 @@ fn chart(title: &str, seen: &observe::Series) -> Series {
     }
 }
 
-/// A measurement is one system at one point, once.
+/// A measurement has one system, one point and one repeat.
 fn blank() -> Series {
     Series {
         name: String::new(),
@@ -295,8 +295,8 @@ fn in_gigabits(chart: &mut Series) {
     }
 }
 
-/// An interval's end may follow a look at once: what was read over next to no time says nothing of a
-/// rate, and is added to the point before it where it was counted.
+/// Removes points that directly follow another, for example an interval's end after a sample. Their
+/// time is too short for a rate. If the values are counts, they are added to the previous point.
 fn without_crowding(chart: &mut Series, counted: bool) {
     let mut gaps: Vec<f64> = chart.time_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort_by(f64::total_cmp);
@@ -326,7 +326,7 @@ fn mean(line: &Line) -> f64 {
     known.iter().sum::<f64>() / known.len().max(1) as f64
 }
 
-/// As many as a chart has colours.
+/// A chart has this many colours.
 const MOST_LINES: usize = 8;
-/// Of the usual distance between two points.
+/// As a share of the usual distance between two points.
 const CROWDED: f64 = 0.2;

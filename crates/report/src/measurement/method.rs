@@ -1,4 +1,4 @@
-//! How a measurement was made, and where.
+//! How and where a measurement was made.
 
 use perf::event::LatencySource;
 use perf::options::{Amount, Protocol};
@@ -7,7 +7,7 @@ use units::{Bytes, Span};
 use super::Measurement;
 use crate::number;
 
-/// Options, ends and versions, as name and text.
+/// Options, ends and versions, as pairs of name and text.
 pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
     let Measurement { started, ended, .. } = measurement;
     let options = &started.options;
@@ -52,7 +52,7 @@ pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
     rows.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
 }
 
-/// The machine of this end, as name and text.
+/// The machine of this end, as pairs of name and text.
 pub(crate) fn environment(measurement: &Measurement) -> Vec<(String, String)> {
     let machine = measurement.machine.as_ref();
     let Some(serde_json::Value::Object(facts)) =
@@ -67,7 +67,7 @@ pub(crate) fn environment(measurement: &Measurement) -> Vec<(String, String)> {
     rows
 }
 
-/// What the numbers are, in plain words.
+/// Explains the numbers in plain words.
 pub(crate) fn meaning() -> [&'static str; 4] {
     [
         "What was received is what the receiving end counted, over its own time; what was sent is what \
@@ -93,7 +93,7 @@ fn far_end(measurement: &Measurement) -> String {
     }
 }
 
-/// The document has the same text.
+/// The JSON document contains the same text.
 fn http_date(measurement: &Measurement) -> String {
     httpdate::fmt_http_date(measurement.started.at)
 }

@@ -17,7 +17,7 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// What both ends counted: each stream, and all of a direction.
+/// The counts of both ends: each stream, and the sum of each direction.
 pub(crate) fn outcome(measurement: &Measurement) -> Table {
     let options = &measurement.started.options;
     let mut table = Table::with(&["stream", "sent, Mbit/s", "received, Mbit/s", "received"]);
@@ -40,7 +40,7 @@ pub(crate) fn outcome(measurement: &Measurement) -> Table {
     table
 }
 
-/// What each TCP sender waited for.
+/// The limits on each TCP sender.
 pub(crate) fn limits(measurement: &Measurement) -> Table {
     let mut table = Table::with(&[
         "stream",
@@ -87,7 +87,7 @@ pub(crate) fn latency(measurement: &Measurement) -> Table {
     table
 }
 
-/// Of the test at both ends, then of each core.
+/// CPU use of the test at both ends, then of each core.
 pub(crate) fn cpu(measurement: &Measurement) -> Table {
     let mut table = Table::with(&["CPU, % of a core", "user", "system", "both", "of it softirq"]);
     let ended = &measurement.ended;

@@ -1,4 +1,4 @@
-//! What a measurement found, in sentences.
+//! The findings of a measurement, in sentences.
 
 use perf::event::{Latency, Role, Started, StreamTotal};
 use perf::options::{Direction, Protocol};
@@ -27,7 +27,7 @@ pub(crate) fn title(started: &Started) -> String {
     }
 }
 
-/// The figure asked for first, then what explains it.
+/// The requested figure first, then its explanation.
 pub(crate) fn answer(measurement: &Measurement) -> Vec<String> {
     let Measurement { started, ended, .. } = measurement;
     let mut sentences = Vec::new();
@@ -168,6 +168,6 @@ fn latency(idle: Option<&Latency>, loaded: Option<&Latency>) -> Option<String> {
     }
 }
 
-/// In Mbit/s: from here on a reader counts in Gbit/s.
+/// In Mbit/s. From here on the report uses Gbit/s.
 pub(crate) const GIGABIT: f64 = 1e4;
 const LEAST_PERCENT: f64 = 0.01;

@@ -100,7 +100,7 @@ proptest! {
         cell.failed = failed;
         cell.valid = valid;
         cell.cpu_limited = cpu_limited;
-        // Eighths: serde_json may miss the last bit of an arbitrary float.
+        // Use eighths, because serde_json may lose the last bit of an arbitrary float.
         let median = f64::from(eighths) / 8.0;
         let metric = Metric { median, ci95: Some([median, median + 1.0]), n, unit: "ms".to_owned() };
         cell.metrics.insert("m.p50".to_owned(), metric);

@@ -1,4 +1,5 @@
-//! `samples.parquet`, through Parquet's own column writers: Arrow would triple the build.
+//! `samples.parquet` through Parquet's own column writers, because Arrow would triple the build
+//! time.
 
 use std::fs::File;
 use std::path::Path;
@@ -41,7 +42,7 @@ pub(super) fn read(file: &Path) -> Result<Samples, ReportError> {
     Ok(samples)
 }
 
-/// A sample, borrowed from wherever it is kept.
+/// A borrowed sample.
 struct Tidy<'a> {
     system: &'a str,
     axes: &'a Axes,
@@ -219,7 +220,7 @@ fn sample(row: &Row) -> Result<(String, Sample), String> {
             ("system" | "metric" | "value", other) => {
                 return Err(format!("column {name} holds {other} where a sample has its {name}"));
             }
-            // A newer writer's column.
+            // A column from a newer writer.
             _ => {}
         }
     }

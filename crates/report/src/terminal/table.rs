@@ -1,9 +1,9 @@
-//! Columns that fit the width they are given.
+//! Columns that fit a given width.
 
 use crate::results::LONGEST_TEXT;
 use units::foreign;
 
-/// How a piece of text looks where there are colours.
+/// The style of a text on a terminal with colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -28,14 +28,15 @@ pub(super) struct Table {
 struct Head {
     title: String,
     right: bool,
-    /// 0 stays; of the others the highest goes first when the width does not suffice.
+    /// 0 always stays. If the width does not suffice, the column with the highest value is dropped
+    /// first.
     drop: u8,
 }
 
 #[derive(Debug)]
 struct Row {
     texts: Vec<Text>,
-    /// The last text runs on over the remaining columns.
+    /// The last text extends over the remaining columns.
     spanning: bool,
 }
 
@@ -66,7 +67,7 @@ impl Table {
         self.rows.push(Row { texts, spanning: true });
     }
 
-    /// With every column that cannot be left out.
+    /// The width of the columns that cannot be dropped.
     pub(super) fn width(&self) -> usize {
         let widths: Vec<usize> = (0..self.heads.len()).map(|i| self.natural(i)).collect();
         let needed = |i: &usize| widths[*i] > 0 && self.heads[*i].drop == 0;
@@ -84,7 +85,7 @@ impl Table {
                 None => break,
             }
         }
-        // The first column holds names, which stay recognisable when cut.
+        // The first column holds names, which remain recognisable when cut.
         let excess = total(&shown, &widths).saturating_sub(width);
         if let Some(first) = widths.first_mut() {
             *first = first.saturating_sub(excess).max(LEAST_NAME.min(*first));
@@ -105,7 +106,7 @@ impl Table {
         });
         let widest = texts.map(Text::width).max().unwrap_or(0);
         let only_spanned = self.rows.iter().all(|row| row.spanning);
-        // A column nobody filled is not shown, unless failures are all there is to show.
+        // Hide an empty column, unless failures are all there is to show.
         if widest == 0 && !only_spanned {
             return 0;
         }
@@ -170,7 +171,8 @@ pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// Text of a process or another machine may hold escape sequences; the terminal must not obey them.
+/// Text of a process or another machine may contain escape sequences. The terminal must not
+/// interpret them.
 pub(super) fn plain(text: &str) -> String {
     foreign(text).up_to(LONGEST_TEXT).to_string()
 }

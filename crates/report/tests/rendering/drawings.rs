@@ -105,7 +105,7 @@ fn nothing_to_draw_is_drawn_as_nothing() {
 
 fn snapshot(name: &str, svg: &str) {
     assert!(!svg.contains("NaN") && !svg.contains("inf\""), "{svg}");
-    // One element a line, so that a change shows where it is.
+    // One element per line, so that a diff shows the changed element.
     insta::assert_snapshot!(name, svg.replace("><", ">\n<"));
 }
 

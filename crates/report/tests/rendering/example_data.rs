@@ -1,4 +1,4 @@
-//! Example data for tests and for the `demo_report` example. Invented: nothing here was measured.
+//! Invented example data for tests and for the `demo_report` example. Nothing here was measured.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ pub(crate) fn results() -> Results {
         .expect("the example is well formed")
 }
 
-/// A run whose every text tries to leave the place it is shown in.
+/// A run in which every text tries to escape from its context.
 pub(crate) fn hostile() -> Results {
     let mut results = results();
     results.cells.truncate(3);
@@ -107,7 +107,7 @@ rtt = [\"1ms\", \"20ms\"]
 
 pub(crate) const HOSTILE: &str =
     "</script><script>alert(1)</script><!-- \"'&\x1b]0;x\x07\u{9b}2J\u{202e}";
-/// The characters among them that a terminal or a reader's eye obeys.
+/// Those characters that a terminal interprets or that mislead a reader.
 pub(crate) const OBEYED: [char; 4] = ['\x1b', '\x07', '\u{9b}', '\u{202e}'];
 
 fn one(cell: &report::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64, f64)]) -> Series {
@@ -132,7 +132,7 @@ fn one(cell: &report::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64,
                     .map(|t| {
                         let phase = t * (1.1 + index as f64 * 0.7);
                         let ramp = (t / 1.5).min(1.0);
-                        // One gap, as when a reading was missed.
+                        // One gap, as after a missed reading.
                         (*t != 9.0).then(|| level * ramp * (1.0 + swing * phase.sin()))
                     })
                     .collect(),

@@ -1,6 +1,6 @@
-//! What the report looks like, from example data that no machine measured.
+//! Renders the report from invented example data.
 
-// Helpers of tests stop a test as its own lines do.
+// A failing helper panics like the test's own lines.
 #![allow(clippy::unwrap_used)]
 
 mod drawings;

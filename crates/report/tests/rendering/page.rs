@@ -83,7 +83,7 @@ fn an_invalid_run_says_so_first() {
     assert!(page.contains("the link was late"));
 }
 
-/// Fails unless every element that opens also closes, in order.
+/// Fails unless every element is closed, in order.
 pub(crate) fn balanced(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = page;
@@ -98,7 +98,7 @@ pub(crate) fn balanced(page: &str) {
             open.push(name);
         }
         if tag == name && matches!(name, "script" | "style") || tag.starts_with("script ") {
-            // The content of these is not markup, up to their end tag.
+            // The content of these elements is not markup, up to their end tag.
             rest = &rest[rest.find(&format!("</{name}")).expect("an end tag")..];
         } else {
             rest = &rest[end + 1..];
@@ -107,7 +107,7 @@ pub(crate) fn balanced(page: &str) {
     assert!(open.is_empty(), "{open:?}");
 }
 
-/// Every attribute of every tag; scripts and styles are skipped.
+/// Every attribute of every tag. Skips scripts and styles.
 pub(crate) fn attributes(page: &str) -> Vec<(&str, &str)> {
     let mut all = Vec::new();
     let mut rest = page;

@@ -71,7 +71,7 @@ fn texts_of_a_file_are_bounded_and_escaped_as_it_is_read() {
     assert!(!read.to_json().unwrap().contains(OBEYED));
     assert!(read.lab.contains(r"\x1b]0;x\x07\x9b2J\u{202e}"), "{}", read.lab);
     assert!(read.cells[0].failed.as_ref().unwrap().len() < 5000);
-    // Harmless text is read as it was written.
+    // Harmless text is read back unchanged.
     let written = crate::example_data::results();
     std::fs::write(file.path(), written.to_json().unwrap()).unwrap();
     assert_eq!(Results::read(file.path()).unwrap(), written);
