@@ -1,6 +1,6 @@
 //! Wilcoxon's signed-rank test (Biometrics Bulletin 1(6), 1945), with its Hodges-Lehmann estimate
-//! and Tukey's interval (Hollander & Wolfe, "Nonparametric Statistical Methods", §3.1-3.3). None of
-//! the dependencies implements them. The estimate and the interval are order statistics of the
+//! and Tukey's interval (Hollander & Wolfe, "Nonparametric Statistical Methods", §3.1-3.3). None
+//! of the dependencies implements them. The estimate and the interval are order statistics of the
 //! Walsh averages `(d_i + d_j) / 2, i <= j`.
 //!
 //! They assume only that the differences lie symmetrically around the effect. The estimate

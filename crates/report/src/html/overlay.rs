@@ -85,7 +85,7 @@ fn titled(axes: &Axes, common: &Axes) -> String {
     if own.is_empty() { "the usual path".to_owned() } else { axis::describe(&own) }
 }
 
-/// One line for each system, over all times of all systems. Each system so has the same colour in
+/// One line for each system, over all times of all systems. So each system has the same colour in
 /// every chart.
 fn merged(name: &str, axes: &Axes, those: &[&Series], systems: &[String]) -> Series {
     let mut times: Vec<f64> = those.iter().flat_map(|one| one.time_s.iter().copied()).collect();
