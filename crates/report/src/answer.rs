@@ -97,7 +97,7 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
 
 fn without_comparisons(results: &Results) -> String {
     match results.overall.is_empty() {
-        true => format!("{}; nothing was compared with anything.", tally(results)),
+        true => format!("{}; there are no comparisons.", tally(results)),
         false => format!("{}.", tally(results)),
     }
 }

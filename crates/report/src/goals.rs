@@ -110,13 +110,13 @@ pub(crate) fn note(results: &Results) -> String {
     let held = || results.comparisons.iter().filter_map(|one| Some((one, one.goal.as_ref()?)));
     let name = held().map(|(one, _)| one.metric.as_str()).next().unwrap_or_default();
     let mut text = format!(
-        "Ratios of {}; “reference” is that of the reference numbers, an ideal is what is possible \
-         over the measured second system.",
+        "Ratios of {}; “reference” is the ratio of the reference numbers, an ideal is the possible \
+         value over the measured second system.",
         metrics::meaning(name).label.to_lowercase()
     );
     let ideals = ideals(results);
     if ideals.iter().any(|ideal| is_asked(results, ideal)) {
-        text.push_str(" What is asked by an ideal follows it, and whether that is met.");
+        text.push_str(" Each ideal is followed by the required ratio, and whether it is met.");
     }
     let mut beyond = false;
     for ideal in &ideals {
@@ -137,7 +137,7 @@ pub(crate) fn note(results: &Results) -> String {
         text.push('.');
     }
     if beyond {
-        text.push_str(" * More is asked than another of the ideals itself comes to.");
+        text.push_str(" * The required ratio exceeds another of the ideals.");
     }
     text
 }
@@ -150,7 +150,7 @@ fn as_ratio(value: f64) -> String {
     }
 }
 
-pub(crate) const TITLE: &str = "Held against the reference and the ideal";
+pub(crate) const TITLE: &str = "Compared with the reference and the ideal";
 
 #[cfg(test)]
 mod tests {

@@ -47,7 +47,7 @@ pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
         let seconds = number::format(observed.cost.secs_f64());
         rows.push(("CPU time of the observing", Some(format!("{seconds} s"))));
         let cost = observed.probe_cost.map(|cost| cost.to_string());
-        rows.push(("what the probes took", cost));
+        rows.push(("cost of the probes", cost));
     }
     rows.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text?))).collect()
 }
@@ -70,17 +70,17 @@ pub(crate) fn environment(measurement: &Measurement) -> Vec<(String, String)> {
 /// Explains the numbers in plain words.
 pub(crate) fn meaning() -> [&'static str; 4] {
     [
-        "What was received is what the receiving end counted, over its own time; what was sent is what \
-         the sender handed to its kernel. What was asked to be left out at the start is in the series \
-         over time and in no other number.",
-        "What limited a sender is the kernel's own account of it (tcp_info): the time without anything \
-         to send is the application's; the time stopped by the receiver's window and by the own send \
-         buffer is counted apart; the rest the congestion control decided, by its window or its pacing.",
-        "The round-trip times of the streams are the kernel's smoothed estimate. The latency under load \
-         is measured by a flow of its own, which waits in the same queues; each point of its chart is \
-         the longest of its time.",
-        "CPU is in percent of one core, so that 200 % are two. That of a core holds everything that ran \
-         on it, whether for this test or not.",
+        "The receiving end counts the received data, over its own time. The sent data is the data that \
+         the sender passed to its kernel. The time omitted at the start appears in the series over time \
+         and in no other number.",
+        "The kernel reports the limits on a sender (tcp_info). The application limits the time without \
+         anything to send. The receiver's window and the own send buffer are counted separately. \
+         Congestion control limits the rest, by its window or its pacing.",
+        "The round-trip times of the streams are the kernel's smoothed estimate. A separate flow, which \
+         waits in the same queues, measures the latency under load. Each point of its chart is the \
+         longest latency of its time.",
+        "CPU is in percent of one core, so 200 % are two cores. The figure of a core includes everything \
+         that ran on it, whether for this test or not.",
     ]
 }
 

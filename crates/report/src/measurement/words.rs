@@ -37,7 +37,7 @@ pub(crate) fn answer(measurement: &Measurement) -> Vec<String> {
         if let Some(limited_by) = &outcome.limited_by {
             let whose = if way.sends { "this end" } else { "the far end" };
             sentences.push(format!(
-                "What limited {whose} as it sent: {}.",
+                "While it sent, {whose} was limited by: {}.",
                 limits::words(limited_by).replace(" %", "\u{a0}%")
             ));
         }
