@@ -13,8 +13,8 @@ Examples:
   weir lab check runs/today --bound 'rate_error_percent <= 0.5' --bound 'loss_in_interval == 1'
   weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr/tcp-cubic, loss=5%] >= 2'
 
-A bound counts for every cell it names; without brackets for all cells. SYSTEM/SYSTEM is a ratio.
-A cell that failed, or has no such figure, does not hold.";
+A bound applies to every cell it names, and without brackets to all cells. SYSTEM/SYSTEM is a ratio.
+A bound does not hold in a cell that failed or has no such figure.";
 
 /// `METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER`
 #[derive(Debug, Clone, PartialEq)]
@@ -126,7 +126,7 @@ impl Bound {
         let cells: Vec<CheckedCell> =
             results.cells.iter().filter(named).map(|cell| self.judge(results, cell)).collect();
         if cells.is_empty() {
-            return Err(LabError::Usage(format!("--bound `{}`: no cell is like that", self.text)));
+            return Err(LabError::Usage(format!("--bound `{}`: no cell matches it", self.text)));
         }
         let holds = cells.iter().all(|cell| cell.holds);
         Ok(CheckedBound { bound: self.text.clone(), holds, cells })

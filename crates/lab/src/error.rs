@@ -13,7 +13,7 @@ pub enum LabError {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(
-        "there is no lab `{name}`{hint}; built in are {known}. A file of your own is named by its path, as in ./{name}.toml"
+        "there is no lab `{name}`{hint}; built-in labs: {known}. Name a file of your own by its path, as in ./{name}.toml"
     )]
     NoSuchLab { name: String, hint: String, known: String },
     #[error("none of the lab's systems can run here: {reasons}")]
@@ -62,7 +62,7 @@ impl Failure {
 
 fn kept(directory: Option<&Path>) -> String {
     match directory {
-        Some(directory) => format!("; what is finished is kept in {}", directory.display()),
+        Some(directory) => format!("; finished turns are kept in {}", directory.display()),
         None => String::new(),
     }
 }

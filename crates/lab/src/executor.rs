@@ -28,12 +28,12 @@ impl Executor {
             |message: String| Err(LabError::File(lab.source.error(lab.workload.span(), message)));
         let name = lab.asked_for();
         if let (Self::Namespaces { .. }, Some((key, place))) = (self, lab.only_in_virtual_time()) {
-            let message = format!("`{key}` exists in virtual time alone: weir sim run {name}");
+            let message = format!("`{key}` exists only in virtual time: weir sim run {name}");
             return Err(LabError::File(lab.source.error(place, message)));
         }
         if let (Self::Namespaces { .. }, Some(system)) = (self, lab.first_tunnel()) {
             let message = format!(
-                "`kind = \"tunnel\"` exists in virtual time alone: weir sim run {name}; or make `{}` a system of \
+                "`kind = \"tunnel\"` exists only in virtual time: weir sim run {name}; or make `{}` a system of \
                  `kind = \"external\"` that runs weir tunnel, as quic-tun has one",
                 system.get_ref()
             );
@@ -41,13 +41,13 @@ impl Executor {
         }
         match (self, lab.workload.get_ref().kind) {
             (Self::Namespaces { .. }, WorkloadKind::Validate) => {
-                refuse(format!("this workload exists in virtual time alone: weir sim run {name}"))
+                refuse(format!("this workload exists only in virtual time: weir sim run {name}"))
             }
             (Self::VirtualTime { .. }, WorkloadKind::Download) => {
-                refuse(format!("a web server cannot live in virtual time: weir lab run {name}"))
+                refuse(format!("a web server cannot run in virtual time: weir lab run {name}"))
             }
             (Self::VirtualTime { .. }, WorkloadKind::Messages | WorkloadKind::Crowd) => {
-                refuse(format!("this workload exists on a machine alone: weir lab run {name}"))
+                refuse(format!("this workload runs only on a machine: weir lab run {name}"))
             }
             (Self::VirtualTime { .. }, WorkloadKind::LinkAccuracy) => refuse(format!(
                 "the emulated link is judged by the machine's clock, and virtual time has none: \

@@ -87,7 +87,7 @@ pub(crate) fn too_late(seen: &EmulatorStatistics) -> Option<Flaw> {
     }
     // While the link stalls it counts few frames, so a quantile does not show the stall.
     if worst > STANDSTILL_BOUND {
-        let what = "the emulated link stood still (was the machine busy with something else?)";
+        let what = "the emulated link stalled (was the machine busy with something else?)";
         let worst = worst.millis_f64();
         return flaw(what, format!("for {worst:.0} ms, bound {STANDSTILL_BOUND}"));
     }

@@ -132,7 +132,7 @@ impl Bench for Namespaces<'_> {
                 None => return Ok(None),
                 Some(Verdict::Measured(world)) => worlds.push(*world),
                 Some(Verdict::Failed(reason)) => {
-                    measured.warnings.push(format!("the simulator came to nothing: {reason}"));
+                    measured.warnings.push(format!("the simulation failed: {reason}"));
                     break;
                 }
             }

@@ -145,7 +145,7 @@ impl Drop for RunDirectory {
 fn room(path: &Path) -> Result<PathBuf, LabError> {
     let wrong = |e: std::io::Error| LabError::RunDirectory {
         path: path.to_owned(),
-        reason: format!("cannot make room for temporary files: {e}"),
+        reason: format!("cannot create the folder for temporary files: {e}"),
     };
     let room = std::path::absolute(path.join(PROGRAMS)).map_err(wrong)?;
     match fs::remove_dir_all(&room) {

@@ -359,7 +359,7 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     let mut say = |what: &str, how: String| method.insert(what.to_owned(), how);
     say("measured for", plan.duration.to_string());
     say("left out at the start", plan.omit.to_string());
-    say("repeats", format!("{}, in randomised blocks that hold every cell once", plan.repeats));
+    say("repeats", format!("{}, in randomised blocks of every cell once", plan.repeats));
     if lab.workload.get_ref().kind == WorkloadKind::Flows {
         for (what, how) in METHOD_OF_FLOWS {
             say(what, (*how).to_owned());
@@ -389,30 +389,30 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
 const METHOD_OF_DOWNLOADS: &[(&str, &str)] = &[
     (
         "a download",
-        "connect, GET, read to the end, by a client of ours in the path's own network namespace; the \
-         status, the length and a checksum of the body are checked. Of a path the mean over its \
-         downloads, of several paths the mean over the paths",
+        "connect, GET, read to the end, by our client in the path's own network namespace. The client \
+         checks the status, the length and a checksum of the body. A path's figure is the mean over \
+         its downloads, that of several paths the mean over the paths",
     ),
     (
         "download rate",
-        "the file over the time from before the connection is opened to its last byte",
+        "the file's size over the time from before the connection is opened to its last byte",
     ),
     (
         "availability",
-        "downloads that came whole and undamaged, of all that were begun; those that did not come \
-         have no part in the rates, but a path on which none came counts as 0",
+        "the share of started downloads that arrived complete and undamaged. Failed downloads do not \
+         count in the rates, but a path without any complete download counts as 0",
     ),
-    ("retransmitted", "of all bytes the server's connections sent, as its kernel counts them"),
+    ("retransmitted", "share of all bytes the server's connections sent, as its kernel counts them"),
     (
         "queue",
-        "what waits at the path's bottleneck while a file is under way, as time at the bottleneck's rate",
+        "the data that waits at the path's bottleneck during a download, as time at the bottleneck's rate",
     ),
     (
         "the algorithm",
-        "chosen on the socket the web server listens at, and read back from every connection. `tcpa` \
-         is in the kernel for the turn alone, under a name of its own",
+        "set on the web server's listening socket, and read back from every connection. `tcpa` is in \
+         the kernel only for the turn, under a unique name",
     ),
-    ("warm", "the file has been fetched once on each path before what is measured"),
+    ("warm", "the file is downloaded once on each path before the measurement"),
 ];
 
 const METHOD_OF_MESSAGES: &[(&str, &str)] = &[
@@ -423,79 +423,79 @@ const METHOD_OF_MESSAGES: &[(&str, &str)] = &[
     ),
     (
         "first message",
-        "the same from when the first message is sent: what the connection's opening takes is left out, \
-         which of a tunnel is but the way to its near end",
+        "the same from when the first message is sent: without the opening of the connection, which in \
+         a tunnel only reaches its near end",
     ),
     (
         "messages",
-        "from a message to the last byte of its answer, which is as long, over a connection that stands; \
-         the next is sent when the one before was answered, for the other two thirds of the time",
+        "from a message to the last byte of its answer, which is as long, over an open connection. The \
+         next is sent once the previous one is answered, for the other two thirds of the time",
     ),
     (
         "warm",
-        "before anything is measured one connection has been opened and some messages have gone over it, so \
-         a tunnel's ends know each other",
+        "before the measurement one connection is opened and some messages are sent over it, so that a \
+         tunnel's ends are connected",
     ),
 ];
 
 const METHOD_OF_CROWDS: &[(&str, &str)] = &[
     (
         "new connections",
-        "of the idle ones, opened by 32 threads; each counts when a byte has gone to the far end and come \
-         back. One has passed before",
+        "rate of opening the idle connections by 32 threads. Each counts once a byte has reached the far end \
+         and come back. One connection is opened beforehand",
     ),
     (
         "memory",
-        "what the program at each end has in RAM when the idle connections stand and before others send; \
-         `each` is by how much that grew, over their number; `peak` the most it ever was. The kernel's own \
-         memory for sockets is not in it",
+        "the RAM of the program at each end once the idle connections are open and before others send. \
+         `each` is its growth over their number, `peak` its maximum. The kernel's own memory for sockets \
+         is not included",
     ),
     (
         "goodput and fairness",
-        "of what arrived at the far end over the busy connections, while the idle ones stand; Jain's index \
-         over each one's share",
+        "of the data that arrived at the far end over the busy connections, while the idle ones are open. \
+         Jain's index over the connections' shares",
     ),
 ];
 
 const METHOD_OF_FLOWS: &[(&str, &str)] = &[
     (
         "begins",
-        "one flow after the other by the lab's stagger, each up to a round trip late by chance; what is left out at the start counts from the last one's. Of flows that have an end all counts from the beginning",
+        "one flow after the other by the lab's stagger, each delayed by up to a round trip at random. The time left out at the start counts from the last flow's start. For flows that have an end the whole time counts",
     ),
     (
         "share of ideal",
-        "what all flows together deliver to applications, over the rate without headers times 1 - loss; less cross traffic, and no more than a policer lets through or applications ask for",
+        "the total that all flows deliver to applications, over the ideal: the rate without headers times 1 - loss, less cross traffic, and at most the policer's rate or the applications' demand",
     ),
     (
         "part of fair share",
-        "a flow under test's mean goodput, over an equal part of the ideal for each flow on the link; 1 is fair",
+        "the mean goodput of a flow under test, over an equal part of the ideal for each flow on the link. 1 is fair",
     ),
     (
         "harm",
-        "1 - the goodput of the flows beside, over what the same flows get when those under test are of their own kind: after Ware, Mukerjee, Seshan and Sherry 2019, with their own kind as the measure; 0 or less does no more harm than one of their own",
+        "1 - the goodput of the competing flows, over their goodput when the flows under test use the same algorithm as they do: after Ware, Mukerjee, Seshan and Sherry 2019, with their own algorithm as the measure. 0 or less: no more harm than a flow of their own algorithm",
     ),
     (
         "convergence",
-        "round trips from the start of the flow that begins last until its goodput, averaged over four of them, first comes to within a tenth of its fair share; where it never does, all the time there was",
+        "round trips from the start of the last flow until its goodput, averaged over four of them, is first within a tenth of its fair share. If it never is, all the remaining time",
     ),
     (
         "after a rate step",
-        "round trips until the goodput of all flows, averaged over four of them, is within a tenth of what the new rate allows; the longest of all steps, and where it never is, all the time there was",
+        "round trips until the goodput of all flows, averaged over four of them, is within a tenth of what the new rate allows. The longest of all steps. If it never is, all the remaining time",
     ),
     (
         "queue at start-up",
-        "the most that waits at the bottleneck in the first 20 round trips of a flow that is alone, as the time the link takes to send it",
+        "the longest queue at the bottleneck in the first 20 round trips of a single flow, as the time the link takes to send it",
     ),
     (
         "slowdown",
-        "a flow's completion time over what it would take alone on an empty link without a window: a handshake, the way there, and the time to send it",
+        "a flow's completion time over the time of a single flow on an empty link without a window: a handshake, the path delay, and the transmission time",
     ),
     (
         "retransmitted",
-        "payload sent again over payload sent, by the flows under test, in the measured time",
+        "retransmitted payload over sent payload of the flows under test, in the measured time",
     ),
     ("round trip", "the path's propagation and the time packets waited at the bottleneck"),
-    ("queue", "of several bottlenecks the one whose queue is longest, by its 95th percentile"),
+    ("queue", "at the bottleneck with the longest queue, by its 95th percentile"),
 ];
 
 /// This metric describes the machine, not the system under test.

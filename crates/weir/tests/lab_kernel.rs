@@ -125,7 +125,7 @@ fn paths_that_are_measured_at_once_have_figures_of_their_own() {
     let comparisons = results["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 1, "{comparisons:?}");
     assert!(comparisons[0]["goal"]["met"].is_boolean(), "{comparisons:?}");
-    assert!(said.stdout.contains("Held against the reference and the ideal"), "{said:?}");
+    assert!(said.stdout.contains("Compared with the reference and the ideal"), "{said:?}");
     assert_eq!(world.leftovers(), [""; 0]);
 }
 

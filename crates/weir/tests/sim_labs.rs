@@ -113,7 +113,7 @@ fn each_world_names_the_other_for_what_it_cannot_do() {
     for (words, expected) in [
         (
             ["lab", "run", "cross.toml"],
-            "cross.toml:19: `cross` exists in virtual time alone: weir sim run cross.toml",
+            "cross.toml:19: `cross` exists only in virtual time: weir sim run cross.toml",
         ),
         (
             ["lab", "run", "validate"],

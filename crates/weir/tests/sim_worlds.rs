@@ -288,7 +288,7 @@ fn what_only_virtual_time_can_do_is_refused_elsewhere() {
         let said = world.weir(&["lab", "run", "lab.toml"]);
         assert_eq!(said.status.code(), Some(2), "{said:?}");
         let expected = format!(
-            "lab.toml:12: `forward.{key}` exists in virtual time alone: weir sim run lab.toml"
+            "lab.toml:12: `forward.{key}` exists only in virtual time: weir sim run lab.toml"
         );
         assert!(said.stderr.contains(&expected), "{said:?}");
         let said = world.weir(&["sim", "run", "lab.toml", "--out", key]);
@@ -393,7 +393,7 @@ fn what_comes_later_is_not_carried_and_nobody_is_no_figure() {
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let results = world.results("nobody");
     let failed = results["cells"][0]["failed"].as_str().unwrap();
-    assert!(failed.contains("no flow came in the measured time"), "{failed}");
+    assert!(failed.contains("no flow arrived in the measured time"), "{failed}");
 }
 
 fn changed(lab: &str, changes: &[(&str, &str)], what: &str) -> String {

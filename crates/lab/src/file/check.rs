@@ -106,7 +106,7 @@ impl LabFile {
         }
         let links = || self.link.iter().filter_map(|link| link.get_ref().name.as_ref());
         if let Some(taken) = links().find(|name| name.get_ref() == LOOPBACK) {
-            let message = format!("`{LOOPBACK}` is what every host has already: rename this link");
+            let message = format!("every host already has a `{LOOPBACK}`: rename this link");
             return self.refuse(taken.span(), message);
         }
         self.unique("link", links())?;
@@ -208,7 +208,7 @@ impl LabFile {
                     .and_then(|link| link.way_from(&ends.from))
                     .is_some_and(|config| config.rate == Capacity::Unlimited) =>
             {
-                "flows share a link with a `rate`: without one they would grow without end"
+                "flows share a link with a `rate`: without one their rate would grow without end"
             }
             _ => return Ok(()),
         };
@@ -278,7 +278,7 @@ impl LabFile {
                 cells = cells.saturating_mul(values.get_ref().len());
                 if cells > MOST_PLACES {
                     let message = format!(
-                        "with axis `{axis}` there are {cells} combinations of values; {MOST_PLACES} are the most"
+                        "with axis `{axis}` there are {cells} combinations of values; the limit is {MOST_PLACES}"
                     );
                     return self.refuse(values.span(), message);
                 }
@@ -289,7 +289,7 @@ impl LabFile {
             let cells = cells.fold(0, usize::saturating_add);
             if cells > MOST_PLACES {
                 let message = format!(
-                    "the form `{}` chooses {cells} combinations of values; {MOST_PLACES} are the most",
+                    "the form `{}` chooses {cells} combinations of values; the limit is {MOST_PLACES}",
                     name.get_ref()
                 );
                 return self.refuse(name.span(), message);
@@ -364,7 +364,7 @@ impl LabFile {
             return self.refuse(
                 place,
                 format!(
-                    "system `{name}`: a workload `{kind}` has systems of `kind = \"tcp\"` alone"
+                    "system `{name}`: a workload `{kind}` takes only systems of `kind = \"tcp\"`"
                 ),
             );
         }
@@ -473,7 +473,7 @@ impl LabFile {
             let place = fill(connect.get_ref(), &COMMAND_WORDS, sample).unwrap_or_default();
             if place.parse::<std::net::SocketAddr>().is_err() {
                 let message = format!(
-                    "`{}` is no address and port: 127.0.0.1:6500 is one",
+                    "`{}` is not an address and port: write it like 127.0.0.1:6500",
                     connect.get_ref()
                 );
                 return self.refuse(connect.span(), message);
@@ -577,7 +577,7 @@ impl LabFile {
                 .try_for_each(|metric| self.known("metric", metric, metrics::NAMES))?;
             self.check_filter(&view.at)?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {
-                let message = "`against` whom? Add `system`, the one that is held against these";
+                let message = "`against` needs `system`: add the system to compare with these";
                 return self.refuse(against.span(), message);
             }
         }
@@ -635,7 +635,7 @@ impl LabFile {
             let own = text.strip_prefix("net.").is_some_and(|rest| rest.chars().all(plain));
             if !own || text.contains("..") {
                 let message =
-                    format!("`{text}` is no setting of a host's own: those begin with `net.`");
+                    format!("`{text}` is not a setting of one host: those begin with `net.`");
                 return self.refuse(name.span(), message);
             }
         }

@@ -16,7 +16,7 @@ pub(super) fn steps(text: &str) -> Result<Vec<(Span, Part)>, String> {
         };
         let at: Span = at.trim().parse().map_err(|error| format!("{error}"))?;
         if at == Span::ZERO {
-            return Err(format!("`{step}`: what it is from the beginning on is the `rate`"));
+            return Err(format!("`{step}`: set the rate from the beginning by `rate`"));
         }
         if steps.last().is_some_and(|(before, _)| *before >= at) {
             return Err(format!("`{step}` is not after the step before it"));

@@ -104,7 +104,7 @@ impl Arrivals {
     pub(super) fn parse(text: &str) -> Result<Option<Self>, String> {
         let unclear = || {
             format!(
-                "`{text}` is no way for flows to come: write `60%`, `20/s`, `every 50ms` or `none`"
+                "`{text}` is not a kind of arrivals: write `60%`, `20/s`, `every 50ms` or `none`"
             )
         };
         let arrivals = if text == "none" {
@@ -157,11 +157,11 @@ pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
     }
     if !text.contains('%') {
         return match text.parse::<Bytes>() {
-            Ok(Bytes::ZERO) => Err("a flow carries something".to_owned()),
+            Ok(Bytes::ZERO) => Err("a flow must carry something".to_owned()),
             Ok(size) => Ok(Some(Sizes::Fixed(size))),
             Err(error) => {
                 let hint = nearest(text, ["endless", "web-search"]);
-                Err(format!("{error}; `web-search` and `endless` have names{hint}"))
+                Err(format!("{error}; the named sizes are `web-search` and `endless`{hint}"))
             }
         };
     }
@@ -169,7 +169,7 @@ pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
     for point in text.split(',').map(str::trim) {
         let Some((size, share)) = point.split_once(' ') else {
             return Err(format!(
-                "`{point}`: write a size and which share is at most so large: 10KB 50%"
+                "`{point}`: write a size and the share of flows up to it: 10KB 50%"
             ));
         };
         let size: Bytes = size.trim().parse().map_err(|error| format!("{error}"))?;
@@ -270,6 +270,6 @@ mod tests {
         assert!(sizes("10KB 50%").unwrap_err().contains("the last share is 100%"));
         assert!(sizes("10KB 50%, 1KB 100%").unwrap_err().contains("rise"));
         assert!(sizes("websearch").unwrap_err().contains("did you mean `web-search`?"));
-        assert!(sizes("0B").unwrap_err().contains("carries something"));
+        assert!(sizes("0B").unwrap_err().contains("must carry something"));
     }
 }

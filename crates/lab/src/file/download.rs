@@ -50,8 +50,8 @@ impl LabFile {
                 let place = spec.via.as_ref().or(spec.to.as_ref());
                 let place = place.map_or(self.workload.span(), Spanned::span);
                 let message = format!(
-                    "the way to `{}` needs an emulated link with a `rate`: what is possible on it \
-                     could not be said",
+                    "the way to `{}` needs an emulated link with a `rate`: the ideal is unknown \
+                     without one",
                     way.to
                 );
                 return Err(self.source.error(place, message));
@@ -80,7 +80,7 @@ impl LabFile {
         for name in text.split(',').map(str::trim) {
             let to = self.far_end(from, name, via)?;
             if ways.iter().any(|way| way.name == name) {
-                let message = format!("the way `{name}` twice at once: name it once");
+                let message = format!("`via` names the way `{name}` twice: name it once");
                 return Err(self.source.error(via.span(), message));
             }
             ways.push(Way { name: name.to_owned(), to });

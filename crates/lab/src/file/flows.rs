@@ -72,7 +72,7 @@ impl LabFile {
         if flows.arrivals.is_some() && flows.size.is_none() {
             return refuse(
                 &spec.arrivals,
-                "flows that come one after the other also go: give them a `size`, as in `100KB` or `web-search`",
+                "flows that arrive must also end: give them a `size`, as in `100KB` or `web-search`",
             );
         }
         if let (Some(_), Some(count)) = (flows.arrivals, &spec.flows)
@@ -107,8 +107,8 @@ impl LabFile {
         }
         let place = spec.arrivals.as_ref().map_or(self.workload.span(), Spanned::span);
         let message = format!(
-            "about {count:.0} flows would come, and {MOST_ARRIVALS} are the most: let fewer of them \
-             come, larger ones, or for a shorter time"
+            "about {count:.0} flows would arrive, and the limit is {MOST_ARRIVALS}: use fewer or \
+             larger flows, or a shorter time"
         );
         Err(self.source.error(place, message))
     }
@@ -188,7 +188,7 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
         _ => (1, text),
     };
     if !(1..=MOST_FLOWS).contains(&count) {
-        return Err(format!("`{text}`: from 1 to {MOST_FLOWS} flows may be beside"));
+        return Err(format!("`{text}`: give from 1 to {MOST_FLOWS} competing flows"));
     }
     if name == "own" {
         return Ok(Some(Beside { count, algorithm: None }));
@@ -212,7 +212,7 @@ fn memory(text: &str) -> Result<Option<f64>, String> {
     match factor.filter(|factor| (0.01..=1000.0).contains(factor)) {
         Some(factor) => Ok(Some(factor)),
         None => Err(format!(
-            "`{text}` is no memory: write `none`, `warm`, `wrong`, or how many times the rate it is, as in `3x` (from \
+            "`{text}` is not a memory: write `none`, `warm`, `wrong`, or a multiple of the rate, as in `3x` (from \
              0.01 to 1000){}",
             nearest(text, ["none", "warm", "wrong"])
         )),

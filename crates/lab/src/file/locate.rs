@@ -88,11 +88,11 @@ fn in_words(message: &str) -> Option<String> {
         "a string" => "a text in quotes",
         "a sequence" => "a list in brackets",
         "a boolean" => "true or false",
-        "u32" | "u64" => "a whole number, 0 or above,",
+        "u32" | "u64" => "a whole number, 0 or above",
         "f64" => "a number",
         other => other,
     };
-    Some(format!("{found} stands where {expected} belongs"))
+    Some(format!("found {found}, expected {expected}"))
 }
 
 #[cfg(test)]

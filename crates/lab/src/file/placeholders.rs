@@ -25,7 +25,7 @@ pub(crate) fn fill(
             None => {
                 let hint = nearest(name, known.iter().copied());
                 let list = known.join(", ");
-                return Err(format!("`{{{name}}}` stands for nothing here{hint}; known: {list}"));
+                return Err(format!("unknown placeholder `{{{name}}}`{hint}; known: {list}"));
             }
         }
         rest = &rest[open + length + 1..];
@@ -77,7 +77,7 @@ mod tests {
         let value_of = |name: &str| (name == "loss").then(|| "1%".to_owned());
         assert_eq!(fill("a{loss}b{loss}", &["loss"], value_of).unwrap(), "a1%b1%");
         let error = fill("{los}", &["loss"], value_of).unwrap_err();
-        assert_eq!(error, "`{los}` stands for nothing here (did you mean `loss`?); known: loss");
+        assert_eq!(error, "unknown placeholder `{los}` (did you mean `loss`?); known: loss");
         assert!(fill("{loss", &["loss"], value_of).unwrap_err().contains("never closed"));
     }
 }

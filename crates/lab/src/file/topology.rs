@@ -162,8 +162,8 @@ impl LabFile {
     ) -> Result<(), FileError> {
         match (topology.shape, &flows.arrivals, &self.workload.get_ref().arrivals) {
             (Shape::Incast, Some(_), Some(written)) => {
-                let message = "in an incast a sender for each flow is there from the beginning: \
-                               take `arrivals` away, or another shape";
+                let message = "an incast has one sender for each flow from the beginning: \
+                               remove `arrivals`, or use another shape";
                 Err(self.source.error(written.span(), message))
             }
             _ => Ok(()),

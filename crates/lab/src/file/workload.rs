@@ -79,7 +79,7 @@ impl LabFile {
                     Ok(from.to_owned())
                 }
                 WorkloadKind::Download => wrong(format!(
-                    "what a download takes is a matter of its path, and `{LOOPBACK}` is none"
+                    "a download needs an emulated link with a `rate`, and `{LOOPBACK}` has none"
                 )),
                 WorkloadKind::Flows => {
                     wrong(format!("flows share an emulated link: `{LOOPBACK}` is none"))

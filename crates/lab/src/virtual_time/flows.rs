@@ -106,7 +106,7 @@ pub(super) fn measure(
         }
         End::Stalled { flows } => {
             let (are, _) = number_of(flows);
-            let text = format!("{are} not done and nothing would happen any more");
+            let text = format!("{are} not done and the simulation has no further events");
             return Err(Failure::Workload(text));
         }
         End::EventBudget => {
@@ -261,8 +261,8 @@ impl Scene {
             });
             let Some(coming) = coming else {
                 let text = format!(
-                    "more than {MOST_ARRIVALS} flows would come: let fewer of them come, larger \
-                     ones, or for a shorter time"
+                    "more than {MOST_ARRIVALS} flows would arrive: use fewer or larger flows, \
+                     or a shorter time"
                 );
                 return Err(Failure::Workload(text));
             };
@@ -317,7 +317,7 @@ fn size_of(flow: &FlowSpec) -> Option<Bytes> {
     }
 }
 
-const NOBODY_CAME: &str = "no flow came in the measured time: let more of them come, or for longer";
+const NOBODY_CAME: &str = "no flow arrived in the measured time: use more flows or a longer time";
 /// The simulated time between two checks for cancellation and completion.
 const LOOK_EVERY: Span = Span::from_millis(50);
 /// Points over a cell's time. This many show how a flow's window converges to its share.

@@ -52,8 +52,8 @@ impl Bench for Simulator<'_> {
         match self.lab.sysctl.is_empty() {
             true => Vec::new(),
             false => vec![
-                "kernel settings have no place in virtual time: its hosts are Linux's \
-                           defaults with buffers that do not bind"
+                "kernel settings have no effect in virtual time: its hosts use Linux's \
+                           defaults with buffers that do not limit"
                     .to_owned(),
             ],
         }
@@ -109,7 +109,7 @@ impl Bench for Simulator<'_> {
             Ok(Err(Failure::Interrupted)) => None,
             Ok(Err(failure)) => Some(Verdict::Failed(failure.to_string())),
             Err(panic) => {
-                let text = format!("the simulator itself broke: {}", words_of(panic.as_ref()));
+                let text = format!("the simulator panicked: {}", words_of(panic.as_ref()));
                 Some(Verdict::Failed(text))
             }
         })
@@ -144,7 +144,7 @@ fn refuse_unlimited(lab: &LabFile) -> Result<(), LabError> {
             let workload = lab.workload.get_ref();
             let place = [&workload.via, &workload.to].into_iter().flatten().next();
             let place = place.map_or(lab.workload.span(), Spanned::span);
-            let message = "a way without a `rate` is as fast as the machine, and virtual time has \
+            let message = "a link without a `rate` is as fast as the machine, and virtual time has \
                            no machine: give the link a rate, or use weir lab run";
             return Err(lab.source.error(place, message).into());
         }

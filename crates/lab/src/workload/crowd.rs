@@ -143,7 +143,7 @@ fn serve<'scope>(
 ) -> Result<(), Failure> {
     let unshared = unshare(CloneFlags::CLONE_FILES);
     apart.wait();
-    unshared.map_err(|error| Failure::io("taking a table of files of one's own", &error.into()))?;
+    unshared.map_err(|error| Failure::io("unsharing the file descriptor table", &error.into()))?;
     host::pin_to(&turn.cpus.to)?;
     let mut resting = Vec::new();
     while let Some(guest) = door.next()? {

@@ -66,7 +66,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     if turn.system.is_warm() {
         for (attempts, way) in run(&clients, Span::ZERO)?.iter().zip(&settings.ways) {
             if let Some(Attempt::Failed { reason, .. }) = attempts.first() {
-                let text = format!("on path {} nothing could be learnt: {reason}", way.name);
+                let text = format!("path {} could not be warmed up: {reason}", way.name);
                 return Err(Failure::Workload(text));
             }
         }

@@ -201,7 +201,7 @@ fn connect(
             return Err(Failure::Interrupted);
         }
         if Instant::now() > deadline {
-            return Err(Failure::Workload("the far end never heard of a connection".to_owned()));
+            return Err(Failure::Workload("the far end accepted no connection".to_owned()));
         }
         std::thread::sleep(Duration::from_millis(1));
     }

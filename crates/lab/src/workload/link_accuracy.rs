@@ -64,7 +64,7 @@ fn judge_stream(
         udp::send_paced(socket, count, ahead, PAYLOAD, faster, stop)
     })?;
     let (Some(first), Some(last)) = (receipts.first(), receipts.last()) else {
-        return Err(Failure::Workload("not one datagram came through".to_owned()));
+        return Err(Failure::Workload("no datagram arrived".to_owned()));
     };
     let elapsed = last.at.saturating_sub(first.at) as f64 / 1e9;
     let slots = last.number.saturating_sub(first.number);

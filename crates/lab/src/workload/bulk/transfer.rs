@@ -50,7 +50,7 @@ impl Transfer<'_> {
         let mut result = Measurement::default();
         let goodput = at_end.rate_since(&arrived);
         if goodput.is_none() {
-            let text = "the connection's far end was gone before the transfer's";
+            let text = "the connection's far end closed before the transfer ended";
             return Err(Failure::Workload(text.to_owned()));
         }
         self.read_result(goodput, &mut result)?;
@@ -178,7 +178,7 @@ impl Transfer<'_> {
             self.check_alive(testbed)?;
             if probe::clock::now() > deadline {
                 let name = self.programs.name();
-                let text = format!("{name} did not come to an end after its time was over");
+                let text = format!("{name} did not end after its time was up");
                 return Err(Failure::Workload(text));
             }
         }

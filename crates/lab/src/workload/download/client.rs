@@ -87,8 +87,8 @@ impl Client<'_> {
         let Expected { size, checksum } = self.expected;
         let reason = match () {
             () if downloaded.status != 200 => format!("nginx answered {}", downloaded.status),
-            () if downloaded.body != size => format!("{} came, not {size}", downloaded.body),
-            () if downloaded.checksum != checksum => "the file came damaged".to_owned(),
+            () if downloaded.body != size => format!("got {} instead of {size}", downloaded.body),
+            () if downloaded.checksum != checksum => "the received file is damaged".to_owned(),
             () => return Ok(Attempt::Came { window, downloaded, server }),
         };
         Ok(Attempt::Failed { window, reason })
@@ -119,7 +119,7 @@ impl Client<'_> {
         if let (Some(wanted), Some(told)) = (self.congestion, &told) {
             let has = told.congestion_control.as_deref().unwrap_or("(unknown)");
             if has != wanted {
-                let text = format!("the server sent by {has} though {wanted} was chosen");
+                let text = format!("the server used {has} though {wanted} was chosen");
                 return Err(Failure::Workload(text));
             }
         }
