@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_by_size_and_words_as_they_come() {
+    fn quantities_sort_by_size_and_words_keep_their_order() {
         assert_eq!(ordered(&["5%", "0%", "0.1%", "5%"]), ["0%", "0.1%", "5%"]);
         assert_eq!(ordered(&["100ms", "1ms", "2s"]), ["1ms", "100ms", "2s"]);
         assert_eq!(ordered(&["512", "32"]), ["32", "512"]);

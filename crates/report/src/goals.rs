@@ -158,7 +158,7 @@ mod tests {
     use crate::{Axes, Form, Ratio, Verdict};
 
     #[test]
-    fn only_what_is_held_against_something_is_shown() {
+    fn only_ratios_with_a_goal_are_shown() {
         let mut results = Results::new("x", Form::Full);
         assert!(table(&results).is_none());
         let goal = Goal {

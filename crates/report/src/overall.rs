@@ -156,7 +156,7 @@ mod tests {
     use crate::{Form, View};
 
     #[test]
-    fn who_is_ahead_is_told_in_words() {
+    fn sentences_name_the_system_that_is_ahead() {
         let one = |metric: &str, own: f64, theirs: f64| Overall {
             metric: metric.to_owned(),
             systems: [("a".to_owned(), own), ("b".to_owned(), theirs)].into_iter().collect(),

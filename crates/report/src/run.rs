@@ -71,7 +71,7 @@ mod tests {
     use crate::Form;
 
     #[test]
-    fn all_files_and_nothing_else() {
+    fn a_run_writes_exactly_its_files() {
         let directory = tempfile::tempdir().unwrap();
         let run = directory.path().join("runs/1");
         let results = Results::new("x", Form::Smoke);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_is_named() {
+    fn an_impossible_directory_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let inside = file.path().join("run");
         let results = Results::new("x", Form::Smoke);

@@ -92,7 +92,7 @@ fn a_reference_stands_beside_the_cells_it_agrees_with() {
 
 proptest! {
     #[test]
-    fn any_results_survive_the_file(
+    fn results_survive_a_round_trip_through_the_file(
         lab in ".{0,12}", system in ".{0,12}", axis in ".{0,6}", value in ".{0,6}",
         failed in proptest::option::of(".{0,20}"), eighths in -1_000_000i32..1_000_000, n in 0u64..1000, valid: bool, cpu_limited: bool,
     ) {

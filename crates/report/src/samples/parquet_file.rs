@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn no_samples_are_a_file_too() {
+    fn an_empty_set_of_samples_is_written_and_read() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("samples.parquet");
         std::fs::write(&file, Samples::new("x").to_parquet(&[]).unwrap()).unwrap();

@@ -90,7 +90,7 @@ fn shares_over_time() {
 }
 
 #[test]
-fn nothing_to_draw_is_drawn_as_nothing() {
+fn a_chart_without_data_draws_nothing() {
     for text in [
         LineChart::default().render(),
         Forest::default().render(),

@@ -22,7 +22,7 @@ fn markdown_of_udp_both_ways() {
 }
 
 #[test]
-fn pages_are_well_formed_and_ask_the_network_for_nothing() {
+fn pages_are_well_formed_and_load_nothing() {
     for measurement in [
         measurement(Protocol::Tcp, Direction::Forward, 1),
         measurement(Protocol::Tcp, Direction::Both, 20),
@@ -64,7 +64,7 @@ fn a_chart_has_no_more_lines_than_colours() {
 }
 
 #[test]
-fn a_point_over_next_to_no_time_is_not_drawn() {
+fn a_point_over_almost_no_time_is_not_drawn() {
     let page = measurement(Protocol::Tcp, Direction::Forward, 1).html();
     let data = data(&page);
     assert_eq!(data[0]["time"], serde_json::json!([0.5, 1.0, 1.5, 2.0]));

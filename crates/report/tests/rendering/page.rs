@@ -29,7 +29,7 @@ fn hostile_text_stays_text() {
 }
 
 #[test]
-fn the_page_asks_the_network_for_nothing() {
+fn the_page_loads_nothing_from_the_network() {
     let page = html::render(&results(), &samples(), &series(), LAB_FILE);
     assert!(page.contains("default-src 'none'"));
     assert!(!page.contains("unsafe-inline"));

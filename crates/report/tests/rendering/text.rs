@@ -49,7 +49,7 @@ fn markdown_whole() {
 }
 
 #[test]
-fn markdown_is_not_broken_by_what_it_shows() {
+fn hostile_text_does_not_break_markdown() {
     let text =
         markdown::render(&hostile(), &format!("a\n```\nb{}", OBEYED.iter().collect::<String>()));
     assert!(!text.contains(OBEYED), "{text:?}");
@@ -62,7 +62,7 @@ fn markdown_is_not_broken_by_what_it_shows() {
 }
 
 #[test]
-fn texts_of_a_file_are_bounded_and_escaped_as_it_is_read() {
+fn texts_of_a_file_are_bounded_and_escaped() {
     let mut results = hostile();
     results.cells[0].failed = Some("x".repeat(1 << 20));
     let file = tempfile::NamedTempFile::new().unwrap();

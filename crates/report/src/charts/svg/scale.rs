@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everything_lies_on_the_axis(a in -1e12f64..1e12, b in -1e12f64..1e12, value: f64) {
+        fn every_value_lies_on_the_axis(a in -1e12f64..1e12, b in -1e12f64..1e12, value: f64) {
             let scales = [
                 Scale::linear(a, b),
                 Scale::log(a, b),
