@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_or_do_not() {
+    fn a_bound_compares_the_figure_of_its_cells() {
         assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] >= 560"), Ok(true));
         assert_eq!(holds("goodput_mbit_s[tcp-cubic] > 100"), Ok(false));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr/tcp-cubic, loss=1%] >= 10"), Ok(true));
@@ -317,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_cell_holds_nothing() {
+    fn a_bound_does_not_hold_in_a_failed_cell() {
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] >= 0"), Ok(false));
         assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] <= 1e9"), Ok(false));
     }
 
     #[test]
-    fn an_invalid_run_holds_nothing_unless_allowed() {
+    fn an_invalid_run_fails_every_bound_unless_allowed() {
         let mut results = results();
         results.valid = false;
         let bound = || [Bound::parse("goodput_mbit_s[tcp-cubic] > 1").unwrap()];
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_misspelt_is_not_a_bound_on_nothing() {
+    fn a_misspelt_bound_is_refused() {
         assert!(holds("goodput_mbit[tcp-cubic] > 1").unwrap_err().contains("did you mean"));
         assert!(holds("goodput_mbit_s[tcp-cubik] > 1").unwrap_err().contains("`tcp-cubic`"));
         assert!(holds("goodput_mbit_s[los=1%] > 1").unwrap_err().contains("`loss`"));

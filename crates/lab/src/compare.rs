@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_change_is_told_from_none() {
+    fn a_clear_change_is_distinguished_from_none() {
         let before = run("a", "x", &[100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8]);
         let slower = run("b", "x", &[80.0, 81.0, 79.0, 80.5, 79.5, 80.2, 79.8]);
         let compared = runs(&before, &slower, &[], threshold()).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_of_a_file_reaches_the_terminal_as_it_is() {
+    fn texts_of_a_file_are_escaped_for_the_terminal() {
         let hostile = "a\n\x1b]0;owned\x07\u{202e}";
         let obeyed = ['\x1b', '\x07', '\u{202e}'];
         let mut before = run("a", hostile, &[1.0]);

@@ -145,7 +145,7 @@ mod tests {
     use report::{Form, Metric};
 
     #[test]
-    fn systems_are_compared_where_all_of_them_are() {
+    fn systems_are_compared_in_cells_that_all_have() {
         let mut results = Results::new("x", Form::Full);
         for (system, loss, value) in [
             ("a", "0%", 4.0),

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agrees_and_what_does_not_is_told() {
+    fn agreement_within_the_tolerance_is_recorded() {
         let mut kernel = figures(&[("share_of_ideal", 0.9), ("queue_bdp.p95", 0.04)]);
         let world = figures(&[("share_of_ideal", 1.0), ("queue_bdp.p95", 0.01)]);
         beside(&[world], &mut kernel);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_worlds_the_median_counts_and_the_spread_is_told() {
+    fn several_worlds_give_the_median_and_the_spread() {
         let worlds = [0.2, 0.7, 0.6, 0.2, 0.9].map(|share| figures(&[("fair_share", share)]));
         let mut kernel = figures(&[("fair_share", 0.65)]);
         beside(&worlds, &mut kernel);

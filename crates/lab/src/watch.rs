@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_count_as_far_as_they_work() {
+    fn idle_threads_do_not_count_as_working() {
         assert_eq!(evenly([0.0; 4].into_iter()), None);
         assert_eq!(evenly([3.0, 0.0, 0.0].into_iter()), Some(1.0));
         assert_eq!(evenly([2.0, 2.0, 0.0].into_iter()), Some(2.0));

@@ -159,7 +159,7 @@ fn rates(noise: Noise, factor: f64) -> Rates {
 }
 
 #[test]
-fn no_change_is_rarely_called_one_and_a_slowdown_of_3_percent_is_found() {
+fn no_change_is_rarely_reported_and_a_slowdown_of_3_percent_is_found() {
     eprintln!(
         "{:<18} {:>6} | {:>6} {:>6} {:>6} {:>6} {:>6} {:>7} {:>7}",
         "noise", "change", "better", "worse", "same", "incon.", "pairs", "in ci95", "in ci99"
@@ -200,7 +200,7 @@ fn a_speedup_is_better_and_less_latency_is_better() {
 }
 
 #[test]
-fn quiet_and_equal_is_no_difference_and_ends_early() {
+fn quiet_equal_states_give_no_difference_early() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.005), 1.0);
         assert_eq!(decision.verdict, Verdict::NoDifference);
@@ -229,7 +229,7 @@ fn too_noisy_is_inconclusive_and_says_how_many_pairs_it_takes() {
 }
 
 #[test]
-fn the_pairs_it_asks_for_settle_it() {
+fn the_suggested_pairs_settle_an_inconclusive_run() {
     let noise = Noise::Independent(0.08);
     let tried = run(plan(5), noise, 1.0);
     let needed = tried.pairs_needed.expect("8 % is too noisy for 300 pairs");
@@ -338,7 +338,7 @@ fn an_ended_run_takes_no_more() {
 }
 
 #[test]
-fn an_interrupted_run_answers_with_what_it_has() {
+fn an_interrupted_run_answers_from_its_complete_fours() {
     let mut decider = Decider::new(plan(1)).unwrap();
     for _ in 0..8 + 4 * 5 + 2 {
         let state = decider.next_state().unwrap();

@@ -42,7 +42,7 @@ fn abba_is_abba() {
 
 /// Over many blocks each cell comes first about as often as any other.
 #[test]
-fn no_place_in_the_block_is_favoured() {
+fn no_position_in_the_block_is_favoured() {
     let mut first = [0usize; 4];
     for block in blocks(4, 4000, 1) {
         first[block[0]] += 1;
@@ -52,6 +52,6 @@ fn no_place_in_the_block_is_favoured() {
 }
 
 #[test]
-fn other_seeds_give_other_orders() {
+fn different_seeds_give_different_orders() {
     assert_ne!(blocks(8, 4, 1), blocks(8, 4, 2));
 }

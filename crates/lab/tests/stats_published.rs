@@ -212,7 +212,7 @@ fn binomial_intervals_of_newcombe() {
 /// with two outliers that hide each other from an ordinary z-score. Iglewicz & Hoaglin made the
 /// modified z-score for this case.
 #[test]
-fn modified_z_scores_find_what_is_far() {
+fn modified_z_scores_find_outliers() {
     let uranium = [199.31, 199.53, 200.19, 200.82, 201.92, 201.95, 202.18, 245.57];
     assert_eq!(outliers(&uranium).unwrap(), [7]);
     let masked = [2.1, 2.6, 2.4, 2.5, 2.3, 2.1, 2.3, 2.6, 8.2, 8.3];

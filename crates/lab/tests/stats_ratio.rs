@@ -63,7 +63,7 @@ fn three_repeats_that_lean_one_way_settle_nothing() {
 }
 
 #[test]
-fn pairs_see_through_what_both_share() {
+fn pairs_cancel_a_shared_disturbance() {
     let mut draw = Pcg64Mcg::seed_from_u64(1);
     let pairs: Vec<(f64, f64)> = (0..20)
         .map(|_| {
@@ -79,7 +79,7 @@ fn pairs_see_through_what_both_share() {
 }
 
 #[test]
-fn json_is_what_results_json_says() {
+fn json_matches_the_format_of_results_json() {
     let several = serde_json::to_value(estimate(&[4.0; 5], 1).unwrap()).unwrap();
     assert_eq!(several.to_string(), r#"{"median":4.0,"ci95":[4.0,4.0],"n":5}"#);
     let one = serde_json::to_value(estimate(&[4.0], 1).unwrap()).unwrap();
@@ -93,7 +93,7 @@ fn json_is_what_results_json_says() {
 
 /// In 200 sets of 12, the 95 % interval of the median ratio contains the truth in about 190.
 #[test]
-fn the_interval_covers_what_it_says() {
+fn the_interval_has_its_nominal_coverage() {
     let mut draw = Pcg64Mcg::seed_from_u64(2);
     let mut noisy = || 100.0 * (draw.random::<f64>() + draw.random::<f64>()).exp();
     let mut covered = 0;
@@ -127,7 +127,7 @@ fn few_repeats_do_not_make_false_alarms() {
 }
 
 #[test]
-fn what_is_not_a_measurement_is_refused() {
+fn nonfinite_and_missing_samples_are_refused() {
     let threshold = default_threshold();
     let direction = Direction::HigherIsBetter;
     for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {

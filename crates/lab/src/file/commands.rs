@@ -67,7 +67,7 @@ mod tests {
     use crate::builtin;
 
     #[test]
-    fn a_command_is_shown_as_it_is_and_cannot_hide() {
+    fn a_command_cannot_hide_characters() {
         let command = |line, files| CommandLine { system: "mine", end: "server", line, files };
         let shown = command("sh -c 'echo \"hi\"'", Vec::new()).to_string();
         assert_eq!(shown, "mine (server): sh -c 'echo \"hi\"'");

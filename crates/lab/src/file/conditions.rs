@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_told_from_paths() {
+    fn rates_are_distinguished_from_paths() {
         let expected = vec![
             (Rate::from_mbit(40), Span::from_secs(1)),
             (Rate::from_mbit(1), Span::from_secs(2)),

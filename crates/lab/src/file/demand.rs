@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_so_many_flows_a_second() {
+    fn a_load_sets_the_mean_gap_between_flows() {
         let half = Arrivals::Load(Share::new(0.5).unwrap());
         let sizes = Sizes::Fixed(Bytes::new(125_000));
         // Each flow carries one megabit, so half of a 10 Mbit/s link is five flows per second.

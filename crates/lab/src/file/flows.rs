@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_beside_is_read() {
+    fn competing_flows_are_parsed() {
         assert_eq!(beside("none"), Ok(None));
         let cubic = |count| Some(Beside { count, algorithm: Some(Algorithm::Cubic) });
         assert_eq!(beside("cubic"), Ok(cubic(1)));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_read() {
+    fn path_memories_are_parsed() {
         assert_eq!(memory("none"), Ok(None));
         assert_eq!(memory("warm"), Ok(Some(1.0)));
         assert_eq!(memory("wrong"), Ok(Some(10.0)));

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_crowds_are_what_the_file_says() {
+    fn messages_and_crowds_are_parsed() {
         let messages = lab("kind = \"messages\"\nsize = \"64B\"\nstreams = 3").unwrap();
         let expected = MessageSettings { size: Bytes::new(64), count: 500, streams: 3 };
         assert_eq!(messages.messages_at(&at("0")).unwrap(), expected);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named_with_its_line() {
+    fn an_invalid_setting_is_refused_with_its_line() {
         for (workload, told) in [
             ("kind = \"messages\"\nsize = \"1MiB\"", "lab.toml:12: a message has from 1 byte"),
             ("kind = \"messages\"\nsize = \"0B\"", "lab.toml:12: a message has from 1 byte"),

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_or_a_share_of_one() {
+    fn rates_and_shares_of_a_rate_are_parsed() {
         let of = |text: &str| text.parse::<Part>().map(|part| part.of(Rate::from_mbit(40)));
         assert_eq!(of("25%"), Ok(Rate::from_mbit(10)));
         assert_eq!(of("5mbit"), Ok(Rate::from_mbit(5)));

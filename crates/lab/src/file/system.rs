@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_bounds_is_told() {
+    fn settings_out_of_range_are_refused() {
         for (wrong, says) in [
             ("alpha=65", "alpha is 65: choose a value from 1 to 64"),
             ("alhpa=8", "did you mean `alpha`?"),

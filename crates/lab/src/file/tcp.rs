@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_meant_is_told() {
+    fn a_wrong_setting_is_refused_with_a_hint() {
         let refused = |key, text| after(key, text).unwrap_err();
         assert!(refused("delayed_ack", "nnoe").contains("did you mean `none`?"));
         assert!(refused("delayed_ack", "1s").contains("at most 500ms"));

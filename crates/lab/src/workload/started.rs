@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_words_are_the_last_line_that_says_something() {
+    fn the_last_nonempty_line_is_reported() {
         assert_eq!(last_line(b"one\ntwo\n\n  \n"), "two");
         assert_eq!(last_line(b""), "");
     }

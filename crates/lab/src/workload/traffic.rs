@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_an_error_and_figures_are_figures() {
+    fn client_errors_and_figures_are_parsed() {
         let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;
         let iperf3 = programs(Traffic::Iperf3);
         assert_eq!(iperf3.output(refused).unwrap_err(), "iperf3: unable to connect");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_asked_in_its_own_words() {
+    fn each_generator_gets_its_own_options() {
         let order = Order {
             to: "10.0.0.2:5201".parse().unwrap(),
             duration: Span::from_millis(1500),

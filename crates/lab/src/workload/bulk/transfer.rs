@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jain_knows_fair_from_unfair() {
+    fn jain_is_1_for_equal_shares_and_less_for_unequal() {
         assert_eq!(jain(&[5.0, 5.0]), Some(1.0));
         assert_eq!(jain(&[10.0, 0.0]), Some(0.5));
         assert_eq!(jain(&[]), None);
