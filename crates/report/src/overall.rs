@@ -86,7 +86,7 @@ pub(crate) fn note(counts: bool) -> &'static str {
     match counts {
         true => {
             "Means over the cells in which every system has the metric; the best is marked with ◂, \
-             and in parentheses stands in how many cells a system was the best."
+             and parentheses show in how many cells a system was the best."
         }
         false => {
             "Means over the cells in which every system has the metric; the best is marked with ◂."

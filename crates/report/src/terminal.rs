@@ -76,7 +76,7 @@ fn means(results: &Results, width: usize, colour: bool) -> String {
     match overall::by_group(results, headline) {
         Some(groups) => {
             let label = metrics::meaning(headline).label;
-            let title = format!("{label}, by what is unusual in a cell");
+            let title = format!("{label}, by the unusual axes of a cell");
             format!("{}\n{}\n{all}", paint(&title, Style::Bold, colour), drawn(&groups).0)
         }
         None => all,

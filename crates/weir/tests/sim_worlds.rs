@@ -337,7 +337,7 @@ fn many_axes_are_read_by_their_planes() {
     let groups: Vec<String> = groups.iter().map(|group| text(&group["name"])).collect();
     assert_eq!(groups, ["", "loss"]);
     assert!(said.stdout.contains("bbr against cubic, by its means over all cells"), "{said:?}");
-    assert!(said.stdout.contains("by what is unusual in a cell"), "{said:?}");
+    assert!(said.stdout.contains("by the unusual axes of a cell"), "{said:?}");
     for line in world.journal("run") {
         let turn: Value = serde_json::from_str(&line).unwrap();
         let series = turn["measured"]["series"].as_array().unwrap();

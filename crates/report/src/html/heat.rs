@@ -20,10 +20,10 @@ pub(super) fn means(results: &Results) -> Markup {
         (overall_table(&all))
         p class="note" {
             "Means over the cells in which every system has the metric; the best is marked with ◂. "
-            "Below each stands in how many cells a system is the best, or within a hundredth of it."
+            "The number below is the count of cells in which a system is within a hundredth of the best."
         }
         @if !groups.is_empty() {
-            h2 id="groups" { "By what is unusual in a cell" }
+            h2 id="groups" { "By the unusual axes of a cell" }
             p class="note" {
                 "The same means over the cells in which these axes, and no others, have a value "
                 "other than the lab's usual one."
@@ -80,7 +80,7 @@ pub(super) fn maps(results: &Results) -> Markup {
                 }
             }
             p class="note" {
-                "The deeper the colour the larger the value; all fields of a map share one scale. \
+                "A deeper colour shows a larger value; all fields of a map share one scale. \
                  Where several cells fall into one square it shows their mean."
             }
         }

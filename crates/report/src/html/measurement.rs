@@ -71,7 +71,7 @@ fn over_time(drawn: &[&Series]) -> Markup {
                 }
             }
             p class="note" {
-                "Each point tells of the time before it. Drag to look closer, double-click to see "
+                "Each point covers the time before it. Drag to look closer, double-click to see "
                 "all again."
             }
             section class="charted" id="charts" { (cells::charts(0, &places)) }

@@ -26,7 +26,7 @@ pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
         ("segment size asked for", options.mss.map(|mss| format!("{mss} B"))),
         ("segment size of the control connection", started.mss.map(|mss| mss.to_string())),
         ("algorithm here, read back", ended.local_congestion.clone().filter(|_| !udp)),
-        ("algorithm there, as told", ended.remote_congestion.clone().filter(|_| !udp)),
+        ("algorithm there, as reported", ended.remote_congestion.clone().filter(|_| !udp)),
     ];
     if let Some(stream) = started.streams.first() {
         let buffers =
@@ -45,7 +45,7 @@ pub(crate) fn how(measurement: &Measurement) -> Vec<(String, String)> {
     rows.push(("round trips", Some(round_trips(measurement))));
     if let Some(observed) = &ended.observed {
         let seconds = number::format(observed.cost.secs_f64());
-        rows.push(("CPU time of the observing", Some(format!("{seconds} s"))));
+        rows.push(("CPU time of the observation", Some(format!("{seconds} s"))));
         let cost = observed.probe_cost.map(|cost| cost.to_string());
         rows.push(("cost of the probes", cost));
     }
