@@ -35,7 +35,7 @@ pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), St
 pub struct LossCheck {
     pub measured: Share,
     pub expected: Share,
-    /// The loss rates that would have given the measured loss with 99 % confidence.
+    /// The loss rates that are consistent with the measured loss (99 %).
     pub interval: (Share, Share),
     pub inside: bool,
 }

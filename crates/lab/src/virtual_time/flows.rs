@@ -323,5 +323,5 @@ const LOOK_EVERY: Span = Span::from_millis(50);
 /// Points over a cell's time. This many show how a flow's window converges to its share.
 const POINTS: u64 = 6000;
 const MOST_FOLLOWED: usize = 64;
-/// Slow start reaches 16,000 segments after eleven.
+/// Slow start reaches 16,000 segments after eleven round trips.
 const ROUND_TRIPS_OF_AN_OPENING: u64 = 20;

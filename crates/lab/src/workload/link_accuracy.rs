@@ -56,7 +56,7 @@ fn judge_stream(
     let count = wanted.min((room as f64 / (FASTER - 1.0) * FASTER) as u64);
     if count < 200 {
         return Err(Failure::Workload(
-            "the link's queue is too small to judge its rate: give it some megabytes".to_owned(),
+            "the link's queue is too small to judge its rate: give it a few megabytes".to_owned(),
         ));
     }
     let silence = link.delay + Span::from_millis(100);

@@ -132,7 +132,7 @@ fn accept(listener: &TcpListener, cancel: &Cancel) -> Result<TcpStream, Failure>
             return Err(Failure::Interrupted);
         }
         if Instant::now() > deadline {
-            return Err(Failure::Workload("nobody connected".to_owned()));
+            return Err(Failure::Workload("no connection arrived".to_owned()));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
