@@ -359,7 +359,7 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     let mut say = |what: &str, how: String| method.insert(what.to_owned(), how);
     say("measured for", plan.duration.to_string());
     say("left out at the start", plan.omit.to_string());
-    say("repeats", format!("{}, in randomised blocks of every cell once", plan.repeats));
+    say("repeats", format!("{}, in randomised blocks with every cell once", plan.repeats));
     if lab.workload.get_ref().kind == WorkloadKind::Flows {
         for (what, how) in METHOD_OF_FLOWS {
             say(what, (*how).to_owned());
