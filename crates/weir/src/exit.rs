@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use tunnel::config::ConfigError;
 use units::visible;
 
-/// How a verb ended when nothing was wrong with its use.
+/// The outcome of a verb that was used correctly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Fine,
@@ -15,7 +15,7 @@ pub(crate) enum Ending {
     Failed,
 }
 
-/// 0 fine, 1 the thing measured failed, 2 wrong use. The error goes to stderr.
+/// 0: success. 1: the thing measured failed. 2: wrong use. The error goes to stderr.
 pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     match outcome {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
@@ -27,7 +27,7 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     }
 }
 
-/// The error and its causes, each once: most messages name their cause themselves.
+/// The error and its causes without repetition: most messages already contain their cause.
 fn told(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| match cause.to_string() {
         cause if text.contains(&cause) => text,

@@ -1,4 +1,5 @@
-//! The log: a line for each event. Each text in it may come from a peer, a file or the far end of a measurement.
+//! The log: one line per event. Any text in it may come from a peer, a file or the far end of a
+//! measurement.
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
@@ -7,15 +8,15 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::debug_fn;
 use units::foreign;
 
-/// To stderr, from the level that `WEIR_LOG` names.
+/// Logs to stderr, from the level that `WEIR_LOG` names.
 pub(crate) fn start() {
     let filter = EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| "warn".into());
-    // Nobody else sets one.
+    // No other code sets a subscriber.
     let _ = tracing::subscriber::set_global_default(lines(std::io::stderr, filter));
 }
 
-/// Each field as one line's part, whoever wrote it: the crates below escape the texts of others themselves, and a text
-/// that one of them missed is escaped here.
+/// Formats each field as part of one line. The crates below escape texts from outside themselves;
+/// this is the second line of defence, for texts that one of them missed.
 fn lines(
     out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
     filter: EnvFilter,
@@ -35,7 +36,7 @@ fn lines(
         .finish()
 }
 
-/// More than any message of this program's own.
+/// Longer than any message of this program.
 const LONGEST: usize = 1024;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The `weir` command: arguments in, exit status out. What it does is in the crates below.
+//! The `weir` command: arguments in, exit status out. The crates below do the work.
 
 mod exit;
 mod log;
@@ -11,7 +11,7 @@ mod verbs;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Measures, explains and accelerates the transport of a Linux network, and proves it.
+/// Measure, explain and accelerate transport on a Linux network.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, propagate_version = true, arg_required_else_help = true)]
 struct Arguments {
@@ -21,7 +21,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Give chosen connections of this machine's TCP a better congestion control
+    /// Give selected TCP connections of this machine another congestion control
     #[command(subcommand, arg_required_else_help = true)]
     Accel(verbs::accel::Verb),
     /// Run, resume, compare, check and list experiments
@@ -30,7 +30,7 @@ enum Verb {
     /// Emulate a link between two interfaces or namespaces
     #[command(subcommand)]
     Link(verbs::link::Verb),
-    /// Measure a path: a better iperf3, which speaks with iperf3
+    /// Measure a path; compatible with iperf3
     #[command(subcommand, arg_required_else_help = true)]
     Perf(verbs::perf::Verb),
     /// Run a lab in virtual time: thousands of cells, up to 400G

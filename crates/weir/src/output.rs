@@ -1,10 +1,11 @@
-//! What the command says. A reader that has seen enough (`weir lab list | head -1`) is no failure.
+//! The command's output. A reader that closes the pipe early (`weir lab list | head -1`) is not an
+//! error.
 
 use anyhow::Context;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 
-/// To stdout: what was asked for.
+/// Writes the requested output to stdout.
 pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match write!(stdout, "{text}").and_then(|()| stdout.flush()) {
@@ -13,7 +14,7 @@ pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     }
 }
 
-/// To stderr: what the reader should know beside it. Nobody may be listening.
+/// Writes a note to stderr. Errors are ignored, because nobody may be reading.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

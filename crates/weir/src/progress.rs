@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 use units::foreign;
 
-/// A line on the terminal with the time left; nothing where there is no terminal.
+/// A line on the terminal with the time left; nothing if there is no terminal.
 #[derive(Debug)]
 pub(crate) struct Bar(ProgressBar);
 
@@ -52,7 +52,7 @@ impl Progress for Bar {
     fn done(&mut self, _number: usize, outcome: &Outcome) {
         self.0.inc(1);
         if let Verdict::Failed(reason) = &outcome.verdict {
-            // A program may have said it.
+            // A program's reason may contain text from outside.
             let reason = foreign(reason).up_to(LONGEST_REASON);
             self.note(&format!("{} failed: {reason}", outcome.system));
         }

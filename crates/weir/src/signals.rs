@@ -3,14 +3,14 @@ use lab::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// The first Ctrl-C, SIGTERM or SIGHUP asks for an orderly end; a second one ends at once, and the
-/// kernel takes down what was built.
+/// The first Ctrl-C, SIGTERM or SIGHUP requests an orderly end. A second one ends the process at
+/// once, and the kernel cleans up.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     let cancel = Cancel::default();
     let ignored = ignored_signals();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // As nohup(1) leaves it. SIGINT is heard all the same: a script's background jobs start with it
-        // ignored, and whoever sends it to one means it.
+        // Respect ignored signals, as nohup(1) sets them. Handle SIGINT even if it is ignored: a
+        // script's background jobs start with it ignored, and a user who sends it to one means it.
         if signal == SIGHUP && ignored & (1 << (signal - 1)) != 0 {
             continue;
         }
@@ -22,7 +22,7 @@ pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     Ok(cancel)
 }
 
-/// The mask of `proc_pid_status(5)`; none where it cannot be read.
+/// The mask from `proc_pid_status(5)`; none if it cannot be read.
 fn ignored_signals() -> u64 {
     std::fs::read_to_string("/proc/self/status")
         .ok()

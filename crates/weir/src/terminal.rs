@@ -10,14 +10,14 @@ pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Asks for yes or no; anything but yes is no.
+/// Asks for yes or no; any other answer is no.
 pub(crate) fn confirm(question: &str) -> io::Result<bool> {
     put(&format!("{question} [y/N] "))?;
     let answer = line()?;
     Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }
 
-/// A line that the terminal does not show; `None` if `is_called_off` becomes true first.
+/// Reads a line that the terminal does not show; `None` if `is_called_off` becomes true first.
 pub(crate) fn secret(prompt: &str, is_called_off: impl Fn() -> bool) -> io::Result<Option<String>> {
     let _hidden = Hidden::begin()?;
     put(prompt)?;
@@ -30,7 +30,7 @@ pub(crate) fn secret(prompt: &str, is_called_off: impl Fn() -> bool) -> io::Resu
     Ok(Some(secret.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// No echo until it is dropped. What was typed before the question is thrown away.
+/// Disables echo until it is dropped. Input typed before the question is discarded.
 struct Hidden(Termios);
 
 impl Hidden {
@@ -46,7 +46,7 @@ impl Hidden {
 impl Drop for Hidden {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
-        // The end of the line was not shown either.
+        // The terminal did not show the newline either.
         let _ = put("\n");
     }
 }

@@ -27,7 +27,7 @@ fn nonsense_is_refused_with_what_was_probably_meant() {
         (&["-b", "100mbut"][..], "did you mean 100mbit?"),
         (&["-b", "100M/0"], "1 to 1000 blocks, as in 100M/16"),
         (&["-t", "10sek"], "did you mean 10s?"),
-        (&["-t", "0"], "a test takes time"),
+        (&["-t", "0"], "a test needs a duration"),
         (&["-t", "5", "-n", "1M"], "cannot be used with"),
         (&["-R", "--bidir"], "cannot be used with"),
         (&["--reverce"], "'--reverse'"),

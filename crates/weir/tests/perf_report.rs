@@ -69,7 +69,7 @@ fn a_far_sender_tells_what_its_kernel_knew_over_time() {
     await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
     let (results, markdown) = measured("silent", &["-R"]);
     assert_eq!(lines(&results, "rtt"), Vec::<String>::new());
-    assert!(markdown.contains("not drawn over time: it did not tell"), "{markdown}");
+    assert!(markdown.contains("not drawn over time: it did not report it"), "{markdown}");
 }
 
 #[test]

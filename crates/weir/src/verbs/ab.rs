@@ -20,13 +20,13 @@ pub(crate) struct Ab {
     /// The system with the change
     #[arg(long, value_name = "SYSTEM", requires = "lab", requires = "base")]
     change: Option<String>,
-    /// Where on the lab's axes [default: the first value of each]
+    /// Point on the lab's axes [default: the first value of each]
     #[arg(long, value_name = "AXIS=VALUE", value_delimiter = ',', requires = "lab")]
     at: Vec<String>,
     /// How long each transfer is measured
     #[arg(long, value_name = "TIME", default_value = "400ms")]
     slice: String,
-    /// What is compared, for example cpu_seconds_per_gbit.system [default: goodput_mbit_s]
+    /// Metric to compare, for example cpu_seconds_per_gbit.system [default: goodput_mbit_s]
     #[arg(long, value_name = "METRIC", requires = "lab")]
     metric: Option<String>,
     /// A command that prints a number, without the change
@@ -35,22 +35,22 @@ pub(crate) struct Ab {
     /// The same with the change
     #[arg(long, value_name = "COMMAND", requires = "base_command")]
     change_command: Option<String>,
-    /// How long a command may take
+    /// Time limit for a command
     #[arg(long, value_name = "TIME", default_value = "60s")]
     patience: String,
-    /// Smaller numbers are the good ones
+    /// Smaller numbers are better
     #[arg(long)]
     lower_is_better: bool,
-    /// Pairs of turns at most; a clear answer ends the run early
+    /// Maximum number of pairs of turns; a clear answer ends the run early
     #[arg(long, value_name = "N", default_value_t = 300)]
     pairs: usize,
     /// Differences smaller than this do not matter
     #[arg(long, value_name = "SHARE", default_value = "1%")]
     threshold: String,
-    /// Use all pairs even if the answer is clear before
+    /// Use all pairs even if the answer is clear earlier
     #[arg(long)]
     no_early_stop: bool,
-    /// Decides the order of the turns
+    /// Seed for the order of the turns
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Exit with status 1 unless the answer is this one

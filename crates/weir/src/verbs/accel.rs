@@ -15,20 +15,21 @@ use units::Span;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Give new connections an algorithm; it stays when this command has ended
+    /// Give new connections an algorithm; it stays active after this command has ended
     #[command(subcommand)]
     Enable(Box<Enable>),
-    /// Put a file of rules in force, all at once, in the place of those there are
+    /// Replace all rules by those of a file, atomically
     #[command(after_help = POLICY_EXAMPLE)]
     Policy {
         file: PathBuf,
-        /// Only say what is wrong with it, if anything
+        /// Only check the file and report mistakes
         #[arg(long)]
         check: bool,
         #[command(flatten)]
         reach: OpenToo,
     },
-    /// Change a tunable while it runs: of a rule, of the system, of whoever chooses the algorithm itself, or of caqm
+    /// Change a tunable at run time: of a rule, of the system, of programs that choose the
+    /// algorithm themselves, or of caqm
     #[command(after_help = SET_EXAMPLES)]
     Set {
         /// For example init_cwnd=90
@@ -38,35 +39,35 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "N")]
         rule: Option<usize>,
     },
-    /// Put this build's algorithms in the place of those installed; open connections go on undisturbed
+    /// Replace the installed algorithms by this build's; open connections continue undisturbed
     Update {
         #[command(flatten)]
         reach: OpenToo,
     },
-    /// Leave new connections to the kernel again; open ones go on undisturbed
+    /// Return new connections to the kernel's default; open ones continue undisturbed
     Disable {
-        /// Only this one
+        /// Disable only this algorithm
         algorithm: Option<Algorithm>,
-        /// Give open connections the algorithm they had before, too
+        /// Also restore the former algorithm of open connections
         #[arg(long)]
         open: bool,
     },
-    /// Show the rules in force and how the connections fare that have the algorithm
+    /// Show the rules in force and the connections that use the algorithm
     Status {
-        /// One JSON document
+        /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Show what ended connections knew of their paths, which new ones begin with
+    /// Show the path records of ended connections, from which new ones start
     Memory {
-        /// Forget it instead
+        /// Delete the records instead
         #[arg(long, conflicts_with = "json")]
         clear: bool,
-        /// One JSON document
+        /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
-    /// Print a systemd unit that puts a policy in force at boot
+    /// Print a systemd unit that applies a policy at boot
     #[command(after_help = UNIT_EXAMPLE)]
     Unit {
         #[arg(default_value = "/etc/weir/accel.toml")]
@@ -76,10 +77,10 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Enable {
-    /// For whoever sends: faster than CUBIC and BBR over lossy and long paths; any other end will do
+    /// Faster sending than CUBIC and BBR over lossy and long paths; works with any receiver
     #[command(after_help = ENABLE_EXAMPLES)]
     Tcpa(EnableTcpa),
-    /// For networks whose ports do CAQM: both ends ask for every increase of their window, in a tag
+    /// For networks whose ports support CAQM: both ends request every increase of their window in a tag
     #[command(after_help = caqm::EXAMPLES)]
     Caqm(caqm::EnableCaqm),
 }
@@ -90,7 +91,7 @@ pub(crate) struct EnableTcpa {
     whose: Whose,
     #[command(flatten)]
     tunables: Values,
-    /// Leave the limit of send buffers as it is; otherwise it is 16 MiB while the algorithm is on
+    /// Do not raise the limit of send buffers to 16 MiB while the algorithm is on
     #[arg(long)]
     keep_wmem: bool,
     #[command(flatten)]
@@ -99,7 +100,7 @@ pub(crate) struct EnableTcpa {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OpenToo {
-    /// Open connections too, by all rules in force, as if they began now
+    /// Also apply all rules in force to open connections, as if they began now
     #[arg(long)]
     open: bool,
 }
@@ -111,25 +112,25 @@ pub(crate) enum Algorithm {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Which connections (several conditions must all hold)")]
+#[command(next_help_heading = "Selected connections (all given conditions must hold)")]
 #[group(required = true, multiple = true)]
 struct Whose {
-    /// Of the processes in this control group and those below it
+    /// Connections of the processes in this control group and those below it
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
-    /// Whose other end is in this prefix, for example 192.0.2.0/24
+    /// Connections to this prefix, for example 192.0.2.0/24
     #[arg(long, value_name = "CIDR")]
     to: Option<String>,
-    /// Of this port on this machine
+    /// Connections of this local port
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// All that no other rule is for
+    /// All connections that no other rule matches
     #[arg(long, conflicts_with_all = ["cgroup", "to", "port"])]
     all: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "How it works on them")]
+#[command(next_help_heading = "Tunables")]
 struct Values {
     /// The first window in segments, paced over the first round trip [default: 48]
     #[arg(long, value_name = "N")]
@@ -137,13 +138,13 @@ struct Values {
     /// The window in segments after a retransmission timeout [default: 10]
     #[arg(long, value_name = "N")]
     loss_init_cwnd: Option<u32>,
-    /// How old the memory of a path may be to begin with; 0s: none is used [default: 10 minutes]
+    /// Maximum age of a path record that a new connection starts from; 0s: use none [default: 10 minutes]
     #[arg(long, value_name = "TIME")]
     memory_age: Option<String>,
     /// The shortest retransmission timeout, 5ms to 200ms [default: the kernel's 200ms]
     #[arg(long, value_name = "TIME")]
     rto_min: Option<String>,
-    /// The longest, 1s to 120s; Linux 6.15 and later [default: the kernel's 120s]
+    /// The longest retransmission timeout, 1s to 120s; Linux 6.15 and later [default: the kernel's 120s]
     #[arg(long, value_name = "TIME")]
     rto_max: Option<String>,
 }
@@ -157,15 +158,15 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Policy { file, check, reach } => {
             let policy = PolicyFile::read(&file)?;
             if check {
-                note("nothing is wrong with it");
+                note("no mistakes found");
                 return Ok(Ending::Fine);
             }
             let applied = policy.apply(reach.reach())?;
             let rules = |count| format!("{count} {}", if count == 1 { "rule" } else { "rules" });
             let count = rules(policy.tcpa.rules.len());
-            note(format_args!("{} is in force: {count}", file.display()));
+            note(format_args!("{} applied: {count}", file.display()));
             if let Some(caqm) = &policy.caqm {
-                note(format_args!("and for caqm: {}", rules(caqm.rules.len())));
+                note(format_args!("rules for caqm: {}", rules(caqm.rules.len())));
             }
             if let Some(applied) = applied {
                 tell(reach.reach(), applied.turned);
@@ -184,7 +185,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Update { reach } => update(reach.reach())?,
         Verb::Disable { algorithm, open } => disable(algorithm, OpenToo { open }.reach())?,
         Verb::Memory { clear: true, .. } => {
-            note(format_args!("{} paths forgotten", memory::clear()?));
+            note(format_args!("{} path records deleted", memory::clear()?));
         }
         Verb::Memory { json: true, .. } => print_json(&memory::to_json(&memory::read()?))?,
         Verb::Memory { .. } => print(memory::to_text(&memory::read()?))?,
@@ -205,17 +206,17 @@ fn status(json: bool) -> anyhow::Result<()> {
     if caqm.is_off() { Ok(()) } else { print(format_args!("\n{}", caqm.to_text())) }
 }
 
-/// Whatever is installed; it is an error if nothing is.
+/// All installed algorithms. It is an error if none is installed.
 fn update(reach: Reach) -> anyhow::Result<()> {
     let caqm = CaqmStatus::read()?.presence == Presence::Whole;
     if !caqm || Status::read()?.presence != Presence::Nothing {
         let turned = installation::update(reach)?;
-        note("new connections get this build's tcpa");
+        note("new connections use this build's tcpa");
         tell(reach, turned);
     }
     if caqm {
         accel::caqm::installation::update()?;
-        note("caqm is this build's, for open connections too");
+        note("all connections, also open ones, use this build's caqm");
     }
     Ok(())
 }
@@ -251,8 +252,8 @@ fn print_json(document: &serde_json::Value) -> anyhow::Result<()> {
     print(format_args!("{}\n", serde_json::to_string_pretty(document)?))
 }
 
-/// Before anything listens: a connection is given the algorithm when it is established. Interfaces that the policy
-/// names are waited for.
+/// Starts before any listener: a connection gets the algorithm when it is established. The unit
+/// waits for the interfaces that the policy names.
 fn unit(policy: &Path) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
     let devices: String = match PolicyFile::read(policy) {
@@ -278,7 +279,8 @@ fn unit(policy: &Path) -> anyhow::Result<String> {
     ))
 }
 
-/// As systemd names an interface's unit (systemd.unit(5), "String escaping for inclusion in unit names").
+/// systemd's name for an interface's unit (systemd.unit(5), "String escaping for inclusion in unit
+/// names").
 fn device(place: &Place) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '.');
     let escaped = |c: char| match plain(c) {
@@ -305,9 +307,9 @@ fn enable(arguments: EnableTcpa) -> anyhow::Result<()> {
         Ok(())
     })?;
     if applied.change == Change::Repaired {
-        note("what a killed command had left was removed");
+        note("removed the incomplete installation of a killed command");
     }
-    note(format_args!("tcpa is on ({told}); `weir accel disable` ends that"));
+    note(format_args!("tcpa is on ({told}); `weir accel disable` turns it off"));
     tell(reach.reach(), applied.turned);
     Ok(())
 }
@@ -321,7 +323,7 @@ fn tell(reach: Reach, turned: Turned) {
         "open connections: {given} were given it, {put_back} have what they had before"
     ));
     if refused > 0 {
-        note(format_args!("the kernel left {refused} as they were"));
+        note(format_args!("the kernel refused to change {refused}"));
     }
 }
 
@@ -368,11 +370,11 @@ Examples:
   weir accel status
   weir accel disable";
 const POLICY_EXAMPLE: &str = "\
-Example of a file; the first rule that fits decides:
+Example of a file; the first rule that matches decides:
   [defaults]
   init_cwnd = 48
 
-  [[rule]]                      # leave these as they are
+  [[rule]]                      # keep the kernel's choice for these
   port = 22
   algorithm = \"none\"
 
@@ -382,13 +384,13 @@ Example of a file; the first rule that fits decides:
   init_cwnd = 90
   rto_min = \"50ms\"
 
-  [[rule]]                      # where the other end offers it, too; the next rule is for whom it does not
+  [[rule]]                      # if the other end offers it, too; otherwise the next rule that matches
   to = \"10.0.0.0/8\"
   algorithm = \"caqm\"
 
   [[rule]]                      # all others
 
-  [caqm]                        # only with rules for caqm; the rest is as `weir accel enable caqm --help` has it
+  [caqm]                        # only with rules for caqm; `weir accel enable caqm --help` lists the other keys
   interface = [\"eth0\"]
   rtt_standard = \"1ms\"
 

@@ -15,17 +15,17 @@ pub(crate) enum Verb {
     /// Measure every cell of a lab and write a report
     #[command(after_help = RUN_EXAMPLES)]
     Run(Run),
-    /// List the labs that come with weir
+    /// List the built-in labs
     List,
-    /// Print a lab's file, to read or to start one's own from
+    /// Print a lab's file, to read or to start a new lab from
     Show { lab: String },
-    /// Set two runs of a lab side by side
+    /// Compare two runs of a lab
     #[command(after_help = "Example:\n  weir lab compare runs/before runs/after")]
     Compare(Compare),
-    /// Hold a run against bounds; exit status 1 if one does not hold
+    /// Check a run against bounds; exit status 1 if one does not hold
     #[command(after_help = lab::check::EXAMPLES)]
     Check(Check),
-    /// Alternate two states hundreds of times and say whether they differ
+    /// Alternate two states hundreds of times and test whether they differ
     #[command(after_help = lab::ab::EXAMPLES)]
     Ab(super::ab::Ab),
 }
@@ -34,19 +34,19 @@ pub(crate) enum Verb {
 pub(crate) struct Run {
     /// A built-in lab's name (see `weir lab list`), or the path of a lab file
     lab: String,
-    /// The short form, for people in a hurry: minutes
+    /// The short form, which takes minutes
     #[arg(long, conflicts_with = "smoke")]
     quick: bool,
-    /// The shortest form, one cell per system: does it work at all?
+    /// The shortest form, one cell per system, to test that it works at all
     #[arg(long)]
     smoke: bool,
     /// Only these systems, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     systems: Vec<String>,
-    /// How often each cell is measured, instead of what the form says
+    /// Repeats of each cell, instead of the form's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeats: Option<u32>,
-    /// Where the run is written [default: runs/LAB-FORM-TIME]
+    /// Directory for the run [default: runs/LAB-FORM-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and form
@@ -106,7 +106,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
 fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
     arguments.measure("weir lab run", |lab| {
         arguments.agree_to_commands(lab)?;
-        // Before anything starts a thread: becoming root of a user namespace needs that.
+        // Must precede the first thread: becoming root of a user namespace needs a single-threaded
+        // process.
         let privilege = host::acquire()?;
         if let Some(sentence) = privilege.degradation() {
             output::note(format_args!("note: {sentence}"));
@@ -117,8 +118,8 @@ fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
 }
 
 impl Run {
-    /// Measures the lab in the world that `executor` makes, and tells what came of it. `verb` is what
-    /// this one is called, to go on with.
+    /// Measures the lab in the world that `executor` makes, and reports the outcome. `verb` is the
+    /// name of this command, for the hint how to continue.
     pub(super) fn measure(
         &self,
         verb: &str,
@@ -169,9 +170,9 @@ impl Run {
 }
 
 impl Run {
-    /// A lab file is a script: its commands have the rights of whoever runs it. A person is asked. Where
-    /// nobody can be asked they are shown and run, as make(1) does with its file: a script that calls this
-    /// has chosen the file, and its log tells what was run.
+    /// A lab file is a script: its commands have the rights of the user who runs the lab. On a
+    /// terminal the user is asked. Otherwise the commands are printed and run, as make(1) does with
+    /// its file: a script that runs a lab has chosen the file, and its log shows the commands.
     fn agree_to_commands(&self, lab: &LabFile) -> anyhow::Result<()> {
         let commands = lab.commands(&self.systems);
         if self.trust || commands.is_empty() || lab.is_builtin() {
@@ -210,7 +211,7 @@ fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> 
     })
 }
 
-/// The command line that goes on where this one was interrupted.
+/// The command line that continues this interrupted run.
 fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
     let mut words = vec![verb.to_owned(), quoted(&arguments.lab)];
     let flags = [
@@ -230,7 +231,7 @@ fn continuation(verb: &str, arguments: &Run, directory: &Path) -> String {
     words.join(" ")
 }
 
-/// As a shell reads it back as one word.
+/// Quotes the word for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=+:@%".contains(c);
     match word.chars().all(plain) && !word.is_empty() {
@@ -285,7 +286,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The terminal's columns; what fits on most where there is none.
+/// The terminal's columns; a width that fits most terminals if there is none.
 pub(crate) fn width() -> usize {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .map_or(0, |size| usize::from(size.ws_col))

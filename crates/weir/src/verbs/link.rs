@@ -11,52 +11,52 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Lay a link between two interfaces, and carry packets until Ctrl-C
+    /// Create a link between two interfaces, and carry packets until Ctrl-C
     #[command(after_help = UP_EXAMPLES)]
     Up(Box<Up>),
     /// Change a running link: KEY=VALUE for both directions, --ab and --ba for one
     #[command(after_help = SET_EXAMPLES)]
     Set(Set),
-    /// Show a running link's settings and figures; all links without a name
+    /// Show a running link's settings and figures; without a name, all links
     Show(Show),
     /// List the links that are up
     List {
-        /// One JSON document
+        /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
-    /// End a running link and take down what was made for it
+    /// End a running link and remove the interfaces made for it
     Down { name: String },
-    /// Print what CAQM's tags say, packet by packet: of an interface, or of a capture
+    /// Print the CAQM tags of an interface or a capture, packet by packet
     #[command(after_help = tags::EXAMPLES)]
     ShowTags(tags::ShowTags),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// Side a: NAMESPACE:INTERFACE, INTERFACE, pid:PID:INTERFACE or tap:NAME. An interface that does
-    /// not exist is made, as the outer end of a veth pair
+    /// Side a: NAMESPACE:INTERFACE, INTERFACE, pid:PID:INTERFACE or tap:NAME. A missing interface
+    /// is created, as the outer end of a veth pair
     #[arg(long, value_name = "END")]
     a: Option<String>,
     /// Side b, likewise
     #[arg(long, value_name = "END")]
     b: Option<String>,
-    /// An address for side a, if it is made; may be repeated
+    /// An address for side a, if it is created; may be repeated
     #[arg(long, value_name = "IP/PREFIX")]
     address_a: Vec<String>,
-    /// An address for side b, if it is made; may be repeated
+    /// An address for side b, if it is created; may be repeated
     #[arg(long, value_name = "IP/PREFIX")]
     address_b: Vec<String>,
-    /// The MTU of interfaces that are made [default: 1500]
+    /// The MTU of created interfaces [default: 1500]
     #[arg(long, value_name = "BYTES")]
     mtu: Option<String>,
-    /// What other commands call the link [default: the first free of link0, link1, …]
+    /// Name of the link for other commands [default: the first free of link0, link1, …]
     #[arg(long)]
     name: Option<String>,
     /// End after this time, for example 30s
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
-    /// A TOML file with these flags' names as keys, and tables `[ab]` and `[ba]`; flags come first
+    /// A TOML file with these flags' names as keys, and tables `[ab]` and `[ba]`; flags take precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON document at the end, with the queues' traces, instead of the table
@@ -64,19 +64,19 @@ pub(crate) struct Up {
     json: bool,
     #[command(flatten)]
     both: Both,
-    /// A setting from a to b alone, for example --ab loss=1%; may be repeated
+    /// A setting from a to b only, for example --ab loss=1%; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ab: Vec<String>,
-    /// A setting from b to a alone; may be repeated
+    /// A setting from b to a only; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
-    /// The CPU for the emulation; leave the others to what is measured
+    /// The CPU for the emulation; leave the others to the measured programs
     #[arg(long, value_name = "N", help_heading = "Emulation")]
     cpu: Option<String>,
     /// Do not ask for real-time scheduling
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Emulation")]
     no_real_time: bool,
-    /// How long before a deadline to spin instead of sleep
+    /// Time before a deadline to spin instead of sleep
     #[arg(long, value_name = "TIME", help_heading = "Emulation")]
     spin: Option<String>,
 }
@@ -84,41 +84,42 @@ pub(crate) struct Up {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Both directions")]
 struct Both {
-    /// How fast, counted from the MAC addresses on [default: unlimited]
+    /// The rate, counted from the MAC addresses on [default: unlimited]
     #[arg(long)]
     rate: Option<String>,
-    /// A recorded capacity instead: a file with a time in milliseconds a line, one for each 1504 bytes
+    /// A recorded capacity instead: a file with one time in milliseconds per line, each for 1504
+    /// bytes
     #[arg(long, value_name = "FILE")]
     trace: Option<String>,
-    /// How long each way takes, for example 10ms
+    /// The delay of each way, for example 10ms
     #[arg(long, value_name = "TIME")]
     delay: Option<String>,
     /// Twice the delay: half of it each way
     #[arg(long, value_name = "TIME")]
     rtt: Option<String>,
-    /// How the delay varies: 1ms, or 1ms,normal; with ,reorder packets may overtake
+    /// Variation of the delay: 1ms, or 1ms,normal; with ,reorder packets may overtake one another
     #[arg(long)]
     jitter: Option<String>,
     /// Share of packets lost: 1%, gilbert:p=1%,r=30%,h=0%,k=100%, or trace:00100
     #[arg(long)]
     loss: Option<String>,
-    /// Share of packets held back, and how long: 1%,5ms
+    /// Share of packets delayed further, and by how much: 1%,5ms
     #[arg(long, value_name = "SHARE,TIME")]
     reorder: Option<String>,
     /// Share of packets that arrive twice
     #[arg(long, value_name = "SHARE")]
     duplicate: Option<String>,
-    /// Share of packets of which one bit is flipped
+    /// Share of packets in which one bit is flipped
     #[arg(long, value_name = "SHARE")]
     corrupt: Option<String>,
-    /// What waits and what is dropped: droptail:256KiB, headdrop, red, codel, fq_codel,
+    /// Queue discipline: droptail:256KiB, headdrop, red, codel, fq_codel,
     /// pie or caqm:143KB
     #[arg(long)]
     queue: Option<String>,
-    /// Bytes each frame takes beyond its own: ethernet (+24), ip (-14) or a number
+    /// Bytes that each frame takes in addition to its own: ethernet (+24), ip (-14) or a number
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     overhead: Option<String>,
-    /// Equal seeds give equal decisions; from b to a it is one more [default: 0]
+    /// The seed; equal seeds give equal decisions. The direction from b to a uses the seed plus one [default: 0]
     #[arg(long, value_name = "N")]
     seed: Option<String>,
 }
@@ -129,10 +130,10 @@ pub(crate) struct Set {
     /// For both directions, for example loss=1%
     #[arg(value_name = "KEY=VALUE")]
     both: Vec<String>,
-    /// From a to b alone
+    /// From a to b only
     #[arg(long, value_name = "KEY=VALUE")]
     ab: Vec<String>,
-    /// From b to a alone
+    /// From b to a only
     #[arg(long, value_name = "KEY=VALUE")]
     ba: Vec<String>,
 }
@@ -140,10 +141,10 @@ pub(crate) struct Set {
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     name: Option<String>,
-    /// One JSON document; with --watch one a second, each on its line
+    /// Print one JSON document; with --watch one per second, each on its own line
     #[arg(long)]
     json: bool,
-    /// Every second, until Ctrl-C or the link's end
+    /// Repeat every second, until Ctrl-C or the link's end
     #[arg(long, requires = "name")]
     watch: bool,
 }
@@ -171,7 +172,8 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     let directory = Directory::of_user();
     directory.prepare()?;
     let claim = directory.claim(plan.name.as_deref())?;
-    // Before anything starts a thread: becoming root of a user namespace needs that.
+    // Must precede the first thread: becoming root of a user namespace needs a single-threaded
+    // process.
     let privilege = host::acquire()?;
     if let Some(sentence) = privilege.degradation() {
         eprintln!("note: {sentence}");
@@ -189,7 +191,7 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     let over = || end.is_some_and(|end| Instant::now() >= end);
     while !cancel.is_cancelled() && !over() && !server.down_requested() && link.is_running() {
         if view.terminal && view.is_due() {
-            // Ending just now: the loop's condition sees it.
+            // The link is ending: the loop's condition sees it.
             if let Ok(report) = inspector.look() {
                 view.show(report);
             }
@@ -266,7 +268,7 @@ fn set(arguments: &Set) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// `all`: of every link there is, of which one may end meanwhile.
+/// `all`: all links were requested, and one may end meanwhile.
 fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
     let directory = Directory::of_user();
     let mut reports = Vec::new();
@@ -297,7 +299,7 @@ fn watch(name: &str, json: bool) -> anyhow::Result<Ending> {
                     view.wait();
                 }
                 Ok(report) => view.show(report),
-                // Its end is how a watch ends.
+                // A watch ends when its link ends.
                 Err(EmuError::Ended) => break,
                 Err(error) => {
                     view.clear();
@@ -329,7 +331,7 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// A block of figures once a second; on a terminal each is drawn over the one before.
+/// Prints a block of figures once a second. On a terminal each block overwrites the one before.
 struct View {
     terminal: bool,
     lines: usize,
@@ -357,7 +359,8 @@ impl View {
         let text = emu::live(&report, self.before.as_ref(), self.terminal);
         if self.terminal {
             self.lines = text.lines().count();
-            // Without wrapping (DECAWM), so that a line of text is one of a narrow terminal too.
+            // Without wrapping (DECAWM), so that a line of text takes one line of a narrow terminal
+            // too.
             print(&format!("\x1b[?7l{text}\x1b[?7h"));
         } else {
             print(&text);
@@ -367,14 +370,14 @@ impl View {
 
     fn clear(&mut self) {
         if self.lines > 0 {
-            // Up, and all below away (ECMA-48: CPL, ED).
+            // Move up and clear everything below (ECMA-48: CPL, ED).
             print(&format!("\x1b[{}F\x1b[J", self.lines));
             self.lines = 0;
         }
     }
 }
 
-/// Whoever read may have gone; the link's end must not depend on that.
+/// Ignores errors: the reader may have gone, and the link's end must not depend on it.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

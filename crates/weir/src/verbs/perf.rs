@@ -14,7 +14,7 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Measure the path to a server of ours or of iperf3
+    /// Measure the path to a weir or iperf3 server
     #[command(after_help = client::EXAMPLES)]
     Client(Box<client::Client>),
     /// Serve tests to weir and iperf3, many clients at once
@@ -23,9 +23,9 @@ pub(crate) enum Verb {
     #[command(flatten)]
     Rounds(rounds::Verb),
     Download(download::Arguments),
-    /// Write to a plain server for a time, and nothing else: a baseline
+    /// Only write to a plain server for a time: a baseline
     PlainClient(plain::Client),
-    /// Read what plain clients write, and nothing else: a baseline
+    /// Only read the data of plain clients: a baseline
     PlainServer(plain::Server),
 }
 

@@ -14,7 +14,7 @@ pub(crate) enum Verb {
 pub(crate) struct RunInVirtualTime {
     #[command(flatten)]
     run: Run,
-    /// How many cells are simulated side by side; the results are the same [default: one a CPU]
+    /// Number of cells to simulate in parallel; the results do not depend on it [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
 }

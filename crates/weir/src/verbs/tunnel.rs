@@ -14,22 +14,22 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Let known clients in and dial for them what each may reach
+    /// Serve known clients and connect them to the targets that each may reach
     #[command(after_help = server::EXAMPLES)]
     Server(Box<server::Server>),
-    /// Listen here and carry what comes to a server
+    /// Listen here and carry connections to a server
     #[command(after_help = client::EXAMPLES)]
     Client(Box<client::Client>),
-    /// Make this end's key and print the line the other side needs
+    /// Make this end's key and print the line that the other side needs
     #[command(after_help = keys::EXAMPLES)]
     Keys(keys::Keys),
-    /// Show how the tunnels that run here fare, and why they are as fast as they are
+    /// Show the state of the tunnels that run here, and what limits their rate
     #[command(after_help = status::EXAMPLES)]
     Status(status::StatusOf),
-    /// Have the ends that run here read their files again
+    /// Make the ends that run here read their files again
     #[command(after_help = reload::EXAMPLES)]
     Reload(reload::Reload),
-    /// Say what would keep a tunnel from working or from being fast
+    /// Report problems that would keep a tunnel from working or slow it down
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Check>),
     /// Print a systemd unit that runs an end

@@ -9,7 +9,7 @@ use clap::Args;
 pub(crate) struct EnableCaqm {
     #[command(flatten)]
     whose: Whose,
-    /// Where tags are put on and taken off: eth0, or NAMESPACE:eth0; may be repeated [default: all Ethernet
+    /// Interface where tags are added and removed: eth0, or NAMESPACE:eth0; may be repeated [default: all Ethernet
     /// interfaces of this network namespace]
     #[arg(long, value_name = "IF")]
     interface: Vec<String>,
@@ -18,16 +18,16 @@ pub(crate) struct EnableCaqm {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Of the network, the same for all its hosts and ports")]
+#[command(next_help_heading = "Network parameters, the same for all hosts and ports")]
 struct Values {
-    /// What a connection asks for in a round trip, in eighths of --mtu-unit, 1 to 64 [default: 8]
+    /// Window increase requested in a round trip, in eighths of --mtu-unit, 1 to 64 [default: 8]
     #[arg(long, value_name = "N")]
     alpha: Option<String>,
-    /// What it asks for by the root of its window in segments, where that is more than --alpha, 0 to 64; 0 is as the
-    /// reference [default: 28]
+    /// Increase by the square root of the window in segments, if that is more than --alpha, 0 to
+    /// 64; 0 is as the reference [default: 28]
     #[arg(long, value_name = "N")]
     alpha_root: Option<String>,
-    /// What a refusal takes in bytes, 1 to 65536 [default: 512]
+    /// Decrease of the window by a refusal, in bytes, 1 to 65536 [default: 512]
     #[arg(long, value_name = "BYTES")]
     beta: Option<String>,
     /// The least window in segments, 1 to 1024 [default: 1]
@@ -36,22 +36,22 @@ struct Values {
     /// The largest window in segments [default: 1048576]
     #[arg(long, value_name = "N")]
     max_cwnd: Option<String>,
-    /// Bytes of answers that move the window by one segment, 64 to 65536 [default: 1024]
+    /// Bytes granted or refused that move the window by one segment, 64 to 65536 [default: 1024]
     #[arg(long, value_name = "BYTES")]
     mtu_unit: Option<String>,
-    /// Bytes of a hint on data, 1 to 1024 [default: 8]
+    /// Bytes per unit of a hint on data, 1 to 1024 [default: 8]
     #[arg(long, value_name = "BYTES")]
     data_hint_unit: Option<String>,
-    /// Bytes of a hint on an acknowledgement, 1 to 1024 [default: 64]
+    /// Bytes per unit of a hint on an acknowledgement, 1 to 1024 [default: 64]
     #[arg(long, value_name = "BYTES")]
     ack_hint_unit: Option<String>,
     /// The round trip of the network at rest, 1us to 1s [default: 200us]
     #[arg(long, value_name = "TIME")]
     rtt_standard: Option<String>,
-    /// Tags of another type are left alone, 0 to 7 [default: 0]
+    /// Type of the tags; others are ignored, 0 to 7 [default: 0]
     #[arg(long, value_name = "N")]
     cc_type: Option<String>,
-    /// What marks a tag: 0x88a8 or 0x8100 [default: 0x88a8]
+    /// TPID of a tag: 0x88a8 or 0x8100 [default: 0x88a8]
     #[arg(long, value_name = "HEX")]
     tpid: Option<String>,
     /// The ports on all ways are known to do CAQM: do not ask them, as those of other makers do not answer
@@ -70,16 +70,16 @@ pub(super) fn enable(arguments: EnableCaqm) -> anyhow::Result<()> {
         network.write(&mut plan.network)
     })?;
     if change == Change::Repaired {
-        note("what a killed command had left was removed");
+        note("removed the incomplete installation of a killed command");
     }
     let at: Vec<_> = at.iter().map(Place::to_string).collect();
     let at = if at.is_empty() { String::new() } else { format!(" at {}", at.join(", ")) };
-    note(format_args!("caqm is on ({told}){at}; `weir accel disable caqm` ends that"));
+    note(format_args!("caqm is on ({told}){at}; `weir accel disable caqm` turns it off"));
     Ok(())
 }
 
 impl Values {
-    /// What is not named stays.
+    /// Changes only the parameters that are given.
     fn write(&self, network: &mut Network) -> Result<(), accel::AccelError> {
         let values = [
             ("alpha", &self.alpha),
@@ -103,7 +103,7 @@ impl Values {
 }
 
 pub(super) const EXAMPLES: &str = "\
-Both ends enable it; a connection with an end that does not is Reno's, without a tag.
+Enable it at both ends. A connection to an end without it uses Reno and carries no tags.
 
 Examples:
   weir accel enable caqm --all --interface eth0 --rtt-standard 1ms

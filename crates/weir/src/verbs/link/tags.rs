@@ -13,27 +13,27 @@ pub(crate) struct ShowTags {
     /// INTERFACE, NAMESPACE:INTERFACE, or a capture in libpcap's format
     #[arg(value_name = "IF|PCAP")]
     what: String,
-    /// What marks a tag
+    /// TPID of a tag
     #[arg(long, value_name = "HEX", default_value = "0x88a8")]
     tpid: String,
-    /// End after so many tagged packets
+    /// End after this many tagged packets
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     /// End after this time
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
-    /// The packets' first bytes, too
+    /// Also print the packets' first bytes
     #[arg(long)]
     hex: bool,
-    /// Bytes of a hint on data
+    /// Bytes per unit of a hint on data
     #[arg(long, value_name = "BYTES", default_value_t = 8)]
     data_hint_unit: u64,
-    /// Bytes of a hint on an acknowledgement
+    /// Bytes per unit of a hint on an acknowledgement
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     ack_hint_unit: u64,
 }
 
-/// What was seen.
+/// Counts of the packets seen.
 #[derive(Debug, Default)]
 struct Seen {
     tagged: u64,
@@ -60,7 +60,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         seen.sum_up();
         return Ok(Ending::Fine);
     }
-    // No interface has such a name, and a capture was meant.
+    // No interface has such a name, so the argument must be a capture.
     if arguments.what.contains('/') && !arguments.what.contains(':') {
         let text =
             format!("there is no capture `{}`: name a file, or an interface", arguments.what);

@@ -1,4 +1,4 @@
-//! iperf3's accounts on the command line, of both ends.
+//! iperf3's accounts on the command line, for both ends.
 
 use super::values;
 use crate::terminal;
@@ -20,13 +20,13 @@ pub(super) struct ServerAccounts {
         requires = "rsa_private_key"
     )]
     users: Option<PathBuf>,
-    /// The key that decrypts what clients send: PEM, without a passphrase
+    /// The key that decrypts clients' tokens: PEM, without a passphrase
     #[arg(long, value_name = "FILE", alias = "rsa-private-key-path", requires = "users")]
     rsa_private_key: Option<PathBuf>,
-    /// By how much the clocks of client and server may differ: seconds, or with a unit
+    /// Maximum difference between the clocks of client and server: seconds, or with a unit
     #[arg(long, value_name = "TIME", default_value = "10", value_parser = skew, requires = "users")]
     time_skew_threshold: Duration,
-    /// Take PKCS#1 v1.5 padding instead of OAEP, for clients of iperf3 before 3.17
+    /// Accept PKCS#1 v1.5 padding instead of OAEP, for clients of iperf3 before 3.17
     #[arg(long, requires = "users")]
     use_pkcs1_padding: bool,
 }
@@ -34,8 +34,8 @@ pub(super) struct ServerAccounts {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Account")]
 pub(super) struct ClientAccount {
-    /// The user's name at a server with accounts. The password comes from IPERF3_PASSWORD, or is asked for
-    /// on the terminal
+    /// The user's name at a server with accounts. The password is read from IPERF3_PASSWORD, or
+    /// from the terminal
     #[arg(long, value_name = "NAME", requires = "rsa_public_key")]
     username: Option<String>,
     /// The server's public key: PEM
@@ -57,7 +57,7 @@ impl ServerAccounts {
 }
 
 impl ClientAccount {
-    /// May ask for the password, until `stop` is called.
+    /// Asks for the password if necessary, until `stop` is called.
     pub(super) fn credentials(&self, stop: &Stop) -> Result<Option<Credentials>, PerfError> {
         let (Some(user), Some(key)) = (&self.username, &self.rsa_public_key) else {
             return Ok(None);
@@ -86,7 +86,7 @@ fn padding(pkcs1: bool) -> Padding {
     if pkcs1 { Padding::Pkcs1 } else { Padding::Oaep }
 }
 
-/// A token counts whole seconds.
+/// Reads whole seconds, because a token counts whole seconds.
 fn skew(text: &str) -> Result<Duration, String> {
     let skew = values::seconds(text)?.as_duration();
     if skew < Duration::from_secs(1) || skew > Duration::from_secs(86_400) {

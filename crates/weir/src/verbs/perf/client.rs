@@ -55,35 +55,35 @@ struct Test {
     /// How many blocks or datagrams to send, instead of a time
     #[arg(short = 'k', long, value_name = "N", value_parser = values::count)]
     blockcount: Option<u64>,
-    /// Leave so much out of every figure at the start
+    /// Time at the start to leave out of every figure
     #[arg(short = 'O', long, value_name = "TIME", value_parser = values::omit)]
     omit: Option<Span>,
-    /// The server sends, this end receives
+    /// Reverse: the server sends, this end receives
     #[arg(short = 'R', long, conflicts_with = "bidir")]
     reverse: bool,
-    /// Both ends send at once
+    /// Bidirectional: both ends send at once
     #[arg(long)]
     bidir: bool,
     /// Streams in each direction
     #[arg(short = 'P', long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
     parallel: u32,
-    /// UDP rather than TCP
+    /// Use UDP instead of TCP
     #[arg(short, long)]
     udp: bool,
-    /// The target rate of each stream: 600mbit, 100M, 0 for as fast as it goes; /16 sends 16 blocks at
+    /// The target rate of each stream: 600mbit, 100M, 0 for unlimited; /16 sends 16 blocks at
     /// once [default: 0; UDP: 1mbit]
     #[arg(short, long, value_name = "RATE[/N]", value_parser = values::bitrate)]
     bitrate: Option<Bitrate>,
-    /// Measure streams alone: no TCP_INFO over time, no latency under load
+    /// Measure only the streams: no TCP_INFO over time, no latency under load
     #[arg(long)]
     no_probes: bool,
     /// How long to measure the latency of the idle path first
     #[arg(long, value_name = "TIME", value_parser = values::seconds, conflicts_with = "no_probes")]
     #[arg(default_value = "500ms")]
     idle_probe: Span,
-    /// What does looking cost here? The probes of both ends are turned off and on within the test, and
-    /// the goodput with and without is compared; a minute or more tells small costs
+    /// Measure the cost of the probes: turn the probes of both ends off and on within the test, and
+    /// compare the goodput with and without them. A test of a minute or more shows small costs
     #[arg(long, conflicts_with_all = ["no_probes", "udp"])]
     probe_cost: bool,
 }
@@ -91,17 +91,17 @@ struct Test {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Streams")]
 struct Streams {
-    /// Bytes of a write or datagram [default: 128KiB; UDP: what fits a packet]
+    /// Bytes of a write or datagram [default: 128KiB; UDP: what fits into a packet]
     #[arg(short, long, value_name = "SIZE", value_parser = values::block)]
     length: Option<Bytes>,
     /// Socket buffers at both ends
     #[arg(short, long, value_name = "SIZE", value_parser = values::window)]
     window: Option<Bytes>,
-    /// TCP's largest segment
+    /// TCP's maximum segment size
     #[arg(short = 'M', long, value_name = "BYTES")]
     #[arg(value_parser = clap::value_parser!(u32).range(88..=32767))]
     set_mss: Option<u32>,
-    /// Do not hold back small segments (Nagle)
+    /// Do not delay small segments (turn Nagle's algorithm off)
     #[arg(short = 'N', long)]
     no_delay: bool,
     /// The congestion control, for example cubic or bbr
@@ -110,7 +110,7 @@ struct Streams {
     /// Send without copying
     #[arg(short = 'Z', long)]
     zerocopy: bool,
-    /// Let the receiver's kernel throw the data away uncopied
+    /// Let the receiver's kernel discard the data without copying it
     #[arg(long)]
     skip_rx_copy: bool,
     /// CPUs to pin this end and, after a comma, the server to: 0 or 0,1
@@ -120,7 +120,7 @@ struct Streams {
     #[arg(short = 'S', long, value_name = "N", value_parser = values::type_of_service)]
     #[arg(conflicts_with = "dscp")]
     tos: Option<u8>,
-    /// Its upper six bits: 46, or a name such as ef, cs1, af41
+    /// DSCP, the upper six bits of the type of service: 46, or a name such as ef, cs1, af41
     #[arg(long, value_name = "NAME", value_parser = values::dscp)]
     dscp: Option<u8>,
     /// IPv6's flow label
@@ -129,17 +129,17 @@ struct Streams {
     /// Pace in the kernel (SO_MAX_PACING_RATE)
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     fq_rate: Option<Rate>,
-    /// How often the pace of --bitrate is looked at: microseconds, or with a unit [default: 1ms; UDP is
-    /// paced more finely]
+    /// How often the pace of --bitrate is checked: microseconds, or with a unit [default: 1ms; UDP
+    /// is paced more finely]
     #[arg(long, value_name = "TIME", value_parser = values::pacing_timer)]
     pacing_timer: Option<Span>,
-    /// Forbid IPv4 routers to fragment
+    /// Forbid fragmentation by IPv4 routers
     #[arg(long)]
     dont_fragment: bool,
-    /// Datagrams carry numbers of 64 bits
+    /// Use 64-bit sequence numbers in datagrams
     #[arg(long)]
     udp_counters_64bit: bool,
-    /// Send a pattern rather than random bytes
+    /// Send a pattern instead of random bytes
     #[arg(long)]
     repeating_payload: bool,
 }
@@ -147,10 +147,10 @@ struct Streams {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
-    /// One JSON document, with iperf3's keys and more under `weir`
+    /// Print one JSON document, with iperf3's keys and further ones under `weir`
     #[arg(short = 'J', long)]
     json: bool,
-    /// A line of JSON for each event as it happens
+    /// Print a line of JSON for each event as it happens
     #[arg(long, conflicts_with = "json")]
     json_stream: bool,
     /// How often to report: seconds, or with a unit; 0 for the end only
@@ -159,22 +159,22 @@ struct Output {
     /// The unit of rates: k m g t for bits a second, K M G T for bytes
     #[arg(short, long, value_name = "LETTER", value_parser = unit)]
     format: Option<RateUnit>,
-    /// Everything that is known, stream by stream
+    /// Print all figures, stream by stream
     #[arg(short = 'V', long)]
     verbose: bool,
-    /// The outcome alone: what was sent and received
+    /// Print only the outcome: the amounts sent and received
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
-    /// A name for the test, in front of the output and in the JSON
+    /// A title for the test, in front of the output and in the JSON
     #[arg(short = 'T', long, value_name = "TEXT")]
     title: Option<String>,
     /// A text for the JSON of both ends
     #[arg(long, value_name = "TEXT")]
     extra_data: Option<String>,
-    /// Write a report of the test there: report.html, report.md and results.json
+    /// Write a report of the test to this directory: report.html, report.md and results.json
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Fetch what the server itself prints
+    /// Fetch the server's own output
     #[arg(long, action = ArgAction::SetTrue)]
     get_server_output: bool,
 }
@@ -188,13 +188,13 @@ struct Connection {
     /// The local interface (SO_BINDTODEVICE)
     #[arg(long, value_name = "DEV")]
     bind_dev: Option<String>,
-    /// The local port of the first stream; the others take the next ones
+    /// The local port of the first stream; the others use the next ones
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     cport: Option<u16>,
     /// How long the server may take to answer: milliseconds, or with a unit [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = values::timeout)]
     connect_timeout: Option<Duration>,
-    /// How long a receiver bears that nothing comes: milliseconds, or with a unit [default: 120s]
+    /// How long a receiver waits without receiving anything: milliseconds, or with a unit [default: 120s]
     #[arg(long, value_name = "TIME", value_parser = values::silence)]
     rcv_timeout: Option<Duration>,
 }
@@ -223,7 +223,8 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     ended(outcome, text.0.is_abandoned(), text.0.finish())
 }
 
-/// Text for a person, who hears of a failure where every verb tells it: on standard error.
+/// Text for a person. Every verb reports a failure on standard error, so the text does not repeat
+/// it.
 #[derive(Debug)]
 struct WithoutFailure(Text<Stdout>);
 
@@ -235,8 +236,8 @@ impl Audience for WithoutFailure {
     }
 }
 
-/// The test's failure comes first; that it could not be written is one too. That a reader had seen
-/// enough (`weir perf client HOST --json-stream | head`) is none.
+/// The test's failure takes precedence. A failure to write the output is also an error, but a
+/// reader that closes the pipe early (`weir perf client HOST --json-stream | head`) is not.
 fn ended(
     outcome: anyhow::Result<()>,
     abandoned: bool,
@@ -248,7 +249,7 @@ fn ended(
     let written = written.context("writing the output");
     match outcome {
         Err(error) if abandoned && called_off(&error) => return Ok(Ending::Fine),
-        // What could not be written called the test off.
+        // A failed write stopped the test.
         Err(error) if called_off(&error) => return written.and(Err(error)),
         outcome => outcome?,
     }
@@ -272,7 +273,7 @@ impl Client {
         let written = report.write();
         let Err(failure) = outcome else { return written };
         if let Err(error) = written {
-            // The test's failure is the one to end with.
+            // The test's failure decides the exit status.
             output::note(format_args!("weir: {error:#}"));
         }
         Err(failure.into())
@@ -330,7 +331,7 @@ impl Client {
             block: streams.length,
             rate: match test.bitrate {
                 Some(asked) => asked.rate,
-                // iperf3's: nobody floods a network by forgetting an option.
+                // iperf3's default, so that a forgotten option floods no network.
                 None if test.udp => Some(Rate::from_mbit(1)),
                 None => None,
             },
@@ -355,7 +356,7 @@ impl Client {
         })
     }
 
-    /// What clap cannot tell: options of the one protocol for the other.
+    /// Checks that clap cannot make: options of one protocol used with the other.
     fn fits(&self, protocol: Protocol) -> Result<(), PerfError> {
         let streams = &self.streams;
         let refuse = |text: &str| Err(PerfError::Usage(text.to_owned()));
@@ -391,7 +392,7 @@ impl Output {
     }
 }
 
-/// The interface is part of a link-local address, and beside any other a thing of its own.
+/// The interface is part of a link-local address, and separate from any other.
 fn host(text: &str) -> Result<(String, Option<String>), PerfError> {
     match text.split_once('%') {
         Some((_, "") | ("", _)) => {
@@ -405,7 +406,8 @@ fn host(text: &str) -> Result<(String, Option<String>), PerfError> {
     }
 }
 
-/// Names are checked here, where the right one can be offered; a kernel may load more than it lists.
+/// Checks the name here, where the closest one can be suggested. A kernel may load algorithms that
+/// it does not list.
 fn congestion(name: &str) -> Result<String, PerfError> {
     let listed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .unwrap_or_default();
@@ -428,16 +430,16 @@ fn unit(text: &str) -> Result<RateUnit, String> {
     }
 }
 
-/// From the header to what IPv4 and UDP leave of 65535.
+/// The size of a header up to the payload that IPv4 and UDP leave of 65535.
 const UDP_SIZES: std::ops::RangeInclusive<Bytes> = Bytes::new(16)..=Bytes::new(65_507);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  weir perf client 10.0.0.2                      # ten seconds of TCP, and what latency they cause
+  weir perf client 10.0.0.2                      # ten seconds of TCP, and the latency under that load
   weir perf client 10.0.0.2 -R -P 4 -t 30        # the server sends, over four streams
   weir perf client 10.0.0.2 -u -b 600mbit        # UDP: loss, order and jitter at a rate
-  weir perf client 10.0.0.2 --bidir -C bbr -J    # both ways at once, as JSON
+  weir perf client 10.0.0.2 --bidir -C bbr -J    # both directions at once, as JSON
   weir perf client host -n 1GiB -Z -A 0,1        # one GiB without copying, both ends pinned
-  weir perf client host -t 120 --probe-cost      # what does it cost to look beside the streams?
+  weir perf client host -t 120 --probe-cost      # measure the cost of the probes
   weir perf client host --username ann --rsa-public-key public.pem    # asks for the password
 
 The far end is `weir perf server`, or `iperf3 -s` of version 3.12 or later; options are iperf3's.";

@@ -6,19 +6,19 @@ use perf::PerfError;
 use perf::download::{Download, Downloaded};
 use serde_json::json;
 
-/// Fetch a file over http and say how fast it came
+/// Fetch a file over http and measure its rate
 ///
-/// Every time over a new connection. The rate counts from before the connection is opened; beside it
-/// stands the rate from when it was open. KB are 1024 bytes.
+/// Each fetch opens a new connection. The rate counts from before the connection is opened; the
+/// second rate counts from when it was open. KB are 1024 bytes.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
     /// For example http://192.0.2.1/file
     url: String,
-    /// How often
+    /// Number of fetches
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     times: u32,
-    /// One JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

@@ -8,9 +8,10 @@ use perf::plain::{PlainClient, serve};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use units::Span;
 
-/// Read what plain clients write, and nothing else: the least a program can do
+/// Only read the data of plain clients: the minimum that a program can do
 ///
-/// A baseline for what measuring costs (`weir lab run perf-overhead`). It runs until it is stopped.
+/// A baseline for the cost of measuring (`weir lab run perf-overhead`). It runs until it is
+/// stopped.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Server {
@@ -21,20 +22,20 @@ pub(crate) struct Server {
     port: u16,
 }
 
-/// Write to a plain server for a time, and nothing else: the least a program can do
+/// Only write to a plain server for a time: the minimum that a program can do
 ///
-/// A baseline for what measuring costs (`weir lab run perf-overhead`). It prints iperf3's JSON keys, as
-/// far as so little has them.
+/// A baseline for the cost of measuring (`weir lab run perf-overhead`). It prints those of iperf3's
+/// JSON keys that such a simple program can fill.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Client {
     host: String,
     #[arg(short, long, default_value_t = perf::options::PORT)]
     port: u16,
-    /// How long: 10, 500ms, 2min
+    /// How long to write: 10, 500ms, 2min
     #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = values::duration)]
     time: Span,
-    /// Connections, a thread each
+    /// Connections, one thread each
     #[arg(short = 'P', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
     parallel: u32,
     /// Congestion control of the connections

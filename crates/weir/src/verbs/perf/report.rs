@@ -1,4 +1,4 @@
-//! `--report DIR`: what is told is also kept, and becomes a page.
+//! `--report DIR`: records a test's events and writes a page from them.
 
 use crate::output;
 use perf::event::{Audience, Ended, Event, Started};
@@ -6,7 +6,8 @@ use perf::options::{Direction, Protocol};
 use report::measurement::Recorder;
 use std::path::{Path, PathBuf};
 
-/// Hears a test beside whoever shows it, and writes the report when it is over, well or not:
+/// Receives a test's events beside another audience, and writes the report when the test has ended,
+/// successfully or not:
 ///
 /// ```text
 /// let mut report = report_audience(directory);
@@ -27,7 +28,7 @@ pub(crate) struct ReportAudience {
     directory: PathBuf,
     recorder: Recorder,
     started: Option<Started>,
-    /// Kept back: why a test broke off comes after what it came to.
+    /// Kept until the end: the reason for a failure comes after the figures.
     ended: Option<Ended>,
 }
 
@@ -42,7 +43,7 @@ impl ReportAudience {
         Both { shown, kept: self }
     }
 
-    /// Writes the files and says where they are. A test that never began leaves none.
+    /// Writes the files and prints where they are. A test that never began leaves none.
     pub(crate) fn write(mut self) -> anyhow::Result<()> {
         self.hear_end(None);
         let words: Vec<String> = std::env::args().skip(1).collect();
@@ -72,7 +73,7 @@ impl Audience for ReportAudience {
             Event::Started(started) => self.started = Some((*started).clone()),
             Event::Failed(error) => {
                 let reason = format!(
-                    "the test broke off, and the figures are those of the time before: {error}"
+                    "the test broke off, and the figures cover the time before: {error}"
                 );
                 self.hear_end(Some(reason));
             }
@@ -89,21 +90,21 @@ impl Audience for Both<'_> {
     }
 }
 
-/// Why the charts lack what only the far sender's kernel knows, where they do.
+/// The reason why the charts lack the data that only the far sender's kernel has, if they lack it.
 fn unseen_sender(started: &Started, ended: &Ended) -> Option<String> {
     let options = &started.options;
     let receives = options.protocol == Protocol::Tcp && options.direction != Direction::Forward;
     let series = ended.observed.as_ref().map_or(&[][..], |observed| &observed.series);
     let is_far = |id: u32| ended.streams.iter().any(|stream| stream.id == id && !stream.sends);
     let is_seen = series.iter().any(|one| one.stream.is_some_and(is_far));
-    // Nothing at all is drawn where nothing was to be watched.
+    // Draws nothing at all if nothing was to be watched.
     if !receives || is_seen || series.is_empty() {
         return None;
     }
     let why = if !started.peer_is_weir {
-        "a stock iperf3 does not tell; `weir perf server` there would"
+        "a stock iperf3 does not report it; run `weir perf server` there"
     } else {
-        "it did not tell: it runs with --no-probes, is older, or the test broke off"
+        "it did not report it: it runs with --no-probes, is older, or the test broke off"
     };
     Some(format!(
         "round-trip time, windows and what limited the far sender are not drawn over time: {why}"
@@ -188,7 +189,7 @@ mod tests {
         };
         let throughput = ("throughput", None);
         let stock = why(Direction::Reverse, false, false, &[throughput]).unwrap();
-        assert!(stock.contains("a stock iperf3 does not tell"), "{stock}");
+        assert!(stock.contains("a stock iperf3 does not report it"), "{stock}");
         let silent = why(Direction::Reverse, true, false, &[throughput]).unwrap();
         assert!(silent.contains("--no-probes"), "{silent}");
         let told = [throughput, ("limited_by", Some(1))];

@@ -17,7 +17,7 @@ use units::{Bytes, Span};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Requests and responses over standing TCP connections
+    /// Requests and responses over persistent TCP connections
     #[command(after_help = RR_EXAMPLES)]
     Rr(Box<Rr>),
     /// A TCP connection for each request and response
@@ -66,7 +66,7 @@ pub(crate) struct UdpRr {
     path: Path,
     #[command(flatten)]
     requests: Requests,
-    /// After so long without a response a request counts as lost, and the next one is sent
+    /// Time without a response after which a request counts as lost and the next one is sent
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = values::timeout)]
     loss_timeout: Duration,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub(crate) struct UdpRr {
 pub(crate) struct Stream {
     #[command(flatten)]
     path: Path,
-    /// UDP rather than TCP
+    /// Use UDP instead of TCP
     #[arg(short, long)]
     udp: bool,
     /// Sizes of the messages [default: 1,64,1024,16384,65536; UDP: 65507 for the last]
@@ -108,10 +108,10 @@ struct Path {
     /// The address and interface to measure from: 10.0.0.1, fe80::1%eth0 or %eth0
     #[arg(short = 'B', long, value_name = "ADDRESS", value_parser = values::bind)]
     bind: Option<Bind>,
-    /// How long connecting may take
+    /// Time limit for connecting
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::timeout)]
     connect_timeout: Duration,
-    /// How long the server may be silent
+    /// How long to wait for the server without receiving anything
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = values::timeout)]
     patience: Duration,
     #[command(flatten)]
@@ -120,14 +120,14 @@ struct Path {
 
 #[derive(Debug, Args)]
 struct Requests {
-    /// Sizes of request and response, for example 1 or 128/8K; several are measured one after the other
+    /// Sizes of request and response, for example 1 or 128/8K; several are measured in turn
     #[arg(short, long, value_name = "SIZE[/SIZE],…", value_delimiter = ',', default_value = "1")]
     size: Vec<Size>,
 }
 
 #[derive(Debug, Args)]
 struct Door {
-    /// The first of the ports that the server opens for this test, for firewalls to let pass [default:
+    /// The first of the ports that the server opens for this test, for firewalls to admit [default:
     /// any free ones]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1024..))]
     server_port: Option<u16>,
@@ -135,28 +135,29 @@ struct Door {
 
 #[derive(Debug, Args)]
 struct Series {
-    /// Connections at once, a thread each
+    /// Connections at once, one thread each
     #[arg(short = 'P', long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
     parallel: u32,
     /// How long each repeat takes
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
     time: Span,
-    /// Repeat until the mean is so sure: the level and the interval's whole width in percent, as for
-    /// netperf -I; 99,5 is ±2.5 % at 99 %. Its end is told loudly if it was not met
+    /// Repeat until the mean is known this accurately: the level and the interval's whole width in
+    /// percent, as for netperf -I; 99,5 is ±2.5 % at 99 %. The output ends with a prominent warning
+    /// if it was not reached
     #[arg(long, value_name = "LEVEL,WIDTH")]
     confidence: Option<Confidence>,
-    /// How often to measure: the least, and the most if confidence is not met earlier [default: 1; with
-    /// --confidence: 3,30]
+    /// Number of repeats: the minimum, and the maximum if the confidence is not reached earlier
+    /// [default: 1; with --confidence: 3,30]
     #[arg(long, value_name = "LEAST[,MOST]")]
     repeats: Option<Repeats>,
-    /// Exit with status 1 if the confidence was not met
+    /// Exit with status 1 if the confidence was not reached
     #[arg(long, requires = "confidence")]
     strict: bool,
     /// CPUs to pin this end and, after a comma, the server to: 0 or 0,1
     #[arg(short = 'A', long, value_name = "CPU[,CPU]", value_parser = values::affinity)]
     affinity: Option<Affinity>,
-    /// For machines
+    /// Print one JSON document
     #[arg(short = 'J', long)]
     json: bool,
 }
@@ -170,7 +171,7 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
     let mut watcher = Watcher::of(&options);
     let outcome = rounds::run(&options, &stop, &mut watcher);
     watcher.bar.finish_and_clear();
-    // What was measured before it failed is told all the same.
+    // Report the figures measured before a failure, too.
     let (outcomes, error) = (watcher.outcomes, outcome.err());
     if series.json {
         let document = rounds::document(&options, &outcomes, error.as_ref());
@@ -183,7 +184,7 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
     }
     let sure = outcomes.iter().all(RoundsOutcome::is_sure);
     if !sure && series.json {
-        output::note("weir: the confidence asked for was not met: see \"confidence\"");
+        output::note("weir: the requested confidence was not reached: see \"confidence\"");
     }
     Ok(if sure || !series.strict { Ending::Fine } else { Ending::Failed })
 }
@@ -261,7 +262,7 @@ impl Series {
     }
 }
 
-/// A line on the terminal while it goes on, and what came of it.
+/// A line on the terminal during the measurement, and the results after it.
 struct Watcher {
     bar: ProgressBar,
     most_repeats: u64,
@@ -302,19 +303,19 @@ impl rounds::Audience for Watcher {
             Event::Measured(measured) => self.measured(measured),
             Event::Outcome(outcome) => {
                 self.outcomes.push((*outcome).clone());
-                // With the repeats that were not needed.
+                // Count the repeats that were not needed as done.
                 self.bar.set_position(self.outcomes.len() as u64 * self.most_repeats);
             }
         }
     }
 }
 
-/// Shorter than this nobody needs to be told how long it will take.
+/// Measurements shorter than this show no time left.
 const QUIET: Span = Span::from_secs(2);
 const SWEEP: [u64; 5] = [1, 64, 1024, 16_384, 65_536];
 const RR_EXAMPLES: &str = "\
 Examples:
-  weir perf rr 10.0.0.2                            # a byte there and a byte back
+  weir perf rr 10.0.0.2                            # one byte each way
   weir perf rr 10.0.0.2 --size 1,128/8K,64K --confidence 99,5
   weir perf rr 10.0.0.2 -P 4 --depth 16 -A 0,1     # four connections, 16 requests on each
 
@@ -324,17 +325,17 @@ Examples:
   weir perf crr 10.0.0.2                                 # connections a second
   weir perf crr 10.0.0.2 --size 128/8K --server-port 5300
 
-The far end is `weir perf server`, which opens a port of its own for it. The server closes first.";
+The far end is `weir perf server`, which opens a separate port for it. The server closes first.";
 const UDP_RR_EXAMPLES: &str = "\
 Examples:
   weir perf udp-rr 10.0.0.2 --size 1,1024
   weir perf udp-rr 10.0.0.2 -P 4 --server-port 5300      # the server opens UDP 5300 to 5303
 
-The far end is `weir perf server`, which opens ports of its own for it.";
+The far end is `weir perf server`, which opens separate ports for it.";
 const STREAM_EXAMPLES: &str = "\
 Examples:
-  weir perf stream 10.0.0.2                              # from messages of a byte to 64 KiB
+  weir perf stream 10.0.0.2                              # messages from one byte to 64 KiB
   weir perf stream 10.0.0.2 -u --size 64,1024 -t 5
   weir perf stream 10.0.0.2 --confidence 95,10 --strict  # status 1 if that is not reached
 
-The far end is `weir perf server`. `weir perf client` sends at a rate and sees more.";
+The far end is `weir perf server`. `weir perf client` can send at a given rate and reports more.";

@@ -18,7 +18,7 @@ use units::{Rate, Span};
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Server {
-    /// The port, for TCP and UDP, for example 5202; 0 takes a free one and tells it
+    /// The port, for TCP and UDP, for example 5202; 0 uses a free one and prints it
     #[arg(short, long, default_value_t = PORT, value_name = "N")]
     port: u16,
     /// The local address, interface or both: 10.0.0.1, %eth0, fe80::1%eth0 [default: all]
@@ -33,14 +33,14 @@ pub(crate) struct Server {
     /// End after one test; the exit status is 1 if it failed
     #[arg(short = '1', long)]
     one_off: bool,
-    /// End when nobody came for so long: seconds, or with a unit, for example 10min
+    /// End after this long without a client: seconds, or with a unit, for example 10min
     #[arg(long, value_name = "TIME", value_parser = positive)]
     idle_timeout: Option<Span>,
-    /// Pin the streams to this CPU, for example 1; a client's wish (-A 0,1) comes first
+    /// Pin the streams to this CPU, for example 1; a client's request (-A 0,1) takes precedence
     #[arg(short = 'A', long, value_name = "CPU")]
     #[arg(value_parser = clap::value_parser!(u16).range(0..1024))]
     affinity: Option<u16>,
-    /// Take only what iperf3 takes: no TCP_INFO between the intervals
+    /// Collect only iperf3's data: no TCP_INFO between the intervals
     #[arg(long)]
     no_probes: bool,
     #[command(flatten)]
@@ -54,10 +54,10 @@ pub(crate) struct Server {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 struct Output {
-    /// A JSON document for each test, with iperf3's keys and more under `weir`
+    /// Print a JSON document for each test, with iperf3's keys and further ones under `weir`
     #[arg(short = 'J', long)]
     json: bool,
-    /// A line of JSON for each event as it happens, with the client's number in it
+    /// Print a line of JSON for each event as it happens, with the client's number
     #[arg(long, conflicts_with = "json")]
     json_stream: bool,
     /// How often to report: seconds, or with a unit, for example 500ms; 0 for the end only
@@ -66,40 +66,40 @@ struct Output {
     /// The unit of rates: k m g t for bits a second, K M G T for bytes
     #[arg(short, long, value_name = "LETTER", value_parser = unit)]
     format: Option<RateUnit>,
-    /// Everything that is known, stream by stream
+    /// Print all figures, stream by stream
     #[arg(short = 'V', long, action = ArgAction::SetTrue)]
     verbose: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "What clients may take")]
+#[command(next_help_heading = "Limits for clients")]
 struct ClientLimits {
-    /// Tests at once; one more client is told to try again later
+    /// Maximum number of concurrent tests; a further client is asked to try again later
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions)]
     #[arg(value_parser = count)]
     max_sessions: usize,
-    /// Tests at once of one address; IPv6 addresses of one /64 count as one
+    /// Maximum number of concurrent tests from one address; IPv6 addresses of one /64 count as one
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions_per_address)]
     #[arg(value_parser = count)]
     sessions_per_address: usize,
-    /// Streams of one test in each direction
+    /// Maximum number of streams of one test in each direction
     #[arg(long, value_name = "N", default_value_t = Limits::default().streams)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=128))]
     max_streams: u32,
-    /// What all streams of a test may carry together, for example 100mbit [default: no limit]
+    /// Maximum rate of all streams of a test together, for example 100mbit [default: no limit]
     #[arg(long, value_name = "RATE", alias = "server-bitrate-limit", value_parser = values::rate)]
     max_rate: Option<Rate>,
-    /// How long a test may be, with what it leaves out, and a session of rr, crr, udp-rr or stream:
-    /// seconds, or with a unit, for example 60; 0 for no limit. A client that asks for more is refused;
-    /// a test of bytes or blocks that lasts longer is ended
+    /// Maximum duration of a test, with the time that it omits, and of a session of rr, crr, udp-rr
+    /// or stream: seconds, or with a unit, for example 60; 0 for no limit. A client that asks for
+    /// more is refused; a test of bytes or blocks that lasts longer is ended
     #[arg(long, value_name = "TIME", alias = "server-max-duration", value_parser = values::seconds)]
     #[arg(default_value_t = LONGEST_TEST)]
     max_time: Span,
-    /// The ports that crr, udp-rr and stream -u may have opened beside the server's own, for example
+    /// The ports that crr, udp-rr and stream -u may open beside the server's own, for example
     /// 20000-20100 [default: any above 1023]
     #[arg(long, value_name = "N-N", value_parser = values::ports)]
     data_ports: Option<RangeInclusive<u16>>,
-    /// How long a test bears that nothing moves: milliseconds, or with a unit [default: 120s]
+    /// How long a test may transfer nothing: milliseconds, or with a unit [default: 120s]
     #[arg(long, value_name = "TIME", value_parser = values::silence)]
     rcv_timeout: Option<Duration>,
     /// How long a client may take for each step before and after the test: milliseconds, or with a
@@ -155,7 +155,7 @@ impl Server {
     }
 }
 
-/// Audiences of many tests that write to one place.
+/// Audiences of many tests that share one output.
 struct Voices {
     look: Look,
     form: Form,
@@ -205,14 +205,15 @@ impl Voices {
     }
 }
 
-/// Writes for one client. Whoever speaks again after another says who it is, as `tail` does with files.
+/// Writes the output of one client. When the client changes, a line with its address comes first,
+/// as `tail` does with files.
 #[derive(Debug)]
 struct Voice {
     /// `None` for the server itself.
     client: Option<(u64, String)>,
     form: Form,
     stage: Stage,
-    /// Its first words name it.
+    /// The first output of a client already names it.
     has_spoken: bool,
 }
 
@@ -239,7 +240,7 @@ impl Write for Voice {
         match written.and_then(|()| out.flush()) {
             Ok(()) => Ok(bytes.len()),
             Err(error) => {
-                // A reader that has gone is how a pipe ends.
+                // A closed pipe is a normal end.
                 if error.kind() != io::ErrorKind::BrokenPipe {
                     let copy = io::Error::new(error.kind(), error.to_string());
                     stage.trouble.get_or_insert(copy);
@@ -254,7 +255,7 @@ impl Write for Voice {
     }
 }
 
-/// Who speaks, and whether that still works.
+/// The client that wrote last, and the first write error.
 #[derive(Debug, Clone, Default)]
 struct Stage(Arc<Mutex<Spoken>>);
 
@@ -302,11 +303,11 @@ Examples:
 
 Clients are `weir perf client HOST` and `iperf3 -c HOST`; many may measure at once.
 
-Accounts are iperf3's. Make a key and a user so:
+Accounts are iperf3's. To make a key and a user:
   openssl genrsa -out private.pem 2048
   openssl rsa -in private.pem -pubout -out public.pem     # for clients
   printf 'ann,%s\\n' $(printf '{ann}PASSWORD' | sha256sum | cut -d' ' -f1) >> users.csv
-Only the password is encrypted, not the test. Whoever reads it on the way can use it again within
+Only the password is encrypted, not the test. An attacker who reads it on the way can replay it within
 --time-skew-threshold: not at this server, which refuses it a second time, but at a stock iperf3, at another
-server with the same key, and at this one once it was started again. PKCS#1 v1.5 padding is weaker than OAEP:
+server with the same key, and at this one after a restart. PKCS#1 v1.5 padding is weaker than OAEP:
 use it only for an iperf3 before 3.17.";

@@ -1,15 +1,15 @@
-//! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's, where a
-//! bare number has the unit its option gives it (`-t 10`, `-b 100M`, `-l 128K`).
+//! Values as people write them: in Weir's units (`600mbit`, `20ms`, `64KiB`) and in iperf3's, where
+//! a bare number has the unit of its option (`-t 10`, `-b 100M`, `-l 128K`).
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use units::{Bytes, Rate, Span, UnitError};
 
-/// A rate of each stream, and how many blocks go out at once: `100M`, `100M/16`, `2.5gbit`.
+/// A rate for each stream, and the number of blocks in a burst: `100M`, `100M/16`, `2.5gbit`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bitrate {
-    /// `None` is as fast as it goes: iperf3's 0.
+    /// `None` is unlimited: iperf3's 0.
     pub(crate) rate: Option<Rate>,
     pub(crate) burst: Option<u32>,
 }
@@ -59,7 +59,7 @@ pub(crate) fn window(text: &str) -> Result<Bytes, String> {
     within(size(text)?, Bytes::new(1), Bytes::new(LARGEST_WINDOW))
 }
 
-/// A number of blocks: iperf3 takes suffixes here too.
+/// A number of blocks: iperf3 accepts suffixes here too.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     match size(text) {
         Ok(count) if count.count() > 0 && letters(text).len() < 2 => Ok(count.count()),
@@ -79,7 +79,7 @@ pub(crate) fn seconds(text: &str) -> Result<Span, String> {
     span(text, "s")
 }
 
-/// Ports that anybody may open: `20000-20100`, or one.
+/// Ports that an unprivileged user may open: `20000-20100`, or one.
 pub(crate) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse::<u16>(), last.parse::<u16>()) {
@@ -88,11 +88,11 @@ pub(crate) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     }
 }
 
-/// How long a test runs: at most iperf3's day.
+/// The duration of a test: at most iperf3's day.
 pub(crate) fn duration(text: &str) -> Result<Span, String> {
     let duration = seconds(text)?;
     if duration == Span::ZERO {
-        return Err("a test takes time: write for example 10, 500ms or 2min".to_owned());
+        return Err("a test needs a duration: write for example 10, 500ms or 2min".to_owned());
     }
     if duration > Span::from_secs(86_400) {
         return Err("a test takes a day at most: 86400s".to_owned());
@@ -100,12 +100,12 @@ pub(crate) fn duration(text: &str) -> Result<Span, String> {
     Ok(duration)
 }
 
-/// iperf3's minute at most.
+/// At most iperf3's minute.
 pub(crate) fn omit(text: &str) -> Result<Span, String> {
     within(seconds(text)?, Span::ZERO, Span::from_secs(60))
 }
 
-/// 0 is no report until the end.
+/// 0 means no report until the end.
 pub(crate) fn interval(text: &str) -> Result<Span, String> {
     match seconds(text)? {
         Span::ZERO => Ok(Span::ZERO),
@@ -119,7 +119,8 @@ pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     within(timeout, Span::from_millis(1), Span::from_secs(86_400)).map(Span::as_duration)
 }
 
-/// Likewise, of silence: iperf3's tenth of a second at least, which a busy machine may need by itself.
+/// A bare number is milliseconds. At least iperf3's tenth of a second, because a busy machine may
+/// be silent for that long.
 pub(crate) fn silence(text: &str) -> Result<Duration, String> {
     let silence = span(text, "ms")?;
     within(silence, Span::from_millis(100), Span::from_secs(86_400)).map(Span::as_duration)
@@ -134,7 +135,7 @@ pub(crate) fn pacing_timer(text: &str) -> Result<Span, String> {
     within(micros, Span::from_micros(1), Span::from_secs(10))
 }
 
-/// The CPU of this end, and after a comma that of the server's: `2`, `2,3`, `,3`.
+/// The CPU of this end and, after a comma, of the server: `2`, `2,3`, `,3`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Affinity {
     pub(crate) here: Option<usize>,
@@ -157,7 +158,7 @@ pub(crate) fn affinity(text: &str) -> Result<Affinity, String> {
     Ok(affinity)
 }
 
-/// An address, and behind a % the interface.
+/// An address and, after a %, the interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bind {
     pub(crate) address: Option<IpAddr>,
@@ -181,7 +182,7 @@ pub(crate) fn bind(text: &str) -> Result<Bind, String> {
     }
 }
 
-/// As C writes numbers: 52, 064 and 0x34 are the same.
+/// C's number syntax: 52, 064 and 0x34 are the same.
 pub(crate) fn type_of_service(text: &str) -> Result<u8, String> {
     c_number(text)
         .and_then(|number| u8::try_from(number).ok())
@@ -211,7 +212,7 @@ pub(crate) fn flow_label(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The one of `known` that was probably meant.
+/// The one of `known` that is closest.
 pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance =
         |name: &str| strsim::damerau_levenshtein(&text.to_lowercase(), &name.to_lowercase());
@@ -238,7 +239,7 @@ fn read<T: std::str::FromStr<Err = UnitError>>(
         UnitError::UnknownUnit { unit, .. } => match nearest(unit, known.iter().copied()) {
             Some(right) => {
                 let number = text.trim().trim_end_matches(unit.as_str()).trim_end();
-                format!("`{unit}` is not a unit of it: did you mean {number}{right}?")
+                format!("`{unit}` is not a unit of this value: did you mean {number}{right}?")
             }
             None => error.to_string(),
         },

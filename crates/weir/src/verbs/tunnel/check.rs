@@ -13,9 +13,9 @@ pub(crate) struct Check {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// With the flags of `weir tunnel server`
+    /// Check a server, with the flags of `weir tunnel server`
     Server(Box<Server>),
-    /// With the flags of `weir tunnel client`: every server is greeted
+    /// Check a client, with the flags of `weir tunnel client`; it connects to every server
     Client(Box<Client>),
 }
 
@@ -35,4 +35,4 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel check client --config /etc/weir/tunnel.toml
   weir tunnel check server --config /etc/weir/tunnel.toml
-Exit status 1 if something keeps it from working; what only makes it slower is told.";
+Exit status 1 if something keeps it from working; problems that only slow it down are printed.";

@@ -10,10 +10,10 @@ use tunnel::identity::Pin;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Client {
-    /// The server; may be repeated: the next where the one before cannot be reached
+    /// The server; may be repeated: the next one is used if the one before cannot be reached
     #[arg(long, value_name = "HOST:PORT")]
     server: Vec<HostPort>,
-    /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, any will do
+    /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, and any of them is accepted
     #[arg(long, value_name = "PIN", requires = "server")]
     pin: Vec<Pin>,
     /// Listen here, reach the target from the server: tcp:ADDRESS:PORT, udp:ADDRESS:PORT or unix:/PATH
@@ -23,8 +23,8 @@ pub(crate) struct Client {
     /// Listen at the server, reach the target from here; may be repeated
     #[arg(long, value_name = "LISTEN=TARGET")]
     reverse: Vec<Forward>,
-    /// Parallel connections, over which tunnels are spread [default: 2]
-    #[arg(long, value_name = "N", help_heading = "Working")]
+    /// Number of parallel connections; tunnels are spread over them [default: 2]
+    #[arg(long, value_name = "N", help_heading = "Operation")]
     connections: Option<usize>,
     #[command(flatten)]
     settings: Settings,

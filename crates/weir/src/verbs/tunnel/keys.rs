@@ -12,19 +12,19 @@ use tunnel::identity::{Identity, PeerName};
 pub(crate) struct Keys {
     /// Which end this is
     role: Role,
-    /// What the other side calls it [default: this machine's name]
+    /// Name of this end on the other side [default: this machine's name]
     #[arg(long)]
     name: Option<PeerName>,
-    /// How long the certificate is good for
+    /// Days for which the certificate is valid
     #[arg(long, value_name = "N", default_value_t = 730, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// Where the two files go, as server.crt and server.key, or client.crt and client.key
+    /// Directory for the two files, server.crt and server.key, or client.crt and client.key
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
     directory: PathBuf,
-    /// Put a new key in the place of one that is there; the other side has to be told
+    /// Replace an existing key; the other side needs the new pin
     #[arg(long)]
     force: bool,
-    /// Print lines for the other side's file instead of a flag for its command
+    /// Print lines for the other side's file instead of a flag
     #[arg(long)]
     toml: bool,
 }
@@ -72,7 +72,7 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
         Role::Server => "client",
         Role::Client => "server",
     };
-    note(format_args!("the {other} is told:"));
+    note(format_args!("for the {other}:"));
     print(match (arguments.role, arguments.toml) {
         (Role::Server, false) => format!("--pin {pin}\n"),
         (Role::Server, true) => format!("pin = \"{pin}\"\n"),
@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// As far as it can name a peer.
+/// The host name, if it is valid as the name of a peer.
 fn machine_name(role: &str) -> PeerName {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let first = name.trim().split('.').next().unwrap_or_default().to_ascii_lowercase();
@@ -96,6 +96,6 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   server# weir tunnel keys server
   client# weir tunnel keys client --name laptop
-Each prints what goes to the other side, on its command line:
+Each prints the flag for the other side's command line:
   --pin sha256/…              for the client
   --peer laptop=sha256/…      for the server";

@@ -6,7 +6,7 @@ use units::foreign;
 
 #[derive(Debug, Args)]
 pub(crate) struct Reload {
-    /// Tell the end behind that socket instead of all ends of this user
+    /// Reload only the end with this socket instead of all ends of this user
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
 }
@@ -37,7 +37,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel reload
   weir tunnel reload --status-socket /run/weir/tunnel/server-4711.sock
-SIGHUP does the same. Keys, peers, what each may reach, pins of servers and listeners are those of the file
-(and of the flags that the end was started with) from then on; what is carried goes on as far as it is still
-allowed. A file with a mistake changes nothing, and the exit status is 1. What only a restart changes is
-told in the log: addresses of servers, congestion control, memory, keepalive, sockets of status and metrics.";
+SIGHUP does the same. Keys, peers, what each may reach, pins of servers and listeners are taken from the file
+(and of the flags that the end was started with) from then on; tunnels continue if they are still
+allowed. A file with a mistake changes nothing, and the exit status is 1. The log names the settings that
+take effect after a restart: addresses of servers, congestion control, memory, keepalive, sockets of status and metrics.";

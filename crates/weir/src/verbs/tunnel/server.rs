@@ -13,17 +13,17 @@ pub(crate) struct Server {
     /// The UDP address to serve [default: port 7500, over IPv6 and IPv4]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_on: Option<SocketAddr>,
-    /// Who may connect, as `weir tunnel keys client` prints it there; may be repeated
+    /// A client that may connect, as `weir tunnel keys client` prints it there; may be repeated
     #[arg(long, value_name = "NAME=PIN")]
     peer: Vec<NamedPin>,
-    /// What peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH; HOST is a name,
+    /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH; HOST is a name,
     /// *.name, an address or a prefix, PORTS 22 or 80,443 or 8000-8999 or *; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow: Vec<Rule>,
-    /// Look names up for them that only a prefix of --allow could cover, too
+    /// Also look up names that only a prefix of --allow could cover
     #[arg(long, requires = "peer")]
     resolve_names: bool,
-    /// Where they may have this end listen for them, likewise; may be repeated
+    /// Addresses where they may make this end listen, written like --allow; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow_reverse: Vec<Rule>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ impl FromStr for NamedPin {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let (name, pin) = text
             .split_once('=')
-            .ok_or_else(|| anyhow::anyhow!("it is written NAME=PIN, as in laptop=sha256/…"))?;
+            .ok_or_else(|| anyhow::anyhow!("write NAME=PIN, as in laptop=sha256/…"))?;
         Ok(Self { name: name.parse()?, pin: pin.parse()? })
     }
 }

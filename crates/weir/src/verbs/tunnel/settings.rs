@@ -4,10 +4,10 @@ use tunnel::config::{ConfigError, File, MetricsAddress, OneOrMore, Said};
 use tunnel::congestion::Congestion;
 use units::{Bytes, Span};
 
-/// What both ends take, with the names it has in the file.
+/// Flags of both ends, with the names that they have in the file.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Settings {
-    /// A TOML file with these flags' names as keys; flags come first
+    /// A TOML file with these flags' names as keys; flags take precedence
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// This end's certificate [default: /etc/weir/tunnel/{server,client}.crt]
@@ -16,37 +16,37 @@ pub(super) struct Settings {
     /// Its key [default: /etc/weir/tunnel/{server,client}.key]
     #[arg(long, value_name = "FILE", requires = "cert_file")]
     pub(super) key_file: Option<PathBuf>,
-    /// Certificates of authorities that vouch for the other end, where it is not pinned
+    /// Certificates of authorities that certify the other end, if it is not pinned
     #[arg(long, value_name = "FILE")]
     pub(super) ca_file: Option<PathBuf>,
-    /// Their revocation lists, in PEM or DER form, one of each authority; may be repeated
+    /// Their revocation lists, in PEM or DER form, one for each authority; may be repeated
     #[arg(long, value_name = "FILE")]
     crl_file: Vec<PathBuf>,
-    /// tcpa, bbr, cubic, or "fixed RATE": that rate whatever is lost, for a path that is yours [default: tcpa]
-    #[arg(long, value_name = "NAME", help_heading = "Working")]
+    /// tcpa, bbr, cubic, or "fixed RATE": that rate whatever the loss, for a path that nobody else uses [default: tcpa]
+    #[arg(long, value_name = "NAME", help_heading = "Operation")]
     congestion: Option<Congestion>,
-    /// For all that is buffered, by all tunnels together [default: 256MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Working")]
+    /// Memory limit for the buffers of all tunnels together [default: 256MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Operation")]
     memory: Option<Bytes>,
-    /// Silence after which the other end is asked whether it lives; after three it is dead [default: 5s]
-    #[arg(long, value_name = "TIME", help_heading = "Working")]
+    /// Silence after which the other end is probed; after three times this it counts as dead [default: 5s]
+    #[arg(long, value_name = "TIME", help_heading = "Operation")]
     keepalive: Option<Span>,
-    /// How long a target may take to accept, the look-up of its name included [default: 10s]
-    #[arg(long, value_name = "TIME", help_heading = "Working")]
+    /// Time limit for a target to accept, including the lookup of its name [default: 10s]
+    #[arg(long, value_name = "TIME", help_heading = "Operation")]
     dial_timeout: Option<Span>,
-    /// Threads, each with a socket of its own [default: as many as CPUs]
-    #[arg(long, value_name = "N", help_heading = "Working")]
+    /// Number of threads, each with its own socket [default: one per CPU]
+    #[arg(long, value_name = "N", help_heading = "Operation")]
     endpoints: Option<usize>,
-    /// Where Prometheus may look: 127.0.0.1:PORT or unix:/PATH, where nothing or a dead socket may be; /healthz and
-    /// /readyz are there, too
-    #[arg(long, value_name = "ADDRESS", help_heading = "Watching")]
+    /// Listener for Prometheus: 127.0.0.1:PORT, or unix:/PATH where nothing or a dead socket is; it
+    /// also serves /healthz and /readyz
+    #[arg(long, value_name = "ADDRESS", help_heading = "Monitoring")]
     metrics_on: Option<MetricsAddress>,
-    /// Where `weir tunnel status` looks [default: a place of its own for each process]. Nothing or a dead socket may
-    /// be there
-    #[arg(long, value_name = "PATH", help_heading = "Watching")]
+    /// Socket for `weir tunnel status` [default: a separate path for each process]. The path must
+    /// be free or hold a dead socket
+    #[arg(long, value_name = "PATH", help_heading = "Monitoring")]
     status_socket: Option<PathBuf>,
-    /// Keep all rights of the user: without it Landlock and seccomp take what an end never needs
-    #[arg(long, help_heading = "Working")]
+    /// Keep all rights of the user; otherwise Landlock and seccomp remove those that an end never needs
+    #[arg(long, help_heading = "Operation")]
     unconfined: bool,
 }
 
@@ -56,7 +56,7 @@ impl Settings {
     }
 }
 
-/// Fills those fields of a table that both ends have.
+/// Fills the fields of a table that both ends have.
 macro_rules! fill {
     ($table:expr, $settings:expr) => {{
         let (mut table, settings) = ($table, $settings);

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusOf {
-    /// Ask there instead of all ends of this user
+    /// Ask only the end with this socket instead of all ends of this user
     #[arg(long, value_name = "PATH")]
     status_socket: Option<PathBuf>,
-    /// One JSON document, a list with an entry for each end
+    /// Print one JSON document, a list with an entry for each end
     #[arg(long)]
     json: bool,
 }
@@ -31,6 +31,6 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   weir tunnel status
   weir tunnel status --json | jq '.[].connections[] | {peer, rtt_seconds, limited_by}'
-Each end tells of what it sends: ask the side where the data comes from. `limited by application` means that
-less is given to the tunnel than the path would take, `pacing` that congestion control has found the path's
+Each end describes the data that it sends: ask the side that sends the data. `limited by application` means that
+the application supplies less than the path could carry, `pacing` that congestion control has found the path's
 rate, `window` that as much is in flight as path and queue may hold. Exit status 1 if no tunnel runs.";

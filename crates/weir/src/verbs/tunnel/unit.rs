@@ -8,7 +8,7 @@ use units::Bytes;
 pub(crate) struct Unit {
     /// Which end this is
     role: Role,
-    /// The file it is started with
+    /// The end's configuration file
     #[arg(value_name = "FILE")]
     config: PathBuf,
 }
@@ -31,8 +31,9 @@ pub(crate) fn run(arguments: &Unit) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// It may open sockets and read its file, and little else. A user of its own cannot read the private key: systemd
-/// hands it over. A status socket of its own: one that bears a process number would be another one after each start.
+/// The unit may open sockets and read its file, and little else. Its own user cannot read the
+/// private key, so systemd passes the key. The status socket has a fixed path: a path with a
+/// process number would change with each start.
 fn unit(
     role: &str,
     config: &Path,
@@ -44,7 +45,7 @@ fn unit(
     let [certificate, key] = identity.map(std::path::absolute);
     let (config, certificate, key) = (config.display(), certificate?, key?);
     let (certificate, key) = (certificate.display(), key.display());
-    // Beside what peers make it hold there are connections, sockets and threads.
+    // In addition to the memory that peers use, the process holds connections, sockets and threads.
     let most_memory = memory.count() * 2 + (1 << 30);
     let socket = format!("/run/weir-tunnel-{role}/status.sock");
     Ok(format!(
@@ -74,7 +75,8 @@ fn unit(
     ))
 }
 
-/// CAP_NET_ADMIN is for receive buffers beyond `net.core.rmem_max`. Netlink tells the machine's own addresses.
+/// CAP_NET_ADMIN is for receive buffers beyond `net.core.rmem_max`. Netlink reports the machine's
+/// own addresses.
 const CONFINEMENT: &str = "\
 DynamicUser=yes
 CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_ADMIN
