@@ -1,8 +1,8 @@
-//! A TCP relay, and the ways in which such a program can fail: what the tests of `weir lab` put between
-//! a workload and its server.
+//! A TCP relay, with the ways in which such a program can fail. The tests of `weir lab` put it
+//! between a workload and its server.
 //!
-//! `relay LISTEN TARGET` carries; `relay LISTEN hold` accepts and never says a word;
-//! `relay LISTEN TARGET die-after BYTES` ends in mid-transfer.
+//! `relay LISTEN TARGET` forwards; `relay LISTEN hold` accepts and never sends anything; `relay
+//! LISTEN TARGET die-after BYTES` ends in mid-transfer.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -32,7 +32,7 @@ fn both_ends_agree_and_every_data_packet_bears_a_tag() {
     assert_eq!(count(&totals, "declined"), 0, "{totals}");
     assert_eq!(totals["sent_segments"], totals["heard_segments"], "{totals}");
     assert_eq!(totals["sent_answers"], totals["heard_answers"], "{totals}");
-    // Nothing was cut before the other end: the tag goes through with the super-packets.
+    // No segment was cut before the other end: the tag travels with the super-packets.
     assert!(count(&totals, "sent_segments") > 10 * count(&totals, "sent_packets"), "{totals}");
     assert_eq!(totals["sent_super"], totals["heard_super"], "{totals}");
     assert_eq!(count(&totals, "implausible"), 0, "{totals}");
@@ -57,7 +57,7 @@ fn a_port_that_does_caqm_is_asked_and_answers() {
 }
 
 #[test]
-fn where_no_port_does_it_is_reno_and_nothing_bears_a_tag() {
+fn without_a_caqm_port_a_connection_uses_reno_and_carries_no_tags() {
     let Some(world) = AccelWorld::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "droptail:200KB"];
     let pair = Pair::over(&world, &link);
@@ -68,15 +68,16 @@ fn where_no_port_does_it_is_reno_and_nothing_bears_a_tag() {
     let totals = totals(&world);
     println!("{totals}");
     assert_eq!(count(&totals, "negotiated"), 0, "{totals}");
-    // The control connection and the transfer; the other end heard of no port.
+    // The control connection and the transfer; no port announced itself to the other end.
     assert_eq!((count(&totals, "gave_up"), count(&totals, "declined")), (2, 2), "{totals}");
     let passed = ["sent_segments", "sent_answers", "heard_segments", "heard_answers"];
     assert_eq!(passed.map(|name| count(&totals, name)), [0; 4], "{totals}");
 }
 
-/// The port that speaks is on one way only: those data ask, and the acknowledgements that come back answer.
+/// The port supports CAQM in one direction only: data in that direction asks, and the
+/// acknowledgements that come back answer.
 #[test]
-fn each_way_is_asked_by_itself() {
+fn each_direction_negotiates_separately() {
     let Some(world) = AccelWorld::new() else { return };
     let (speaks, plain) = ("queue=caqm:60KB", "queue=droptail:200KB");
     for (number, (out, back)) in [(speaks, plain), (plain, speaks)].into_iter().enumerate() {
@@ -91,7 +92,7 @@ fn each_way_is_asked_by_itself() {
             assert_eq!(used, if asks { "caqm" } else { "reno" }, "{out} {back} {reverse}");
             let totals = totals(&world);
             let came = count(&totals, "heard_segments") - count(&before, "heard_segments");
-            // What the control connection says is some tens of segments.
+            // The control connection sends some tens of segments.
             assert!(if asks { came > 1000 } else { came < 100 }, "{came}: {totals}");
         }
         accel(&world, &["disable"]);
@@ -102,7 +103,7 @@ fn each_way_is_asked_by_itself() {
     }
 }
 
-/// The lines of `weir link show-tags` while `work` is done.
+/// The lines of `weir link show-tags` during `work`.
 fn tags_during(world: &AccelWorld, at: &str, work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut look = world.start(weir, &["link", "show-tags", at, "--duration", "5s"]);
@@ -115,7 +116,7 @@ fn tags_during(world: &AccelWorld, at: &str, work: impl FnOnce()) -> Vec<String>
 }
 
 #[test]
-fn with_one_end_alone_nothing_bears_a_tag() {
+fn with_one_caqm_end_no_packet_carries_a_tag() {
     let Some(world) = AccelWorld::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&world, &link);
@@ -126,7 +127,7 @@ fn with_one_end_alone_nothing_bears_a_tag() {
             used = pair.transfer(5810 + number as u16, &[]);
         });
         assert_eq!(tags, Vec::<String>::new());
-        // The end that offers is Reno's; the other is left alone.
+        // The end that offers uses Reno; the other keeps its algorithm.
         let totals = totals(&world);
         assert_eq!((count(&totals, "negotiated"), count(&totals, "declined")), (0, 2), "{totals}");
         assert_eq!(used == "reno", end == "near:eth0", "{used}");
@@ -147,7 +148,7 @@ fn data_asks_and_acknowledgements_answer() {
     let (data, answers) = (with(&["data ", "en 1"]), with(&[" ack ", "en 0"]));
     assert!(data.len() > 5000, "{} of {}", data.len(), tags.len());
     assert!(answers.len() > 100, "{} of {}", answers.len(), tags.len());
-    // Both ways lead through the port, and the end that called says so with the first that bears a tag.
+    // Both directions lead through the port, and the client says so in its first tagged packet.
     let ahead = "says that a port on the way back speaks";
     assert!(tags[0].contains(ahead) && tags[0].contains(" > 10.0.0.2:"), "{}", tags[0]);
     assert!(with(&[ahead]).iter().all(|line| line.contains("> 10.0.0.2:")));
@@ -160,7 +161,7 @@ fn only_connections_of_a_rule_negotiate() {
     let Some(world) = AccelWorld::new() else { return };
     let pair = Pair::lay(&world);
     let at = ["--interface", "near:eth0", "--interface", "far:eth0", "--trusts-path"];
-    // Each end has a rule of its own: the client's own port is another.
+    // Each end has its own rule, because the client's port differs from the server's.
     accel(&world, &[&["enable", "caqm", "--port", "5830"][..], &at].concat());
     assert_ne!(pair.transfer(5830, &[]), "caqm");
     accel(&world, &["enable", "caqm", "--to", "10.0.0.2"]);
@@ -168,12 +169,12 @@ fn only_connections_of_a_rule_negotiate() {
     assert_ne!(pair.transfer(5831, &[]), "caqm");
     let status = world.status();
     assert_eq!(status["caqm"]["rules"].as_array().unwrap().len(), 2, "{status}");
-    // Loopback is no place where it is spoken.
+    // CAQM does not run on the loopback interface.
     assert_ne!(world.transfer(5832, &[]).0, "caqm");
 }
 
-/// Segments are cut behind the program that puts tags on, merged before the one that takes them off, and the work on
-/// them is spread over CPUs (GSO, GRO, RPS).
+/// The kernel cuts segments after the program that adds tags, merges them before the program that
+/// removes tags, and spreads the work over CPUs (GSO, GRO, RPS).
 #[test]
 fn tagged_segments_are_cut_merged_and_steered_as_ever() {
     let Some(world) = AccelWorld::new() else { return };
@@ -195,9 +196,9 @@ fn tagged_segments_are_cut_merged_and_steered_as_ever() {
     let totals = &status["caqm"]["totals"];
     assert!(count(totals, "sent_super") > 20, "{totals}");
     assert!(count(totals, "heard_super") > 20, "{totals}");
-    // Losses, retransmissions and other CPUs make no segment one of another connection.
+    // Losses, retransmissions and other CPUs never assign a segment to another connection.
     assert_eq!(count(totals, "implausible"), 0, "{totals}");
-    // What was lost on the way was sent again, and counts twice.
+    // Retransmitted segments count twice.
     assert!(count(totals, "heard_segments") <= count(totals, "sent_segments"), "{totals}");
     assert!(4 * count(totals, "heard_packets") < count(totals, "heard_segments"), "{totals}");
     let cpus = status["caqm"]["cpus"].as_array().unwrap();

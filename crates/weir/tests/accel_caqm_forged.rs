@@ -1,4 +1,5 @@
-//! Tagged segments that another host forges: the right addresses and ports are not enough to change a connection.
+//! Tagged segments forged by another host: the right addresses and ports are not enough to change a
+//! connection.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -21,7 +22,7 @@ const ENABLE: [&str; 8] = [
     "far:eth0",
 ];
 
-/// The ports of the transfer: the connection that asked for most.
+/// The ports of the transfer: the connection that requested most.
 fn ports(world: &AccelWorld) -> (u16, u16) {
     let status = world.status();
     let flow = flow(&status, "10.0.0.1:");
@@ -29,7 +30,7 @@ fn ports(world: &AccelWorld) -> (u16, u16) {
     (number("local").unwrap(), number("remote").unwrap())
 }
 
-/// Seen from the end with this address, the transfer rather than the control connection.
+/// The transfer instead of the control connection, seen from the end with this address.
 fn flow<'a>(status: &'a Value, local: &str) -> &'a Value {
     let flows = status["caqm"]["flows"].as_array().unwrap().iter();
     let mine = flows.filter(|flow| flow["local"].as_str().unwrap().starts_with(local));
@@ -43,7 +44,7 @@ fn implausible(status: &Value) -> u64 {
     status["caqm"]["totals"]["implausible"].as_u64().unwrap_or_default()
 }
 
-/// A port is not on this way, so that nobody ever refuses anything: each refusal is a forged one.
+/// There is no port on this path, so no genuine refusals exist: each refusal is a forged one.
 #[test]
 fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
     let Some(world) = AccelWorld::new() else { return };
@@ -64,8 +65,8 @@ fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
                 acknowledgement: segment.acknowledgement.wrapping_add(acknowledgement),
                 ..segment
             };
-            // The sender is told of fewer, and of nothing. The receiver is told of a refusal, and of as much as a hint
-            // holds.
+            // The forged tags grant the sender fewer bytes and none. They show the receiver a
+            // refusal and the largest hint.
             let answers = [0x02ff, 0x0000].map(|info| moved(data.answered()).tagged(to_near, info));
             let requests = [0x0600, 0x05ff].map(|info| {
                 let segment = Segment { payload: 100, ..moved(data) };
@@ -83,7 +84,7 @@ fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
     let (sender, receiver) = (flow(&status, "10.0.0.1:"), flow(&status, "10.0.0.2:"));
     assert_eq!(sender["refused_bytes"], 0, "{sender}");
     assert_eq!(receiver["denied_bytes"], 0, "{receiver}");
-    // The sender asked for every byte that the receiver counts.
+    // The sender requested every byte that the receiver counts.
     let later = world.status();
     let asked = flow(&later, "10.0.0.1:")["asked_bytes"].as_u64();
     assert!(receiver["approved_bytes"].as_u64() <= asked, "{receiver} {asked:?}");
@@ -97,9 +98,9 @@ fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
     assert!(told.contains(&format!("{forged} tags had no effect")), "{told}");
 }
 
-/// The other end of these connections does not speak CAQM, and could not read what bears a tag.
+/// The other end of these connections does not support CAQM, and could not read tagged packets.
 #[test]
-fn a_forged_tag_before_a_handshake_makes_no_connection_one_of_caqm() {
+fn a_forged_tag_before_a_handshake_does_not_enable_caqm() {
     let Some(world) = AccelWorld::new() else { return };
     let _pair = Pair::lay(&world);
     accel(&world, &["enable", "caqm", "--all", "--trusts-path", "--interface", "far:eth0"]);

@@ -1,5 +1,5 @@
-//! Frames that no honest host sends, at hosts that speak CAQM and at a port that does: what is whole passes, nothing
-//! breaks, and no window leaves its bounds.
+//! Frames that no honest host sends, at CAQM hosts and at a CAQM port: well-formed frames pass,
+//! nothing breaks, and no window leaves its bounds.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -39,7 +39,7 @@ fn framed(to: [u8; 6], tags: &[(u16, u16)], body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A SYN to a port where somebody listens, with these options and nothing said about their length but that.
+/// A SYN to a listening port, with these options. Only the header length describes them.
 fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     let mut bytes = tcp_over_ipv4((40_000, port), [10, 0, 0, 1], [10, 0, 0, 2], 0);
     let header_len = 20 + options.len().next_multiple_of(4).min(40);
@@ -48,7 +48,7 @@ fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     bytes.extend(options);
     bytes.resize(22 + header_len, 0);
     bytes[4..6].copy_from_slice(&(20 + header_len as u16).to_be_bytes());
-    // Whole ones are looked at by the kernel itself.
+    // The kernel itself validates well-formed options.
     let sum = |bytes: &[u8], more: u32| {
         let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
         let mut sum = words.sum::<u32>() + more;
@@ -65,7 +65,7 @@ fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Offers that are none, or say what nobody would, in SYNs and in what only looks like one.
+/// Malformed offers and offers with invalid values, in SYNs and in segments that resemble one.
 fn offers(to: [u8; 6], port: u16) -> Vec<Vec<u8>> {
     let whole = [254, 10, b'C', b'A', b'Q', b'M', 0x88, 0xa8, 0x07, 0x00];
     let mut frames = Vec::new();
@@ -91,7 +91,7 @@ fn offers(to: [u8; 6], port: u16) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Every combination of tags, every kind of content, and cut at every byte.
+/// Every combination of tags, with every kind of content, and truncated at every byte.
 fn senseless(to: [u8; 6]) -> Vec<Vec<u8>> {
     let tcp = tcp_over_ipv4((1, 2), [10, 0, 0, 1], [10, 0, 0, 2], 20);
     let mut ipv6 = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64];
@@ -126,7 +126,7 @@ fn senseless(to: [u8; 6]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// What the kernel complained of.
+/// The number of complaints in the kernel log.
 fn complaints() -> usize {
     let log = Command::new("dmesg").output().unwrap();
     let log = String::from_utf8_lossy(&log.stdout).into_owned();
@@ -151,7 +151,7 @@ fn hosts_take_any_frame_and_keep_their_windows() {
     send(&mut far, &offers(to_near, 5860));
     going.goes_on(&world);
 
-    // Answers and requests in the name of connections that are, with numbers that are theirs.
+    // Forged answers and requests for existing connections, with valid numbers.
     let status = world.status();
     let address = |text: &str| text.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
     let mut forged = 0;
@@ -175,16 +175,16 @@ fn hosts_take_any_frame_and_keep_their_windows() {
         let window = flow["window_segments"].as_u64().unwrap();
         assert!((1..=40).contains(&window), "{flow}");
     }
-    // Forged ones were believed, and what the connection asked for bounds what they grant.
+    // The hosts believed forged requests; the connection's own requests bound the grants.
     let ignored = status["caqm"]["totals"]["implausible"].as_u64().unwrap();
     assert!(forged == 3000 && ignored < forged, "{status}");
-    // Those that were taken for tags of another kind were left alone.
+    // Tags of another kind were ignored.
     assert!(status["caqm"]["totals"]["alone"].as_u64().unwrap() > 0, "{status}");
     assert_eq!(complaints(), before);
 }
 
 #[test]
-fn a_port_passes_whatever_it_is_given() {
+fn a_port_passes_any_frame() {
     let Some(world) = AccelWorld::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "1ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&world, &link);
@@ -194,14 +194,15 @@ fn a_port_passes_whatever_it_is_given() {
     send(&mut near, &frames);
     let (mut batch, mut came) = (Vec::new(), 0);
     let deadline = Instant::now() + Duration::from_secs(20);
-    // A tag with nothing whole behind it the kernel drops by itself (skb_vlan_untag() of net/core/skbuff.c).
+    // The kernel itself drops a tag that is followed by a truncated header (skb_vlan_untag() of
+    // net/core/skbuff.c).
     let whole = frames.iter().filter(|frame| frame.len() >= 20).count();
     while came < whole {
         assert!(Instant::now() < deadline, "{came} of {whole} came");
         far.receive(&mut batch, 256).unwrap();
         came += batch.drain(..).filter(|frame| frame.bytes()[6..12] == FROM).count();
     }
-    // And goes on to carry what makes sense.
+    // Afterwards the port still carries valid traffic.
     let interfaces = ["--interface", "near:eth0", "--interface", "far:eth0"];
     accel(&world, &[&["enable", "caqm", "--all"][..], &interfaces].concat());
     assert_eq!(pair.transfer(5861, &[]), "caqm");

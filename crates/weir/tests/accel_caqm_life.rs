@@ -1,4 +1,4 @@
-//! CAQM switched on, changed, replaced and switched off, under way and at bad moments.
+//! CAQM is enabled, changed, replaced and disabled during transfers and at bad moments.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -92,7 +92,7 @@ fn open_connections_go_on_through_update_off_and_on_again() {
 }
 
 #[test]
-fn an_interface_that_has_gone_is_told_and_forgotten() {
+fn a_removed_interface_is_reported_and_forgotten() {
     let Some(world) = AccelWorld::new() else { return };
     let pair = Pair::lay(&world);
     accel(&world, &ENABLE);
@@ -121,7 +121,7 @@ fn an_interface_that_has_gone_is_told_and_forgotten() {
 }
 
 #[test]
-fn who_comes_second_is_told_and_disturbs_nothing() {
+fn a_second_installation_is_refused_and_disturbs_nothing() {
     let Some(world) = AccelWorld::new() else { return };
     let pair = Pair::lay(&world);
     accel(&world, &ENABLE);
@@ -136,13 +136,13 @@ fn who_comes_second_is_told_and_disturbs_nothing() {
 }
 
 #[test]
-fn killed_anywhere_it_can_be_cleaned_up() {
+fn a_command_killed_at_any_moment_can_be_cleaned_up() {
     let Some(world) = AccelWorld::new() else { return };
     let pair = Pair::lay(&world);
     let weir = env!("CARGO_BIN_EXE_weir");
     let began = Instant::now();
     accel(&world, &ENABLE);
-    // Somewhat longer than it takes.
+    // Slightly longer than the command takes.
     let most = began.elapsed().as_millis() as u64 * 5 / 4;
     accel(&world, &["disable"]);
     let mut seen = [0; 3];
@@ -185,7 +185,7 @@ fn killed_anywhere_it_can_be_cleaned_up() {
 }
 
 #[test]
-fn what_cannot_be_is_told_and_changes_nothing() {
+fn an_impossible_request_is_refused_and_changes_nothing() {
     let Some(world) = AccelWorld::new() else { return };
     let _pair = Pair::lay(&world);
     for (words, told) in [
@@ -211,9 +211,9 @@ fn what_cannot_be_is_told_and_changes_nothing() {
     assert!(!available().contains("caqm"));
 }
 
-/// Where both would have a connection, those whose ends agreed on CAQM are CAQM's.
+/// If both apply to a connection, CAQM takes those whose ends agreed on it.
 #[test]
-fn tcpa_and_caqm_stand_beside_each_other() {
+fn tcpa_and_caqm_coexist() {
     let Some(world) = AccelWorld::new() else { return };
     let pair = Pair::lay(&world);
     let tcpa = ["enable", "tcpa", "--all", "--keep-wmem"];

@@ -1,4 +1,5 @@
-//! `weir accel` killed at any moment of whatever it does: `status` tells what is so, and `disable` leaves nothing.
+//! `weir accel` is killed at a random moment of any command: `status` reports the true state, and
+//! `disable` leaves nothing.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -8,7 +9,7 @@ use accel_world::{AccelWorld, available};
 use serde_json::Value;
 use std::time::Duration;
 
-/// A little generator of numbers: which one matters not, that the seed is told does.
+/// A small random number generator. Its quality does not matter; a failure prints the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -23,7 +24,7 @@ fn wmem(world: &AccelWorld) -> String {
     world.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout
 }
 
-/// Whether a connection that begins now is given the algorithm.
+/// Whether a new connection gets the algorithm.
 fn is_given(world: &AccelWorld) -> bool {
     let look = format!("exec 3<>/dev/tcp/127.0.0.1/{PORT} && ss -tniH sport = :{PORT}");
     let said = world.run("bash", &["-c", &look]);
@@ -68,7 +69,8 @@ fn leaves_nothing(world: &AccelWorld, before: &str) {
 #[test]
 fn the_group_of_a_killed_test_goes_with_the_next_one() {
     let Some(world) = AccelWorld::new() else { return };
-    // Of a process that cannot be (PID_MAX_LIMIT of linux/threads.h), and of one that lives.
+    // One name of a process that cannot exist (PID_MAX_LIMIT of linux/threads.h), and one of a live
+    // process.
     let mount = accel::cgroup::mount().unwrap();
     let left = mount.join("weir-accel-test-4194305-0");
     let used = mount.join(format!("weir-accel-test-{}-used", std::process::id()));
@@ -81,7 +83,7 @@ fn the_group_of_a_killed_test_goes_with_the_next_one() {
 }
 
 #[test]
-fn killed_at_any_moment_it_tells_the_truth_and_cleans_up() {
+fn after_a_kill_at_any_moment_status_is_true_and_disable_cleans_up() {
     let Some(world) = AccelWorld::new() else { return };
     let rounds = std::env::var("WEIR_KILLS").map_or(40, |kills| kills.parse().unwrap());
     let seed = std::env::var("WEIR_SEED").map_or(std::process::id().into(), |s| s.parse().unwrap());
@@ -112,7 +114,7 @@ fn killed_at_any_moment_it_tells_the_truth_and_cleans_up() {
         let words = commands[dice.throw(commands.len() as u64) as usize];
         let words = [&["accel"], words].concat();
         let mut command = world.start(weir, &words);
-        // Rather early than late, when most is done already.
+        // Prefer early moments: late in a command most of its work is done already.
         let most = 1 + dice.throw(MOST_MICROS);
         std::thread::sleep(Duration::from_micros(dice.throw(most)));
         let _ = command.kill();

@@ -24,7 +24,7 @@ fn an_ended_connection_is_remembered_until_it_is_forgotten() {
     let rate = paths[0]["rate_mbit_s"].as_f64().unwrap();
     assert!((2.0..40.0).contains(&rate), "{paths:?}");
     assert!(world.weir(&["accel", "memory"]).stdout.contains("10.0.0.0/24"));
-    // The next connection begins with it.
+    // The next connection starts from the record.
     assert_eq!(path.transfer(5502), "tcpa");
 
     assert_eq!(world.weir(&["accel", "memory", "--clear"]).code, Some(0));

@@ -1,4 +1,4 @@
-//! `--open`: connections under way change their algorithm, and go on.
+//! `--open`: established connections change their algorithm and continue.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -38,7 +38,7 @@ fn open_connections_change_where_asked_and_back() {
 }
 
 #[test]
-fn those_that_kept_it_are_found_when_all_is_gone() {
+fn connections_that_kept_tcpa_are_found_after_disable() {
     let Some(world) = AccelWorld::new() else { return };
     let _transfer = Transfer::start(&world, 5611);
     accel(&world, &["enable", "tcpa", "--all", "--open"]);
@@ -46,7 +46,7 @@ fn those_that_kept_it_are_found_when_all_is_gone() {
     accel(&world, &["disable"]);
     assert_eq!(with_tcpa(&world), 4);
     goes_on(&world);
-    // Another installation takes them over.
+    // A new installation takes them over.
     let told = accel(&world, &["enable", "tcpa", "--port", "5611", "--open"]);
     assert!(told.contains("2 were given it"), "{told}");
     assert_eq!(with_tcpa(&world), 4);
@@ -58,7 +58,7 @@ fn those_that_kept_it_are_found_when_all_is_gone() {
     goes_on(&world);
 }
 
-/// Rules are for what is in the control groups of this machine, and so is `--open`.
+/// Rules apply to the control groups of this machine, and so does `--open`.
 #[test]
 fn open_connections_of_another_machine_are_left_alone() {
     let Some(world) = AccelWorld::new() else { return };
@@ -70,7 +70,7 @@ fn open_connections_of_another_machine_are_left_alone() {
     assert_eq!(algorithms(&other), before);
 }
 
-/// Every connection of this machine is its own, in whatever network namespace it is.
+/// All connections of this machine belong to it, in any network namespace.
 #[test]
 fn open_connections_of_other_namespaces_change_too() {
     let Some(world) = AccelWorld::new() else { return };

@@ -1,4 +1,5 @@
-//! `weir accel` as root beside other users: their files, links and locks neither mislead nor stop it.
+//! `weir accel` as root beside other users: their files, links and locks neither mislead nor stop
+//! it.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -21,7 +22,7 @@ fn root(world: &AccelWorld, script: &str) {
     assert_eq!(said.code, Some(0), "{script}: {}", said.stderr);
 }
 
-/// A process that says one line once it holds its lock.
+/// A process that prints one line once it holds its lock.
 fn holder(world: &AccelWorld, program: &str, words: &[&str]) -> Child {
     let mut child = world.start(program, words);
     let mut line = String::new();
@@ -51,7 +52,7 @@ fn disable_does_not_follow_the_link_of_another_user() {
     assert!(said.stderr.contains("others can write there (mode 1777)"), "{}", said.stderr);
     assert!(said.stderr.contains("chmod 0700 /sys/fs/bpf"), "{}", said.stderr);
 
-    // The link is still there when the directory is root's alone again.
+    // The link is still there when only root can write to the directory again.
     root(&world, "chmod 0700 /sys/fs/bpf");
     let told = accel(&world, &["disable"]);
     assert!(told.contains(&format!("{link} is not of weir accel")), "{told}");
@@ -133,7 +134,7 @@ fn a_command_that_keeps_the_lock_is_named() {
 }
 
 #[test]
-fn foreign_entries_among_ours_are_told_and_stop_nothing() {
+fn foreign_entries_are_reported_and_stop_nothing() {
     let Some(world) = AccelWorld::new() else { return };
     accel(&world, &["enable", "tcpa", "--all"]);
     let script = "cd /sys/fs/bpf/weir-accel && mkdir theirs && chown 65534 theirs && mkdir roots && \
@@ -160,7 +161,7 @@ fn foreign_entries_among_ours_are_told_and_stop_nothing() {
 }
 
 #[test]
-fn directories_of_another_user_are_told_and_stay() {
+fn directories_of_another_user_are_reported_and_stay() {
     let Some(world) = AccelWorld::new() else { return };
     root(&world, "chmod 1777 /sys/fs/bpf");
     let names = ["weir-accel", "weir-accel-new", "weir-caqm"];

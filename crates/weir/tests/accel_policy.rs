@@ -1,4 +1,4 @@
-//! `weir accel policy` and `set`: files of rules, and what is put back afterwards.
+//! `weir accel policy` and `set`: files of rules, and the restoration of former settings.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -11,7 +11,7 @@ fn sysctl(world: &AccelWorld, name: &str) -> String {
 }
 
 #[test]
-fn a_file_takes_the_place_of_what_was_in_force() {
+fn a_file_replaces_the_rules_in_force() {
     let Some(world) = AccelWorld::new() else { return };
     assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let file = world.write(
@@ -47,7 +47,7 @@ fn a_wrong_file_changes_nothing() {
         ("[[rule]]\nprot = 1\n", "did you mean `port`?"),
         ("[[rule]]\ninit_cwnd = 1000000\n", "init_cwnd"),
         ("[[rule]]\n\n[[rule]]\nport = 4\nalgorithm = \"none\"\n", "rule 2 never decides"),
-        // What the kernel alone can refuse comes after the first was set: both are put back.
+        // The kernel refuses the second setting after the first was written: both are restored.
         ("[system]\ntimestamps = false\nwmem_max = 3276800\nwmem = [1, 2, 3]\n", ""),
     ] {
         let file = world.write("policy.toml", text);
@@ -63,12 +63,12 @@ fn a_wrong_file_changes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_put_back_is_told() {
+fn a_setting_that_cannot_be_restored_is_reported() {
     let Some(world) = AccelWorld::new() else { return };
     let wmem = sysctl(&world, "net/ipv4/tcp_wmem");
     assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let (status, raised) = (world.status(), sysctl(&world, "net/ipv4/tcp_wmem"));
-    // Which rules hold can be changed by nobody from here on.
+    // From here on nobody can change the rules in force.
     world.map("weir-accel/active").freeze().unwrap();
     let file = world
         .write("policy.toml", "[[rule]]\nport = 5403\n[system]\nwmem = [4096, 16384, 9000000]\n");
@@ -77,7 +77,7 @@ fn what_cannot_be_put_back_is_told() {
     for told in ["not all could be put back", "weir accel status", "weir accel disable"] {
         assert!(said.stderr.contains(told), "{}", said.stderr);
     }
-    // What could be put back was.
+    // The other settings were restored.
     assert_eq!(world.status(), status);
     assert_eq!(sysctl(&world, "net/ipv4/tcp_wmem"), raised);
     assert_eq!(world.weir(&["accel", "disable"]).code, Some(0));
@@ -99,7 +99,7 @@ fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
     let said = world.weir(&["accel", "policy", &file]);
     assert_eq!(said.code, Some(1), "{}", said.stderr);
     assert!(said.stderr.contains("tcp_wmem"), "{}", said.stderr);
-    // It was never changed: there was nothing to put back.
+    // The setting was never changed, so there was nothing to restore.
     assert!(!said.stderr.contains("could be put back"), "{}", said.stderr);
     assert_eq!(world.status()["state"], "off");
     assert_eq!(world.run("umount", &[wmem]).code, Some(0));
@@ -108,7 +108,7 @@ fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
 }
 
 #[test]
-fn a_journal_that_tells_nothing_is_named() {
+fn an_unreadable_journal_is_named() {
     let Some(world) = AccelWorld::new() else { return };
     assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let journal = "/run/weir-accel.json";
@@ -120,7 +120,7 @@ fn a_journal_that_tells_nothing_is_named() {
         assert!(said.stderr.contains(journal), "{words:?}: {}", said.stderr);
         assert!(said.stderr.contains("remove it"), "{words:?}: {}", said.stderr);
     }
-    // All the same it is off.
+    // It is off nevertheless.
     assert_eq!(world.pinned(), "");
     assert_eq!(world.run("rm", &[journal]).code, Some(0));
     assert_eq!(world.status()["state"], "off");

@@ -16,7 +16,7 @@ fn put(world: &AccelWorld, text: &str) {
 }
 
 #[test]
-fn a_file_chooses_between_both() {
+fn a_file_chooses_between_tcpa_and_caqm() {
     let Some(world) = AccelWorld::new() else { return };
     let pair = Pair::lay(&world);
     put(
@@ -27,12 +27,12 @@ fn a_file_chooses_between_both() {
     );
     assert_eq!(pair.transfer(5860, &[]), "caqm");
     assert_ne!(pair.transfer(5861, &[]), "caqm");
-    // Loopback is no place where it is spoken: the next rule.
+    // CAQM does not run on the loopback interface, so the next rule applies.
     assert_eq!(world.transfer(5862, &[]).0, "tcpa");
     let status = world.status();
     assert_eq!(status["rules"].as_array().unwrap().len(), 2, "{status}");
     assert_eq!(status["caqm"]["rules"].as_array().unwrap().len(), 2, "{status}");
-    // A file without a word of it.
+    // A file without rules for CAQM.
     put(&world, "[[rule]]\n");
     assert_eq!(pair.transfer(5863, &[]), "tcpa");
     assert_eq!(world.status()["caqm"]["rules"].as_array().unwrap().len(), 0);
@@ -52,7 +52,7 @@ fn a_file_for_caqm_alone_leaves_tcpa_off() {
 }
 
 #[test]
-fn what_cannot_be_changes_neither() {
+fn an_impossible_policy_changes_neither() {
     let Some(world) = AccelWorld::new() else { return };
     let _pair = Pair::lay(&world);
     put(&world, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n[[rule]]\n\n{AT}alpha = 16\n"));
@@ -60,7 +60,7 @@ fn what_cannot_be_changes_neither() {
     for (text, told) in [
         ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"gone0\"]\n", "gone0"),
         ("[[rule]]\nalgorithm = \"caqm\"\nrto_min = \"50ms\"\n", "[caqm]"),
-        // This network namespace has no such setting; by then CAQM's part was in force.
+        // This network namespace lacks that setting; CAQM's part was already in force by then.
         (
             "[[rule]]\nport = 5866\nalgorithm = \"caqm\"\n\n[system]\nmem = [1000, 2000, 3000]\n",
             "tcp_mem",

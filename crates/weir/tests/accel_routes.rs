@@ -1,4 +1,4 @@
-//! Attributes of routes beside rules: what README says of them is what the kernel does.
+//! Route attributes beside rules: the kernel does what the README of crates/accel documents.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -6,7 +6,8 @@ mod accel_world;
 use accel_world::AccelWorld;
 use accel_world::transfer::accel;
 
-/// A connection to another namespace, as the kernel describes it: its algorithm, its timeout, its window.
+/// A connection to another namespace, as the kernel describes it: its algorithm, its timeout, its
+/// window.
 fn connection(world: &AccelWorld) -> Vec<String> {
     let look = "exec 3<>/dev/tcp/10.0.0.2/5901 && ss -tniH state established dport = :5901";
     let said = world.run("ip", &["netns", "exec", "near", "bash", "-c", look]);
@@ -42,7 +43,7 @@ fn routes_and_rules_go_together_as_documented() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     let has = |said: &[String], word: &str| said.iter().any(|found| found == word);
-    // 400 ms and the clock of timers.
+    // 400 ms and the granularity of timers.
     let waits = |said: &[String]| said.iter().any(|found| found.starts_with("rto:4"));
 
     ip(&world, "-n near route change 10.0.0.0/24 dev eth0 congctl reno initcwnd 5 rto_min 400ms");
@@ -53,7 +54,7 @@ fn routes_and_rules_go_together_as_documented() {
     let both = connection(&world);
     assert!(has(&both, "tcpa") && waits(&both) && has(&both, "cwnd:33"), "{both:?}");
 
-    // A route may name the algorithm while it is installed, and serves without it afterwards.
+    // A route may name the algorithm while it is installed, and works without it afterwards.
     accel(&world, &["disable"]);
     accel(&world, &["enable", "tcpa", "--port", "1"]);
     ip(&world, "-n near route change 10.0.0.0/24 dev eth0 congctl tcpa");

@@ -1,4 +1,4 @@
-//! `weir accel status`: what it tells of connections, and of what the core believes.
+//! `weir accel status`: its report of connections and of the core's state.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -7,7 +7,7 @@ use accel_world::AccelWorld;
 use accel_world::transfer::{Transfer, accel, with_tcpa};
 use serde_json::Value;
 
-/// Those that send to this port.
+/// The connections that send to this port.
 fn senders(world: &AccelWorld, port: u16) -> Vec<Value> {
     let status = world.status();
     let to = format!("127.0.0.1:{port}");
@@ -16,7 +16,7 @@ fn senders(world: &AccelWorld, port: u16) -> Vec<Value> {
 }
 
 #[test]
-fn the_core_tells_what_it_believes() {
+fn status_shows_the_state_of_the_core() {
     let Some(world) = AccelWorld::new() else { return };
     accel(&world, &["enable", "tcpa", "--all"]);
     let _transfer = Transfer::start(&world, 5702);
@@ -34,7 +34,8 @@ fn the_core_tells_what_it_believes() {
         assert!(text.contains(word), "{word}: {text}");
     }
 
-    // Those that have the program of before an update are shown, without what only the newer one keeps.
+    // Connections with the program from before an update are shown, without the figures that only
+    // the newer program keeps.
     accel(&world, &["update"]);
     let flows = senders(&world, 5702);
     assert_eq!(flows.len(), 2);

@@ -1,4 +1,4 @@
-//! `weir accel` as a user runs it: on, off, in force, and whatever may go wrong on the way.
+//! `weir accel` as a user runs it: enabled, disabled, in force, and failures on the way.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;
@@ -48,7 +48,7 @@ fn rules_choose_by_port_destination_and_control_group() {
     assert_eq!(status["rules"].as_array().unwrap().len(), 3, "{status}");
     assert_eq!(status["rules"][0]["tunables"]["loss_init_cwnd"], 2);
     assert_eq!(status["rules"][2]["cgroup"], "/sys/fs/cgroup/inner");
-    // The client's own port is another.
+    // The client's own port differs.
     let (sender, receiver) = world.transfer(5311, &[]);
     assert!(sender != "tcpa" && receiver == "tcpa", "{sender} {receiver}");
     let (sender, receiver) = world.transfer(5312, &["--bind", "127.0.0.9"]);
@@ -58,7 +58,7 @@ fn rules_choose_by_port_destination_and_control_group() {
 }
 
 #[test]
-fn what_makes_no_sense_changes_nothing() {
+fn an_invalid_request_changes_nothing() {
     let Some(world) = AccelWorld::new() else { return };
     for (words, told) in [
         (&["--cgroup", "/no-such-group"][..], "no control group `/no-such-group`"),
@@ -79,7 +79,7 @@ fn what_makes_no_sense_changes_nothing() {
 }
 
 #[test]
-fn without_a_bpf_file_system_or_root_it_says_so() {
+fn a_missing_bpf_file_system_or_missing_root_is_reported() {
     let Some(world) = AccelWorld::new() else { return };
     let weir = env!("CARGO_BIN_EXE_weir");
     let enable = ["accel", "enable", "tcpa", "--all"];
@@ -102,7 +102,7 @@ fn without_a_bpf_file_system_or_root_it_says_so() {
 }
 
 #[test]
-fn who_comes_second_is_told_and_disturbs_nothing() {
+fn a_second_installation_is_refused_and_disturbs_nothing() {
     let Some(world) = AccelWorld::new() else { return };
     assert_eq!(world.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let other = world.second();
@@ -117,7 +117,7 @@ fn who_comes_second_is_told_and_disturbs_nothing() {
 }
 
 #[test]
-fn at_the_same_time_both_are_heard() {
+fn two_commands_at_the_same_time_both_take_effect() {
     let Some(world) = AccelWorld::new() else { return };
     let weir = env!("CARGO_BIN_EXE_weir");
     let ports: Vec<String> = (5331..5337).map(|port| port.to_string()).collect();
@@ -132,7 +132,7 @@ fn at_the_same_time_both_are_heard() {
 }
 
 #[test]
-fn killed_anywhere_it_can_be_cleaned_up() {
+fn a_command_killed_at_any_moment_can_be_cleaned_up() {
     let Some(world) = AccelWorld::new() else { return };
     let weir = env!("CARGO_BIN_EXE_weir");
     for millis in (0..60).step_by(3) {
@@ -201,7 +201,7 @@ fn an_update_keeps_rules_and_memory() {
     assert_eq!(world.status()["rules"], before["rules"]);
     assert!(world.weir(&["accel", "memory"]).stdout.contains("10.0.0.0/24"));
     assert_eq!(world.transfer(5362, &[]).0, "tcpa");
-    // The rules that are changed are those that are heard.
+    // The changed rules are those in force.
     let file = world.write("none.toml", "[[rule]]\nalgorithm = \"none\"\n");
     assert_eq!(world.weir(&["accel", "policy", &file]).code, Some(0));
     assert_ne!(world.transfer(5363, &[]).0, "tcpa");
@@ -229,9 +229,10 @@ fn an_update_that_is_killed_can_be_cleaned_up() {
     }
 }
 
-/// The world's network is not the machine's first: programs there may choose the algorithm too.
+/// The world's network is not the machine's first namespace: programs there may choose the
+/// algorithm too.
 #[test]
-fn a_program_in_a_namespace_chooses_it_and_is_seen_from_outside() {
+fn a_program_in_a_namespace_chooses_tcpa_and_status_shows_it() {
     let Some(world) = AccelWorld::new() else { return };
     let weir = env!("CARGO_BIN_EXE_weir");
     let said = world.weir(&["accel", "enable", "tcpa", "--port", "1"]);
@@ -258,7 +259,7 @@ fn a_program_in_a_namespace_chooses_it_and_is_seen_from_outside() {
 }
 
 #[test]
-fn where_nothing_can_be_written_nothing_is_left_half_done() {
+fn a_read_only_file_system_leaves_nothing_half_done() {
     let Some(world) = AccelWorld::new() else { return };
     let turned = |place: &str, how: &str| {
         let said = world.run("mount", &["-o", &format!("remount,{how}"), place]);
@@ -287,6 +288,6 @@ fn an_ipv4_connection_through_an_ipv6_socket_is_one_of_ipv4() {
     assert_eq!(said.code, Some(2), "{}", said.stderr);
     assert!(said.stderr.contains("2000::/3"), "{}", said.stderr);
     assert_eq!(world.weir(&["accel", "enable", "tcpa", "--to", "127.0.0.0/8"]).code, Some(0));
-    // The server listens for both.
+    // The server listens on both address families.
     assert_eq!(world.transfer(5403, &[]), ("tcpa".to_owned(), "tcpa".to_owned()));
 }

@@ -40,7 +40,7 @@ fn loopback_and_cable_are_measured_without_an_emulator() {
     assert_eq!(cells.len(), 4);
     for cell in cells {
         let metrics = &cell["metrics"];
-        // No emulated link here has a tenth of that.
+        // An emulated link on this machine reaches less than a tenth of that.
         assert!(metrics["goodput_mbit_s"]["median"].as_f64().unwrap() > 1_000.0, "{cell}");
         for name in ["cpu_percent.system", "cpu_seconds_per_gbit.system", "rtt_us.p50"] {
             assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name}: {cell}");
@@ -75,7 +75,7 @@ fn one_host_needs_no_link() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// `weir lab ab` builds its network in its own way.
+/// `weir lab ab` builds its network in a different way.
 #[test]
 fn ab_alternates_over_a_cable() {
     let Some(world) = World::quiet() else { return };

@@ -1,4 +1,4 @@
-//! However a lab ends, nothing of it stays: no process, no interface, no queue, no file.
+//! A lab leaves nothing behind however it ends: no process, no interface, no queue, no file.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -7,8 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 use support::{World, await_some, relay};
 
-/// A transfer by the kernel and one through programs, of which one keeps a daemon of its own: in a
-/// session of its own, and forked twice.
+/// A transfer by the kernel and one through programs. One program starts a daemon in a separate
+/// session, forked twice.
 fn lab() -> String {
     LAB.replace("RELAY", &relay())
 }
@@ -48,7 +48,7 @@ enum Moment {
     /// While the first network is built.
     SetUp,
     InMidTransfer,
-    /// When a program has just ended: results are read and the network goes down.
+    /// When a program has just ended: the lab reads results and removes the network.
     TearDown,
     /// Any time.
     After(Duration),
@@ -66,7 +66,7 @@ fn ended_at(world: &World, moment: Moment, run: &str, signals: &[&str]) -> suppo
                 names.any(|name| name.to_string_lossy().starts_with("net:")).then_some(())
             });
         }
-        // The first transfer's, or that through the programs.
+        // The first transfer, or the transfer through the programs.
         Moment::InMidTransfer => {
             world.await_process("sleep");
             await_some("a transfer", || (!world.running(CLIENT).is_empty()).then_some(()));
@@ -86,7 +86,7 @@ fn a_killed_lab_leaves_nothing() {
     let Some(world) = World::new() else { return };
     world.write("endings.toml", lab());
     let mut moments = vec![Moment::SetUp, Moment::InMidTransfer, Moment::TearDown];
-    // Most of what can go wrong lies around a fork: many tries where the forks are.
+    // Most failures occur around a fork, so most tries are near the forks.
     let mut seed = 0x9e37_79b9_u64;
     for latest in [120, 120, 120, 120, 120, 120, 120, 120, 120, 120, 300, 300, 300, 300, 3000, 3000]
     {
@@ -101,7 +101,7 @@ fn a_killed_lab_leaves_nothing() {
 }
 
 #[test]
-fn an_interrupted_lab_says_how_to_go_on_and_leaves_nothing() {
+fn an_interrupted_lab_prints_how_to_resume_and_leaves_nothing() {
     let Some(world) = World::new() else { return };
     world.write("endings.toml", lab());
     let endings = [
@@ -136,7 +136,7 @@ fn a_second_signal_ends_it_at_once_and_leaves_nothing() {
     }
 }
 
-/// What looks like ours but is not, and what another run needs, stays.
+/// Folders that only resemble a run's, and those that another run needs, stay.
 #[test]
 fn other_peoples_folders_stay() {
     let Some(world) = World::new() else { return };

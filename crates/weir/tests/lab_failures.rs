@@ -1,5 +1,5 @@
-//! What cannot be measured is a failed cell with its reason: never a number, never another algorithm in
-//! the place of the one asked for; and the cells beside it go on.
+//! A measurement that fails is a failed cell with its reason. It never yields a number or a
+//! substitute algorithm, and the other cells continue.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -7,7 +7,7 @@ mod support;
 use serde_json::Value;
 use support::{World, await_some, relay};
 
-/// A lab of one place with these systems, each once, for a second.
+/// A lab with one cell per system, each measured once for a second.
 fn lab(link: &str, seconds: u32, systems: &str) -> String {
     let systems = systems.replace("RELAY", &relay());
     format!(
@@ -69,12 +69,12 @@ fn assert_measured(results: &Value, system: &str, least: f64) {
     let cell = cell(results, system);
     assert_eq!(cell["failed"], Value::Null, "{cell}");
     let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
-    // A machine whose hypervisor takes CPU time away slows the link down, and the cell is invalid.
+    // A hypervisor that takes CPU time away slows the link down, and the cell is invalid.
     let least = if cell["valid"] == true { least } else { 0.1 };
     assert!((least..60.0).contains(&goodput), "{system}: {goodput} Mbit/s");
 }
 
-/// Relays that go wrong in every way between two that do not.
+/// Relays that fail in every way, between two that do not.
 #[test]
 fn programs_that_fail_are_failed_cells() {
     let Some(world) = World::new() else { return };
@@ -108,12 +108,12 @@ fn programs_that_fail_are_failed_cells() {
     for system in ["cubic", "works", "last"] {
         assert_measured(&results, system, 20.0);
     }
-    // The CPU time of a pair is its own, not the workload's.
+    // The CPU time of a pair is separate from the workload's.
     let metrics = &cell(&results, "works")["metrics"];
     for name in ["cpu_percent.client", "cpu_percent.server"] {
         assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name} of the relays: {metrics}");
     }
-    // The failures can be seen wherever results are read.
+    // Every reader of the results shows the failures.
     assert!(said.stdout.contains("failed"), "{}", said.stdout);
     for report in ["report.md", "report.html"] {
         assert!(world.read(&format!("run/{report}")).contains("no licence"), "{report}");
@@ -132,12 +132,12 @@ fn a_program_that_is_not_installed_is_left_out_only_if_that_is_allowed() {
         "{said:?}"
     );
     let results = world.results("run");
-    // Other tests may disturb the link: the run is invalid then, and says so.
+    // Other tests may disturb the link; the run is then marked invalid.
     assert_eq!(said.status.code(), Some(i32::from(results["valid"] != true)), "{said:?}");
     assert_eq!(results["cells"].as_array().unwrap().len(), 1);
     assert_measured(&results, "cubic", 20.0);
     assert!(results["notes"].to_string().contains("no-such-server is not installed"), "{results}");
-    // Asked for by name it is not left out in silence.
+    // A system that is named explicitly is not skipped silently.
     let said =
         world.weir(&["lab", "run", "failures.toml", "--out", "asked", "--systems", "missing"]);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
@@ -145,7 +145,7 @@ fn a_program_that_is_not_installed_is_left_out_only_if_that_is_allowed() {
 }
 
 #[test]
-fn an_algorithm_the_kernel_has_not_is_failed_and_no_other_takes_its_place() {
+fn an_algorithm_missing_from_the_kernel_fails_without_a_substitute() {
     let Some(world) = World::new() else { return };
     let vegas = CUBIC.replace("\"cubic\"", "\"nosuch\"");
     world.write("failures.toml", lab(LINK, 1, &(vegas + CUBIC)));
@@ -168,7 +168,7 @@ fn a_link_that_carries_nothing_is_a_failed_cell() {
     assert!(said.stderr.contains("cubic failed: "), "{said:?}");
 }
 
-/// Somebody else kills the workload's own programs.
+/// Another process kills the workload's programs.
 #[test]
 fn a_workload_killed_in_mid_run_is_a_failed_cell() {
     let Some(world) = World::new() else { return };

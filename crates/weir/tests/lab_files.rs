@@ -1,5 +1,5 @@
-//! Nonsense in a lab file: every message names file and line, says what to do, and offers the right
-//! spelling where one is near. Nothing is created, and the exit status is 2.
+//! Mistakes in a lab file: every message names file and line, tells what to do, and suggests the
+//! right spelling if one is near. Nothing is created, and the exit status is 2.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -37,7 +37,7 @@ server = "relay {server}:{port}"
 client = "relay"
 "#;
 
-/// What is wrong, what of the sound file is replaced, and what stands there instead.
+/// The mistake, the text of the valid file to replace, and its replacement.
 const NONSENSE: &[(&str, &str, &str)] = &[
     ("a key at the top", "hosts =", "hots ="),
     ("a strange key at the top", "[axes]", "zzzzzz = 1\n[axes]"),
@@ -209,7 +209,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
     ("a key twice", "[axes]", "hosts = []\n[axes]"),
 ];
 
-/// A sound lab without an emulator, and what is wrong in it.
+/// A valid lab without an emulator, and the mistake in it.
 const CABLES: &str = r#"name = "cables"
 hosts = ["client", "server"]
 [axes]
@@ -287,7 +287,7 @@ fn nonsense_is_refused_with_its_place() {
 }
 
 #[test]
-fn files_that_are_none_are_refused() {
+fn unreadable_or_malformed_files_are_refused() {
     let Some(world) = World::new() else { return };
     world.write("empty.toml", "");
     world.write("binary.toml", b"name = \"lab\"\n\x7fELF\xff\xfe\x00\x01");

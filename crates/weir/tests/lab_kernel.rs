@@ -1,4 +1,4 @@
-//! Labs in which the kernel's own TCP is asked: files from nginx, and flows beside the simulator's.
+//! Labs that use the kernel's own TCP: files from nginx, and flows beside the simulator's.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -25,7 +25,7 @@ fn has_nginx() -> bool {
     found
 }
 
-/// Whether this cell could not be: then it says so, and no other is the worse for it.
+/// Whether this cell could not be measured: it then states so, and no other cell is affected.
 fn is_without_bpf(cell: &Value) -> bool {
     let Some(reason) = cell["failed"].as_str() else { return false };
     let of_ours = cell["system"].as_str().unwrap().starts_with("tcpa");
@@ -101,7 +101,7 @@ fn tcpa_in_its_smoke_form() {
 }
 
 #[test]
-fn paths_that_are_measured_at_once_have_figures_of_their_own() {
+fn paths_measured_at_once_have_separate_figures() {
     let Some(world) = World::quiet() else { return };
     if !has_nginx() {
         return;
@@ -121,7 +121,7 @@ fn paths_that_are_measured_at_once_have_figures_of_their_own() {
         assert!((metric(&of("both"), "kbyte_s") - mean).abs() < 1e-6 * mean);
         assert!(metric(&of("near"), "downloads") >= 2.0);
     }
-    // Members are no cells that were planned: only what was is compared.
+    // Members are not planned cells, and only planned cells are compared.
     let comparisons = results["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 1, "{comparisons:?}");
     assert!(comparisons[0]["goal"]["met"].is_boolean(), "{comparisons:?}");
@@ -130,7 +130,7 @@ fn paths_that_are_measured_at_once_have_figures_of_their_own() {
 }
 
 #[test]
-fn killed_in_its_midst_a_download_leaves_nothing() {
+fn a_download_killed_midway_leaves_nothing() {
     let Some(world) = World::quiet() else { return };
     if !has_nginx() {
         return;
@@ -150,12 +150,12 @@ fn killed_in_its_midst_a_download_leaves_nothing() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// Where there is no BPF it fails at once.
+/// Without BPF the lab fails at once.
 fn running_ended(world: &World) -> bool {
     world.path("run/results.json").exists()
 }
 
-/// Those of ours that labs have registered for now.
+/// The algorithms that labs have registered for the moment.
 fn algorithms() -> Vec<String> {
     let all = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let all = std::fs::read_to_string(all).unwrap_or_default();
@@ -163,7 +163,7 @@ fn algorithms() -> Vec<String> {
 }
 
 #[test]
-fn cc_kernel_stands_beside_the_simulator() {
+fn cc_kernel_is_compared_with_the_simulator() {
     let Some(world) = World::quiet() else { return };
     let said = world.weir(&["lab", "run", "cc-kernel", "--smoke", "--out", "run"]);
     let results = world.results("run");

@@ -1,5 +1,5 @@
-//! Without root a lab runs in a user namespace and says so; where that is forbidden it says what is
-//! missing and creates nothing.
+//! Without root a lab runs in a user namespace and names the restrictions. If user namespaces are
+//! forbidden, it names what is missing and creates nothing.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -10,7 +10,8 @@ use support::{World, is_installed};
 const NOBODY: &[&str] = &["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 const SMOKE: &[&str] = &["lab", "run", "link-accuracy", "--smoke", "--out", "run"];
 
-/// A world that somebody without any rights may write in, and the program where he may read it.
+/// A world that an unprivileged user may write to, with a copy of the program that this user may
+/// read.
 fn world() -> Option<World> {
     let world = World::quiet()?;
     if !["setpriv", "unshare"].iter().all(|program| is_installed(program)) {
@@ -42,7 +43,7 @@ fn without_root_it_runs_and_says_what_is_missing() {
     let said = world.start_command(setpriv(NOBODY, &[&["./weir"], SMOKE].concat())).end();
     assert!(world.path("run/results.json").exists(), "{said:?}");
     assert!(said.stderr.contains("running without root, in a user namespace"), "{said:?}");
-    // Once, and not again for every cell.
+    // The note appears once, and not again for every cell.
     assert_eq!(said.stderr.matches("real-time").count(), 1, "{said:?}");
     let results = world.results("run");
     assert_eq!(results["environment"]["privilege"], "user namespace");
@@ -76,7 +77,7 @@ fn where_user_namespaces_are_forbidden_one_sentence_says_so() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// As in a container: root in name, without some of what root has.
+/// As in a container: user id 0 without some of root's capabilities.
 #[test]
 fn root_without_a_capability_uses_a_user_namespace_too() {
     let Some(world) = world() else { return };

@@ -1,4 +1,5 @@
-//! What a finished run leaves for people and programs to read, and that two runs at once do not meet.
+//! The files that a finished run leaves for people and programs. Two concurrent runs do not
+//! interfere.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -14,7 +15,7 @@ fn a_run_directory_is_whole_and_json_is_the_same_document() {
         serde_json::from_str(&said.stdout).unwrap_or_else(|e| panic!("{e}: {said:?}"));
     let results = world.results("run");
     assert_eq!(printed, results);
-    // The exit status tells what the document tells.
+    // The exit status matches the document.
     let cells = results["cells"].as_array().unwrap();
     let fine = results["valid"] == true && cells.iter().all(|cell| cell["failed"].is_null());
     assert_eq!(said.status.code(), Some(i32::from(!fine)), "{said:?}");
@@ -28,8 +29,8 @@ fn a_run_directory_is_whole_and_json_is_the_same_document() {
     for cell in cells {
         let axes = serde_json::json!({"loss": "1%", "rtt": "1ms", "rate": "600mbit"});
         assert_eq!(cell["axes"], axes, "{cell}");
-        // Round trips and what was sent again are those of the tunnel's connections, which the kernel
-        // knows nothing of.
+        // Round trips and retransmissions are those of the tunnel's connections, which the kernel
+        // does not know.
         let tunnelled = cell["system"] == "weir-tunnel";
         let known =
             |name: &str| !(tunnelled && (name.starts_with("rtt") || name.starts_with("retr")));
@@ -80,7 +81,7 @@ const METRICS: &[&str] = &[
     "queue_kbyte.max",
 ];
 
-/// Slow enough for both to have the CPU they need.
+/// Slow enough for both to get the CPU time that they need.
 const SLOW: &str = r#"
 name = "slow"
 hosts = ["near", "far"]
@@ -102,9 +103,9 @@ repeats = 2
 duration = "2s"
 "#;
 
-/// The same addresses and ports inside, at the same time.
+/// Both use the same addresses and ports inside, at the same time.
 #[test]
-fn two_labs_at_once_do_not_meet() {
+fn two_labs_at_once_do_not_interfere() {
     let Some(world) = World::quiet() else { return };
     world.write("slow.toml", SLOW);
     let runs = ["one", "two"].map(|out| world.start(&["lab", "run", "slow.toml", "--out", out]));
@@ -118,7 +119,7 @@ fn two_labs_at_once_do_not_meet() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// Descriptors and memory after many turns are those after a few.
+/// After many turns the process has as many descriptors and as much memory as after a few.
 #[test]
 fn many_turns_use_no_more_than_few() {
     let Some(world) = World::quiet() else { return };
@@ -128,7 +129,8 @@ fn many_turns_use_no_more_than_few() {
         .replace("2bdp", "8MiB")
         .replace("repeats = 2\nduration = \"2s\"", "repeats = 18\nduration = \"300ms\"");
     world.write("many.toml", lab);
-    // What is freed goes back at once: else the C library keeps one turn's frames for the next, now and then.
+    // Return freed memory at once. Otherwise the C library now and then keeps one turn's frames for
+    // the next.
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
     command
         .args(["lab", "run", "many.toml", "--out", "run"])
@@ -139,7 +141,7 @@ fn many_turns_use_no_more_than_few() {
     let pid = running.pid();
     let after = |turns| {
         await_some("a finished turn", || (world.journal("run").len() >= turns).then_some(()));
-        // Between turns, when no network stands.
+        // Between turns, when no network exists.
         let count = |of: &str| std::fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -1,4 +1,4 @@
-//! What a killed run had finished is kept to the letter, and only the rest is measured.
+//! `--resume` keeps the finished turns of a killed run unchanged, and measures only the rest.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -37,7 +37,7 @@ cells = [{ rate = ["10mbit"] }]
 fn a_killed_run_goes_on_where_it_was() {
     let Some(world) = World::quiet() else { return };
     world.write("steps.toml", LAB);
-    // Later runs that `--resume` alone must pass by: another form's, and a finished one.
+    // Later runs that a bare `--resume` must skip: a run of another form, and a finished one.
     let killed = world.start(&["lab", "run", "steps.toml"]);
     let run = await_some("a third finished turn", || {
         let run = only_run(&world)?;
@@ -61,7 +61,7 @@ fn a_killed_run_goes_on_where_it_was() {
     other.end();
     let before = world.journal(&run);
     assert!(before.len() < 8, "the run was finished before it was killed");
-    // Cut short inside a letter of two bytes.
+    // Truncated inside a character of two bytes.
     let mut journal = std::fs::OpenOptions::new()
         .append(true)
         .open(world.path(&run).join("journal.jsonl"))
@@ -93,7 +93,7 @@ fn another_lab_file_or_form_is_refused() {
     world.write("steps.toml", LAB);
     let begun = world.start(&["lab", "run", "steps.toml", "--out", "begun"]);
     await_some("a finished turn", || (!world.journal("begun").is_empty()).then_some(()));
-    // A second run in the same place, while the first goes on.
+    // A second run in the same directory, while the first continues.
     let said = world.weir(&["lab", "run", "steps.toml", "--out", "begun"]);
     assert_ne!(said.status.code(), Some(0));
     assert!(said.stderr.contains("another weir is running here"), "{said:?}");
@@ -123,7 +123,7 @@ fn another_lab_file_or_form_is_refused() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// Other people's files stay as they are: a folder that holds something is no place for a run.
+/// Other people's files stay unchanged: a folder that is not empty is refused.
 #[test]
 fn a_folder_with_something_in_it_is_refused() {
     let Some(world) = World::new() else { return };

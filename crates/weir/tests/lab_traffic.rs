@@ -1,4 +1,5 @@
-//! Who makes the traffic of a lab: weir perf, weir perf without its probes, iperf3, a plain loop.
+//! The programs that make the traffic of a lab: weir perf, weir perf without its probes, iperf3, a
+//! plain loop.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -9,7 +10,7 @@ use support::{World, is_installed};
 
 const MAKERS: [&str; 4] = ["perf", "perf-bare", "iperf3", "sockets"];
 
-/// A lab with one system for each of these makers of traffic.
+/// A lab with one system for each of these programs.
 fn lab(makers: &[&str], link: &str, duration: &str) -> String {
     let systems: String = makers
         .iter()
@@ -39,7 +40,7 @@ fn goodput(cell: &Value) -> f64 {
 #[test]
 fn perf_overhead_compares_all_four() {
     let Some(world) = World::quiet() else { return };
-    // Where the machine stands still for all of iperf3's second, the lab finds its control connection alone.
+    // If the machine stalls for iperf3's whole second, the lab finds only its control connection.
     let stalled = "iperf3 failed: the connection runs";
     let mut tries = ["run", "again", "once-more"]
         .into_iter()
@@ -79,13 +80,15 @@ fn perf_overhead_compares_all_four() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// Over a link that is the bottleneck all carry the same: what differs is not how they are counted.
+/// Over a link that is the bottleneck all programs carry the same amount: their counting does not
+/// differ.
 #[test]
 fn all_four_fill_a_slow_link_alike() {
     let Some(world) = World::quiet() else { return };
     let link = "rate = \"20mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:4bdp\"";
     world.write("traffic.toml", lab(&MAKERS, link, "2s"));
-    // A machine that stops for a while sends less in that while; one who counts wrongly always does.
+    // A machine that stalls sends less for a while. A program that counts wrongly is wrong every
+    // time.
     let mut wrong = Vec::new();
     for run in ["first", "second", "third"] {
         let said = world.weir(&["lab", "run", "traffic.toml", "--out", run]);
@@ -103,7 +106,7 @@ fn all_four_fill_a_slow_link_alike() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// What a system counted of a link of 20 Mbit/s, if it is not nearly that.
+/// The rate that a system counted on a link of 20 Mbit/s, unless it is near that.
 fn wrong_of(results: &Value, system: &str) -> Option<String> {
     if system == "iperf3" && !is_installed("iperf3") {
         eprintln!("SKIPPED in part: iperf3 is not installed");
@@ -113,7 +116,7 @@ fn wrong_of(results: &Value, system: &str) -> Option<String> {
     (!(16.0..20.0).contains(&goodput)).then(|| format!("{system}: {goodput}"))
 }
 
-/// Only iperf3 has to be given whole seconds.
+/// Only iperf3 needs whole seconds.
 #[test]
 fn turns_may_be_fractions_of_a_second() {
     let Some(world) = World::quiet() else { return };
@@ -151,7 +154,7 @@ fn without_iperf3_its_system_is_left_out_and_that_is_said() {
     let results = world.results("run");
     assert_eq!(results["cells"].as_array().unwrap().len(), 1);
     assert!(results["notes"].to_string().contains("iperf3 is left out"), "{results}");
-    // Asked for by name it is not left out in silence.
+    // A system that is named explicitly is not skipped silently.
     let said = run(&["asked", "--systems", "iperf3"]);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     let failed = world.results("asked")["cells"][0]["failed"].to_string();
@@ -190,7 +193,8 @@ fn ends_that_cannot_be_apart_say_so() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// Where the makers of the traffic are what differs, `weir lab ab` lets them make it.
+/// If the systems differ only in the program that makes the traffic, `weir lab ab` uses these
+/// programs.
 #[test]
 fn ab_alternates_makers_of_traffic() {
     let Some(world) = World::quiet() else { return };

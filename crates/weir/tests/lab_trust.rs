@@ -1,5 +1,5 @@
-//! A lab file's commands are run by whoever agrees to them, and a run of another user's is continued by nobody
-//! who does not trust it.
+//! A lab file's commands run only with the user's agreement, and another user's run is continued
+//! only with `--trust`.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -12,7 +12,7 @@ use std::process::Command;
 use support::World;
 use terminal::Terminal;
 
-/// Its commands leave a trace, and are no tunnel.
+/// Its commands leave a trace, and are not a tunnel.
 fn lab(world: &World) -> String {
     let ran = world.path("ran");
     format!(
@@ -56,7 +56,7 @@ fn on_a_terminal_a_person_decides() {
         let shown = terminal.await_text("[y/N]");
         assert!(shown.contains("tunnel (server): sh -c 'echo ran"), "{shown}");
         assert!(shown.contains("tunnel (client): sh -c 'exit 4'"), "{shown}");
-        // It cannot clear the line that shows it.
+        // A command cannot clear the line that shows it.
         assert!(shown.contains(r"\u{1b}[2Khidden") && !shown.contains('\u{1b}'), "{shown}");
         assert!(!world.path("ran").exists(), "a command ran before the answer");
         terminal.write(answer);
@@ -69,7 +69,7 @@ fn on_a_terminal_a_person_decides() {
 }
 
 #[test]
-fn trust_leaves_the_question_out() {
+fn trust_skips_the_question() {
     let Some(world) = World::new() else { return };
     world.write("foreign.toml", lab(&world));
     let terminal = Terminal::open();
@@ -80,7 +80,7 @@ fn trust_leaves_the_question_out() {
     assert!(!shown.contains("[y/N]"), "{shown}");
 }
 
-/// Scripts call it so.
+/// Scripts call it in this way.
 #[test]
 fn without_a_terminal_the_commands_are_shown_and_run() {
     let Some(world) = World::new() else { return };
@@ -105,7 +105,7 @@ fn a_question_that_cannot_be_shown_is_not_taken_for_agreed() {
     assert!(!world.path("ran").exists());
 }
 
-/// In virtual time, where no command is run.
+/// In virtual time, where no command runs.
 const SIMULATED: &str = r#"
 name = "simulated"
 hosts = ["left", "right"]
@@ -141,7 +141,7 @@ fn give_away(path: &Path) {
 }
 
 #[test]
-fn a_run_of_another_users_is_continued_only_with_trust() {
+fn a_run_of_another_user_is_continued_only_with_trust() {
     let Some(world) = World::new() else { return };
     begun(&world);
     for foreign in ["run", "run/lab.toml", "run/run.toml", "run/journal.jsonl"] {
@@ -157,7 +157,7 @@ fn a_run_of_another_users_is_continued_only_with_trust() {
     assert!(said.status.success(), "{said:?}");
 }
 
-/// A link in a run directory would make root write where it leads.
+/// A link in a run directory would make root write to the link's target.
 #[test]
 fn no_link_leads_out_of_a_run() {
     let Some(world) = World::new() else { return };
@@ -180,7 +180,7 @@ fn no_link_leads_out_of_a_run() {
     let said = resume(&world, &["--trust"]);
     assert!(said.status.success(), "{said:?}");
     assert_eq!(world.read("outside"), "{\"not\": \"ours\"}\n");
-    // A new run at such a place does not follow it either.
+    // A new run in such a directory does not follow the link either.
     std::fs::create_dir(world.path("new")).unwrap();
     symlink("../outside", world.path("new/.run.toml.new")).unwrap();
     let said = world.weir(&["sim", "run", "simulated.toml", "--out", "new"]);

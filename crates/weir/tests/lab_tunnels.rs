@@ -6,7 +6,7 @@ mod support;
 use support::{Said, World, await_some};
 
 #[test]
-fn what_a_tunnel_adds_to_an_answer_is_measured_beside_the_direct_way() {
+fn the_latency_of_a_tunnel_is_measured_beside_the_direct_path() {
     let Some(results) = smoke("tunnel-latency") else { return };
     for system in ["tcp-cubic", "weir-tunnel"] {
         for family in ["first_byte_ms", "first_message_ms", "message_ms"] {
@@ -14,10 +14,10 @@ fn what_a_tunnel_adds_to_an_answer_is_measured_beside_the_direct_way() {
                 ["p50", "p90", "p99"].map(|part| figure(&results, system, family, part));
             assert!(0.0 < p50 && p50 <= p90 && p90 <= p99, "{system} {family}: {p50} {p90} {p99}");
         }
-        // Whatever is in between, an answer takes the link's round trip.
+        // Any path takes at least the link's round trip.
         assert!(figure(&results, system, "message_ms", "p50") >= 0.5, "{system}");
     }
-    // There and back once less than the direct connection, whose opening takes one.
+    // One round trip less than the direct connection, whose handshake takes one.
     assert!(figure(&results, "tcp-cubic", "first_byte_ms", "p50") >= 1.0);
 }
 
@@ -37,9 +37,10 @@ fn idle_and_busy_tunnels_are_counted_and_cost_memory() {
     }
 }
 
-/// Neither keys nor anything else; what lies in the run directory goes with it or with the next run there.
+/// Neither keys nor other files stay. Files in the run directory disappear with it or with the next
+/// run there.
 #[test]
-fn killed_in_its_midst_a_lab_with_a_tunnel_leaves_nothing() {
+fn a_lab_with_a_tunnel_killed_midway_leaves_nothing() {
     let Some(world) = World::quiet() else { return };
     let words = ["lab", "run", "tunnel-latency", "--smoke", "--systems", "weir-tunnel"];
     let running = world.start(&[&words[..], &["--out", "run"]].concat());
@@ -56,7 +57,7 @@ fn killed_in_its_midst_a_lab_with_a_tunnel_leaves_nothing() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// The results; nothing but the run directory is left behind.
+/// The results. Only the run directory is left behind.
 fn smoke(lab: &str) -> Option<serde_json::Value> {
     let world = World::quiet()?;
     let systems = "tcp-cubic,weir-tunnel";
@@ -67,8 +68,8 @@ fn smoke(lab: &str) -> Option<serde_json::Value> {
     Some(results)
 }
 
-/// Every cell was measured. A busy machine makes the run invalid: the exit status is 1 then, and 0
-/// otherwise.
+/// Every cell was measured. A busy machine makes the run invalid, and the exit status is then 1
+/// instead of 0.
 fn assert_measured(said: &Said, results: &serde_json::Value) {
     let cells = results["cells"].as_array().unwrap();
     assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{said:?}");

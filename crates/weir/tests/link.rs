@@ -6,12 +6,12 @@ mod support;
 use std::process::Command;
 use support::{Running, Said, World, await_some, is_installed};
 
-/// A name no other test's link has.
+/// A name that no other test's link has.
 fn name(what: &str) -> String {
     format!("test-{}-{what}", std::process::id())
 }
 
-/// Lays a link between two interfaces that it makes, and waits until it is up.
+/// Creates a link between two interfaces that it makes, and waits until it is up.
 fn up(world: &World, name: &str, more: &[&str]) -> Running {
     let mut words = vec!["link", "up", "--a", "west", "--b", "east", "--name", name];
     words.extend(["--no-real-time", "--spin", "0us"]);
@@ -24,7 +24,8 @@ fn up(world: &World, name: &str, more: &[&str]) -> Running {
     running
 }
 
-/// It ended by itself with its figures. On a busy machine they may be late, and the status says so.
+/// The link ended by itself with its figures. On a busy machine they may be late; the status shows
+/// that.
 fn orderly(said: &Said) -> bool {
     matches!(said.status.code(), Some(0 | 1)) && said.stdout.contains("lateness")
 }
@@ -68,7 +69,7 @@ fn an_unknown_namespace_or_link_is_named() {
 }
 
 #[test]
-fn it_is_shown_changed_and_ended_by_others() {
+fn other_commands_show_change_and_end_a_link() {
     let Some(world) = World::new() else { return };
     let name = name("wan");
     let running = up(&world, &name, &["--rate", "10mbit", "--json"]);
@@ -96,7 +97,7 @@ fn it_is_shown_changed_and_ended_by_others() {
 }
 
 #[test]
-fn however_it_ends_nothing_stays() {
+fn a_link_leaves_nothing_however_it_ends() {
     let Some(world) = World::new() else { return };
     for signal in ["INT", "TERM", "HUP", "KILL"] {
         let name = name(signal);
@@ -105,7 +106,7 @@ fn however_it_ends_nothing_stays() {
         let said = running.end();
         assert_eq!(orderly(&said), signal != "KILL", "{signal}: {said:?}");
         assert_eq!(world.leftovers(), Vec::<String>::new(), "{signal}");
-        // What a killed one leaves in the folder of sockets, the next look takes away.
+        // The next `show` removes the socket that a killed link left in the folder.
         let listed = world.weir(&["link", "list"]);
         assert!(!listed.stdout.contains(&name), "{}", listed.stdout);
     }
@@ -130,7 +131,7 @@ fn a_name_is_for_one_link_and_a_vanished_interface_ends_it() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// What was there before stays as it was; an address on it is warned about.
+/// An existing interface stays as it was; the command warns about an address on it.
 #[test]
 fn existing_interfaces_are_attached_to_and_left_alone() {
     let Some(world) = World::new() else { return };
@@ -163,7 +164,7 @@ fn existing_interfaces_are_attached_to_and_left_alone() {
 }
 
 #[test]
-fn a_file_says_what_flags_say() {
+fn a_file_takes_the_same_settings_as_flags() {
     let Some(world) = World::new() else { return };
     world.write("wan.toml", "rate = \"5mbit\"\nspin = \"0us\"\n[ba]\nloss = \"3%\"\n");
     world.write("bad.toml", "rate = \"5mbit\"\ndelai = \"1ms\"\n");
@@ -183,9 +184,9 @@ fn a_file_says_what_flags_say() {
     assert_eq!(world.leftovers(), [""; 0]);
 }
 
-/// Without root the link has namespaces of its own and says how to enter them; others it cannot.
+/// Without root the link makes new namespaces and prints how to enter them; it cannot use others.
 #[test]
-fn without_root_it_makes_its_own_namespaces() {
+fn without_root_a_link_makes_its_own_namespaces() {
     let Some(world) = World::new() else { return };
     let nobody = |words: &[&str]| {
         let mut command = Command::new("setpriv");

@@ -1,6 +1,7 @@
-//! Accounts with the stock iperf3 in both roles, and with OpenSSL where iperf3 is older than its padding.
+//! Accounts with the stock iperf3 in both roles, and with OpenSSL if iperf3 is older than its
+//! padding.
 //!
-//! Keys and users are made as the help of `weir perf server` says.
+//! Keys and users are made as in the help of `weir perf server`.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -34,7 +35,7 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// Listens when this returns.
+/// The server listens when this returns.
 fn serve(world: &World, command: Command) -> Running {
     let mut server = world.start_command(command);
     await_some("a listener", || {
@@ -63,7 +64,7 @@ fn iperf3(words: &str) -> Command {
     command
 }
 
-/// Whether there is an iperf3 with accounts.
+/// Whether an iperf3 with accounts is installed.
 fn has_iperf3() -> bool {
     let version = Command::new("iperf3").arg("--version").output();
     let has =
@@ -74,7 +75,7 @@ fn has_iperf3() -> bool {
     has
 }
 
-/// With the password in the environment, as iperf3 takes it.
+/// Passes the password in the environment, as iperf3 takes it.
 fn with(mut command: Command, password: &str) -> Command {
     command.env("IPERF3_PASSWORD", password);
     command
@@ -123,7 +124,7 @@ fn a_stock_server_serves_our_client_by_its_password_alone() {
     let client = format!("{CLIENT} --use-pkcs1-padding");
     let said = world.start_command(with(weir(&client), "PASSWORD")).end();
     assert!(said.status.success(), "{said:?}");
-    // The padding of iperf3 since 3.17 is none that an older one knows.
+    // An older iperf3 does not know the padding of iperf3 since 3.17.
     for command in [with(weir(&client), "password"), with(weir(CLIENT), "PASSWORD")] {
         let said = world.start_command(command).end();
         assert_eq!(said.status.code(), Some(1), "{said:?}");
@@ -156,7 +157,7 @@ fn our_ends_agree_with_and_without_options_of_iperf3() {
     }
 }
 
-/// As `openssl pkeyutl` does it, without a word about hashes.
+/// As `openssl pkeyutl` does it without options for hashes.
 fn openssl(world: &World, words: &str, input: &[u8]) -> Vec<u8> {
     let mut command = Command::new("openssl");
     command.args(["pkeyutl", "-pkeyopt", "rsa_padding_mode:oaep"]).args(words.split_whitespace());
@@ -176,11 +177,11 @@ fn base64(world: &World, words: &str, input: &[u8]) -> Vec<u8> {
     base64.wait_with_output().unwrap().stdout
 }
 
-/// An iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
+/// iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
 #[test]
 fn the_padding_is_openssls_own() {
     let Some(world) = world() else { return };
-    // Our client's token.
+    // The token of Weir's client.
     let listener = world.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
     let client = world.start_command(with(weir(CLIENT), "PASSWORD"));
     let (mut socket, _) = listener.accept().unwrap();
@@ -199,13 +200,13 @@ fn the_padding_is_openssls_own() {
     let time = text.strip_prefix("user: ann\npwd:  PASSWORD\nts:   ").unwrap();
     assert!(now().abs_diff(time.parse().unwrap()) < 600, "{text}");
 
-    // OpenSSL's token at our server.
+    // OpenSSL's token at Weir's server.
     let server = serve(&world, weir(&format!("{SERVER} --time-skew-threshold 600")));
     let text = format!("user: ann\npwd:  PASSWORD\nts:   {}", now());
     let token = openssl(&world, "-encrypt -pubin -inkey public.pem", text.as_bytes());
     let token = String::from_utf8(base64(&world, "-w0", &token)).unwrap();
     let parameters = format!(r#"{{"tcp":true,"time":1,"authtoken":"{token}"}}"#);
-    // CREATE_STREAMS, and for its replay SERVER_ERROR.
+    // CREATE_STREAMS, and SERVER_ERROR for the replayed token.
     for (letter, state) in [(b'a', 10), (b'b', 254)] {
         let mut socket = world.inside(|| TcpStream::connect("127.0.0.1:5201").unwrap());
         socket.write_all(&[&[letter; 36][..], &[0]].concat()).unwrap();
@@ -240,7 +241,7 @@ fn a_password_is_asked_for_and_not_shown() {
     assert!(status.success() && echoes, "{shown}");
     assert!(!shown.contains("PASSWORD"), "{shown}");
 
-    // Called off, it leaves the terminal as it was.
+    // A cancelled prompt restores the terminal.
     let mut terminal = Terminal::open();
     let child = terminal.start(&world, weir(CLIENT));
     terminal.await_text("Password: ");
@@ -253,7 +254,7 @@ fn a_password_is_asked_for_and_not_shown() {
 }
 
 #[test]
-fn a_lack_is_told_before_anything_is_sent() {
+fn a_missing_credential_is_reported_before_anything_is_sent() {
     let Some(world) = world() else { return };
     world.write("empty.csv", "# nobody\n");
     world.write("wrong.csv", "ann,PASSWORD\n");

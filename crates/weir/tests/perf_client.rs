@@ -21,7 +21,7 @@ fn iperf3(world: &World) -> Option<Running> {
 }
 
 #[test]
-fn nonsense_is_refused_with_what_was_probably_meant() {
+fn invalid_arguments_are_refused_with_a_suggestion() {
     let Some(world) = World::new() else { return };
     for (words, told) in [
         (&["-b", "100mbut"][..], "did you mean 100mbit?"),
@@ -101,14 +101,14 @@ fn a_signal_ends_the_test_with_what_was_measured() {
     assert_eq!(said.status.code(), Some(1));
     assert_eq!(said.stderr, "weir: interrupted\n");
     assert!(said.stdout.contains("summary"), "{}", said.stdout);
-    // It heard that its client ended the test.
+    // The server learns that its client ended the test.
     let told = server.end();
     assert!(told.stderr.contains("client has terminated"), "{told:?}");
     assert_eq!(world.leftovers(), Vec::<String>::new());
 }
 
 #[test]
-fn help_shows_examples_and_nothing_alone_shows_help() {
+fn help_shows_examples_and_a_bare_command_shows_help() {
     let Some(world) = World::new() else { return };
     let said = world.weir(&["perf", "client", "--help"]);
     assert!(said.status.success());
@@ -119,7 +119,7 @@ fn help_shows_examples_and_nothing_alone_shows_help() {
 }
 
 #[test]
-fn what_looking_costs_is_told_with_its_interval() {
+fn the_cost_of_the_probes_is_reported_with_its_interval() {
     let Some(world) = World::new() else { return };
     for (words, both_ends) in [(&["-1"][..], true), (&["-1", "--no-probes"], false)] {
         let mut server = vec!["perf", "server"];
@@ -129,12 +129,12 @@ fn what_looking_costs_is_told_with_its_interval() {
         let ask = ["perf", "client", "127.0.0.1", "-t", "1.5", "--probe-cost", "-b", "200M", "-J"];
         let said = world.weir(&ask);
         assert!(said.status.success(), "{}", said.stderr);
-        // It gives back its port.
+        // The server releases its port.
         assert!(server.end().status.success());
         let document: Value = serde_json::from_str(&said.stdout).unwrap();
         let cost = &document["weir"]["probe_cost"];
         assert_eq!(cost["both_ends"], both_ends, "{cost}");
-        // Two blocks of turns, if the machine leaves none out: too few for an interval.
+        // Two blocks of turns, unless the machine invalidates some: too few for an interval.
         assert!(cost["pairs"].as_u64().unwrap() <= 4, "{cost}");
         assert_eq!(cost.get("percent"), None, "{cost}");
     }

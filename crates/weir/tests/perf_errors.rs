@@ -1,4 +1,4 @@
-//! `weir perf` where no test can be: one sentence, status 1, in the time asked for.
+//! `weir perf` when no test is possible: one sentence, status 1, within the requested time.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -18,7 +18,7 @@ fn nobody_listens() {
     assert!(said.contains("6000"), "{said}");
 }
 
-/// In a namespace that has no route at all.
+/// In a namespace without any route.
 #[test]
 fn there_is_no_way_there() {
     let Some(world) = World::new() else { return };
@@ -37,7 +37,7 @@ fn an_address_of_the_wrong_family() {
     assert!(said.contains("IPv4") || said.contains("-4"), "{said}");
 }
 
-/// A web server, and one that answers nothing.
+/// A web server, and a service that answers nothing.
 #[test]
 fn another_service_listens_there() {
     let Some(world) = World::new() else { return };
@@ -71,7 +71,7 @@ fn a_firewall_is_in_between() {
     // Far from both the default of 10 s and the kernel's own two minutes.
     assert!(began.elapsed().as_secs() < 8, "{:?}", began.elapsed());
 
-    // Control passes, datagrams do not: what a firewall made for TCP alone does.
+    // The control connection passes and datagrams do not, as with a firewall made for TCP only.
     nft("flush chain inet wall in");
     nft("add rule inet wall in udp dport 5201 drop");
     let mut server = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -87,7 +87,7 @@ fn a_firewall_is_in_between() {
     assert!(server.end().status.success());
 }
 
-/// The same in JSON, as iperf3 has it: the sentence under `error`, the status still 1.
+/// The same in JSON, as iperf3 writes it: the sentence under `error`, the status still 1.
 #[test]
 fn a_failure_in_json_is_one_document() {
     let Some(world) = World::new() else { return };
@@ -111,7 +111,7 @@ fn a_port_that_is_taken() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_wrong_use() {
+fn contradictory_arguments_are_wrong_use() {
     let Some(world) = World::new() else { return };
     for words in [
         &["127.0.0.1", "-t", "soon"][..],
@@ -129,7 +129,7 @@ fn what_cannot_be_meant_is_wrong_use() {
     }
 }
 
-/// What the client says when it ends with that status: one line, and nothing of a result.
+/// The client's single line of output when it ends with that status, without any result.
 fn sentence(world: &World, words: &[&str], status: i32) -> String {
     one_line(&world.weir(&[&["perf", "client"], words].concat()), status)
 }
@@ -140,7 +140,7 @@ fn one_line(said: &Said, status: i32) -> String {
     said.stderr.clone()
 }
 
-/// A server of something else in that world, which says this to everyone and then waits.
+/// A server of another protocol in that world, which sends this to every client and then waits.
 fn answering(world: &World, greeting: &'static [u8]) -> SocketAddr {
     answering_at(world, "127.0.0.1:0", greeting)
 }

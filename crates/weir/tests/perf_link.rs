@@ -1,4 +1,4 @@
-//! What `weir perf` counts of datagrams, against an emulated link that ordered their fate.
+//! The counts of `weir perf` for datagrams, against an emulated link that decided their fate.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -7,18 +7,19 @@ use serde_json::Value;
 use std::process::Command;
 use support::{Running, World, await_some, is_installed};
 
-/// What both ends counted of one run, and what the link did to it.
+/// The counts of both ends for one run, and the link's treatment of it.
 #[derive(Debug)]
 struct Counted {
     client: Value,
     server: Value,
     link: Value,
-    /// What the receiving socket had no room for, by the kernel's own count: a receiver that the machine
-    /// held up for long. Nobody ordered it, and it is lost all the same.
+    /// Datagrams for which the receiving socket had no room, by the kernel's own count. The machine
+    /// held the receiver up for long, and these are lost although the model did not drop them.
     no_room: u64,
 }
 
-/// Everything at once. Datagrams held back or dropped, and twice, are the link's to say.
+/// All impairments at once. The link reports the datagrams that it held back, dropped or
+/// duplicated.
 #[test]
 fn loss_reordering_and_duplicates_are_counted_as_the_link_ordered_them() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
@@ -45,27 +46,29 @@ fn a_clean_link_loses_nothing() {
 
 /// The server sends.
 #[test]
-fn back_from_the_server_too() {
+fn loss_in_the_reverse_direction_is_counted() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
     let Some(counted) = run(&disorder, "down") else { return };
     counted.holds();
 }
 
 impl Counted {
-    /// The link's and the receiver's books say the same of every datagram.
+    /// The link's and the receiver's counts agree for every datagram.
     ///
-    /// The direction carries the test's datagrams and few other frames: the control connection's, the
-    /// neighbours'. Those are told apart by their size, as they are small or few.
+    /// The direction carries the test's datagrams and few other frames: those of the control
+    /// connection and of neighbour discovery. These are distinguished by their size, because they
+    /// are small or few.
     fn holds(&self) {
         let [sent, received] = [self.of_datagrams("count"), self.of_datagrams("received")];
         let (lost, duplicates) = (self.of_datagrams("lost"), self.of_datagrams("duplicates"));
         let story = format!("link {} client {}", self.link, self.client["weir"]["streams"]);
-        // Of the receiver's own books: every datagram it knows of came or is lost.
+        // The receiver's own count: every datagram that it knows of has arrived or is lost.
         assert_eq!(sent, received + lost, "{story}");
         let (dropped, others_dropped) = self.of_test("dropped_loss");
         let (doubled, others_doubled) = self.of_test("duplicated");
-        // A machine that stops for a while loses frames on their way into the emulator, of the test and
-        // perhaps of others, and datagrams at the receiver: those are the only ones nobody ordered.
+        // A machine that stalls loses frames on their way into the emulator, of the test and
+        // perhaps of others, and datagrams at the receiver. Only these are lost without the model's
+        // decision.
         let (outside, no_room) = (self.link("lost_outside_model"), self.no_room);
         let unordered = lost.checked_sub(dropped + no_room);
         assert!(
@@ -74,12 +77,12 @@ impl Counted {
              {others_dropped} others; {story}"
         );
         assert_eq!(duplicates, doubled, "duplicates; {others_doubled} others; {story}");
-        // Held back is reordered only if one sent later came before it, and not if it is the copy of
-        // a datagram that came in time: those are duplicates.
+        // A delayed datagram is reordered only if one sent later arrived before it, and not if it
+        // is the copy of a datagram that arrived in time: those are duplicates.
         let (held, _) = self.of_test("reordered");
         let reordered = self.of_datagrams("reordered");
         assert!(reordered <= held && held - reordered <= doubled + held / 20, "{held}; {story}");
-        // What the client tells is what its peer counted, or its peer what it counted.
+        // The client's report contains the counts of the receiver, whichever end that is.
         let server = &self.server["weir"]["streams"][0]["datagrams"];
         assert_eq!(*server, self.client["weir"]["streams"][0]["datagrams"], "{story}");
         eprintln!(
@@ -141,9 +144,9 @@ fn run(link: &[&str], way: &str) -> Option<Counted> {
     words.extend((way == "down").then_some("-R"));
     let client = world.start(&words);
     let side = if way == "down" { "ba" } else { "ab" };
-    // Its end is orderly: what the link held back then would come after the test. A client that
-    // receives stops counting with some datagrams under way, all of them the last; they are neither
-    // counted nor missed.
+    // The client ends in an orderly way, because datagrams that the link delayed would otherwise
+    // arrive after the test. A receiving client stops counting with some datagrams in flight, all
+    // of them the last ones. They are neither counted nor missed.
     await_some("half of the test", || {
         let shown = world.weir(&["link", "show", &name, "--json"]);
         let shown: Value = serde_json::from_str(&shown.stdout).ok()?;
@@ -211,14 +214,14 @@ impl Drop for Far {
     }
 }
 
-/// What builds without optimisation bear too.
+/// A rate that unoptimised builds sustain too.
 const RATE: &str = "100M";
 const LENGTH: &str = "1400";
-/// Of datagrams in the two seconds, roughly.
+/// The approximate number of datagrams in the two seconds.
 const HALF: u64 = 9_000;
-/// Frames of neighbours and of the control connection that a moment's loss may take along.
+/// Frames of neighbour discovery and of the control connection that a short loss may hit as well.
 const OTHERS: u64 = 20;
 /// With the headers of UDP, IPv4 and Ethernet.
 const FRAME: u64 = 1400 + 8 + 20 + 14;
-/// A frame of the others: the least has no more than the headers of ARP.
+/// A frame of other traffic: the smallest has only the headers of ARP.
 const SMALLEST: u64 = 42;

@@ -31,9 +31,10 @@ fn a_test_leaves_a_page_markdown_and_numbers() {
     assert!(read("report.html").contains("Over time"));
 }
 
-/// What the far sender's kernel knew is drawn where the far end is ours, and told to be missing where not.
+/// The report draws the data of the far sender's kernel if the far end is Weir, and otherwise
+/// states that it is missing.
 #[test]
-fn a_far_sender_tells_what_its_kernel_knew_over_time() {
+fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
     let Some(world) = World::new() else { return };
     let server = world.start(&["perf", "server"]);
     await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
@@ -125,7 +126,7 @@ fn a_test_that_never_began_leaves_no_report() {
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_told_and_the_figures_are_shown() {
+fn an_unwritable_directory_is_reported_and_the_figures_are_shown() {
     let Some(world) = World::new() else { return };
     let server = world.start(&["perf", "server", "--one-off"]);
     await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));

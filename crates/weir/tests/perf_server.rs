@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::Command;
 use support::{Running, World, await_some, intervals};
 
-/// On a port of the world's own, where it listens when this returns.
+/// On a port of this world; the server listens when this returns.
 fn serve(world: &World, words: &[&str]) -> Running {
     await_listening(world.start(&[&["perf", "server"], words].concat()))
 }
@@ -18,7 +18,7 @@ fn await_listening(server: Running) -> Running {
     server
 }
 
-/// A client that measures until it is told to end, and has begun when this returns.
+/// A client that measures until it receives a signal; the test has begun when this returns.
 fn endless(world: &World) -> Running {
     let client =
         world.start(&["perf", "client", "127.0.0.1", "-b", "5M", "-i", "0.1", "-t", "600"]);
@@ -45,7 +45,7 @@ fn clients_are_served_at_once_and_one_after_another_until_a_signal() {
         first.signal("INT");
         assert_eq!(first.end().stderr, "weir: interrupted\n");
 
-        // With a test under way, which hears of it.
+        // During a test, which learns of the signal.
         let last = endless(&world);
         server.signal(signal);
         let said = server.end();
@@ -56,7 +56,7 @@ fn clients_are_served_at_once_and_one_after_another_until_a_signal() {
         assert!(told.stderr.contains("127.0.0.1:5201 ended the test"), "{}", told.stderr);
         assert_eq!(world.leftovers(), Vec::<String>::new());
 
-        // The port is free for the next at once.
+        // The port is free for the next server at once.
         let next = serve(&world, &["-1"]);
         assert!(world.weir(&["perf", "client", "127.0.0.1", "-n", "1M"]).status.success());
         assert!(next.end().status.success());
@@ -64,7 +64,7 @@ fn clients_are_served_at_once_and_one_after_another_until_a_signal() {
 }
 
 #[test]
-fn an_idle_server_ends_at_a_signal_and_says_nothing() {
+fn an_idle_server_ends_at_a_signal_without_output() {
     let Some(world) = World::new() else { return };
     for signal in ["INT", "TERM", "HUP"] {
         let server = serve(&world, &[]);
@@ -75,7 +75,7 @@ fn an_idle_server_ends_at_a_signal_and_says_nothing() {
     assert_eq!(world.leftovers(), Vec::<String>::new());
 }
 
-/// A server that may hold few descriptors.
+/// A server with a low limit of descriptors.
 fn cramped(world: &World, files: u32) -> Running {
     let mut command = Command::new("sh");
     let weir = env!("CARGO_BIN_EXE_weir");
@@ -94,16 +94,16 @@ fn a_server_without_descriptors_says_so_and_what_to_do() {
         assert!(said.stderr.contains("raise its `ulimit -n`"), "{words:?}: {}", said.stderr);
         assert_eq!(said.stderr.lines().count(), 1, "{words:?}: {}", said.stderr);
     }
-    // Others are served as before.
+    // The server still serves other clients.
     let said = world.weir(&["perf", "client", "127.0.0.1", "-n", "1M"]);
     assert!(said.status.success(), "{said:?}");
     server.signal("INT");
     assert!(server.end().status.success());
 }
 
-/// Connections that all have said their name, and stay: the first that is one too many is told.
+/// Connections that have all sent their cookie and stay: the first one beyond the limit is refused.
 #[test]
-fn a_client_too_many_is_told_at_once() {
+fn a_client_beyond_the_limit_is_refused_at_once() {
     let Some(world) = World::new() else { return };
     let server = cramped(&world, 24);
     let mut guests: Vec<TcpStream> = Vec::new();
@@ -113,7 +113,7 @@ fn a_client_too_many_is_told_at_once() {
         guest.write_all(cookie.as_bytes()).unwrap();
         let mut state = [0];
         guest.read_exact(&mut state).unwrap();
-        // iperf3's PARAM_EXCHANGE: this one has a place.
+        // iperf3's PARAM_EXCHANGE: the server admitted this client.
         if state[0] != 9 {
             let mut rest = vec![state[0]];
             guest.read_to_end(&mut rest).unwrap();

@@ -1,5 +1,5 @@
-//! Labs in virtual time: the same results on however many threads, refusals with their place, and runs
-//! that go on where they were.
+//! Labs in virtual time: the same results on any number of threads, errors with their place, and
+//! runs that resume.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -66,7 +66,7 @@ fn the_results_are_the_same_on_any_number_of_threads() {
     for name in ["share_of_ideal", "harm", "jain", "fair_share", "queue_bdp.p95"] {
         assert!(number(&alone, 1, name).is_finite(), "{name}");
     }
-    // Beside its own kind nothing does harm.
+    // A flow beside flows of the same algorithm does no harm.
     assert_eq!(number(&alone, 0, "harm"), 0.0);
     assert_eq!(on("2"), alone);
     assert_eq!(on("8"), alone);
@@ -87,7 +87,7 @@ fn the_built_in_labs_run_in_their_smoke_forms() {
 }
 
 #[test]
-fn each_world_names_the_other_for_what_it_cannot_do() {
+fn each_executor_names_the_other_for_what_it_cannot_do() {
     let Some(world) = World::new() else { return };
     world.write("grid.toml", GRID);
     let cable = "name = \"cable\"\nhosts = [\"a\", \"b\"]\n[[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\
@@ -135,9 +135,9 @@ fn each_world_names_the_other_for_what_it_cannot_do() {
 }
 
 #[test]
-fn an_interrupted_run_goes_on_and_comes_to_the_same() {
+fn an_interrupted_run_resumes_with_the_same_result() {
     let Some(world) = World::new() else { return };
-    // Long enough that it is interrupted in its midst.
+    // Long enough to be interrupted midway.
     world.write("grid.toml", GRID.replace("repeats = 3", "repeats = 60"));
     let running = world.start(&["sim", "run", "grid.toml", "--threads", "2", "--out", "cut"]);
     await_some("a few finished turns", || (world.journal("cut").len() >= 5).then_some(()));
@@ -223,7 +223,7 @@ fn tunnels_run_in_virtual_time_and_one_seed_gives_one_hash() {
 }
 
 #[test]
-fn a_tunnel_in_a_lab_file_is_held_to_what_it_can_be() {
+fn an_impossible_tunnel_in_a_lab_file_is_refused() {
     let Some(world) = World::new() else { return };
     let bbr = "kind = \"tunnel\"\ncongestion = \"bbr\"";
     for (verb, instead, expected) in [

@@ -1,5 +1,5 @@
-//! Every shape of network and every kind of traffic that a lab in virtual time may have, through its lab
-//! file; and what is wrong with such a file, said with its place.
+//! Every topology and every kind of traffic of a lab in virtual time, through its lab file; and the
+//! mistakes in such a file, reported with their place.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -38,7 +38,8 @@ omit = "1s"
 cells = [{ loss = ["none"] }]
 "#;
 
-/// What it is, what of the file is replaced and by what, and what the cells then must have.
+/// The name of the world, the texts of the file to replace with their replacements, and the metrics
+/// that the cells must have.
 type Kind = (&'static str, &'static [(&'static str, &'static str)], &'static [&'static str]);
 
 const FLOWS: &str = "to = \"right\"";
@@ -155,7 +156,7 @@ fn every_kind_of_world_is_run_from_its_file() {
     }
 }
 
-/// What is wrong, what of the sound file is replaced, and what stands there instead.
+/// The mistake, the text of the valid file to replace, and its replacement.
 const NONSENSE: &[(&str, &str, &str)] = &[
     ("a shape that is none", TOPOLOGY, "[topology]\nshape = \"dumbell\"\n[workload]"),
     ("a key of the topology", TOPOLOGY, "[topology]\nshap = \"incast\"\n[workload]"),
@@ -279,7 +280,7 @@ fn nonsense_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_only_virtual_time_can_do_is_refused_elsewhere() {
+fn features_of_virtual_time_are_refused_elsewhere() {
     let Some(world) = World::new() else { return };
     let bulk = LAB.replace("\"flows\"", "\"bulk\"");
     for (key, text) in [("steps", "50% at 1s"), ("policer", "50%"), ("aggregate", "4ms")] {
@@ -296,8 +297,8 @@ fn what_only_virtual_time_can_do_is_refused_elsewhere() {
     }
 }
 
-/// Words stand in the file, usual values choose cells, curves are kept where the file says so, and means
-/// are told by what is unusual.
+/// Axis values are words of the file, usual values select cells, curves are kept if the file asks
+/// for them, and means are grouped by the unusual property.
 #[test]
 fn many_axes_are_read_by_their_planes() {
     let Some(world) = World::new() else { return };
@@ -352,9 +353,9 @@ fn many_axes_are_read_by_their_planes() {
     assert!(world.read("run/report.html").contains("Over time"));
 }
 
-/// Flows that cannot finish end their cell with a reason, and no other.
+/// Flows that cannot finish end their own cell with a reason, and no other cell.
 #[test]
-fn what_cannot_finish_is_said() {
+fn a_cell_whose_flows_cannot_finish_has_a_reason() {
     let Some(world) = World::new() else { return };
     let lab = changed(
         LAB,
@@ -374,10 +375,10 @@ fn what_cannot_finish_is_said() {
     }
 }
 
-/// More is asked for than the link carries: what waits when the measured time is over is no goodput, and
-/// where nobody comes in that time the cell says so.
+/// The demand exceeds the link's capacity. Data that waits at the end of the measured time is not
+/// goodput, and a cell without any arrival in that time says so.
 #[test]
-fn what_comes_later_is_not_carried_and_nobody_is_no_figure() {
+fn late_data_is_no_goodput_and_no_arrival_is_no_figure() {
     let Some(world) = World::new() else { return };
     let lab = |flows: &str| changed(LAB, &[(FLOWS, flows)], "arrivals");
     world.write("lab.toml", lab("to = \"right\"\narrivals = \"100%\"\nsize = \"1MB\""));

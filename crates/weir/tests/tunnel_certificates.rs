@@ -1,4 +1,4 @@
-//! Certificates that are past their time, at a start, at a reload and while a tunnel runs.
+//! Expired certificates, at a start, at a reload and while a tunnel runs.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -36,7 +36,7 @@ fn an_end_does_not_start_with_an_expired_certificate_and_a_reload_does_not_take_
 }
 
 #[test]
-fn a_certificate_that_expires_while_an_end_runs_lets_nobody_new_in() {
+fn a_certificate_that_expires_at_run_time_admits_no_new_connection() {
     let Some(world) = world() else { return };
     let ends = Ends::new(&world);
     let soon = SystemTime::now() + Duration::from_secs(15);
@@ -70,7 +70,7 @@ fn world() -> Option<World> {
     World::new()
 }
 
-/// A key, and a certificate by it that is good from a year ago until then.
+/// A key, and its certificate, valid from a year ago until then.
 fn certify(world: &World, name: &str, until: SystemTime) {
     let settings = "[ca]\ndefault_ca=d\n[d]\nnew_certs_dir=.\ndatabase=index.txt\nserial=serial\n\
                     default_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n\
@@ -111,7 +111,7 @@ fn before(long: Duration) -> SystemTime {
     SystemTime::now() - long
 }
 
-/// As `openssl ca` wants it.
+/// In the format that `openssl ca` needs.
 fn date(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut command = Command::new("date");
@@ -119,5 +119,5 @@ fn date(at: SystemTime) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
-/// Certificates know whole seconds.
+/// Certificates have a resolution of whole seconds.
 const MARGIN: Duration = Duration::from_secs(2);

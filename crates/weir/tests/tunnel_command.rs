@@ -1,4 +1,4 @@
-//! `weir tunnel` as a user runs it: two ends, whoever comes to them, and what breaks.
+//! `weir tunnel` as a user runs it: two ends, their clients, and failures.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -43,7 +43,7 @@ fn wrong_use_is_refused_with_advice_and_nothing_starts() {
 }
 
 #[test]
-fn help_shows_how_it_is_used() {
+fn help_shows_examples_of_every_verb() {
     let Some(world) = World::new() else { return };
     let all = world.weir(&["tunnel", "--help"]);
     for verb in ["server", "client", "keys", "status", "reload", "check", "unit"] {
@@ -69,7 +69,7 @@ fn help_shows_how_it_is_used() {
 }
 
 #[test]
-fn both_directions_are_carried_and_what_is_not_listed_is_not() {
+fn both_directions_are_carried_and_unlisted_targets_are_refused() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);
     let target = world.inside(echo);
@@ -102,7 +102,7 @@ fn both_directions_are_carried_and_what_is_not_listed_is_not() {
 }
 
 #[test]
-fn who_is_not_known_gets_nothing() {
+fn an_unknown_client_is_refused() {
     let Some(world) = World::new() else { return };
     let (ends, others) = (Ends::new(&world), Ends::below(&world, "others"));
     let target = world.inside(echo);
@@ -139,7 +139,7 @@ fn garbage_on_the_port_changes_nothing() {
                 (seed >> 24) as u8
             };
             let mut packet: Vec<u8> = (0..size).map(|_| random()).collect();
-            // Half of them look like a first packet of QUIC version 1.
+            // Half of them resemble an Initial packet of QUIC version 1.
             if size > 5 && size % 2 == 0 {
                 packet[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
             }
@@ -151,7 +151,7 @@ fn garbage_on_the_port_changes_nothing() {
 }
 
 #[test]
-fn either_end_may_be_killed_and_the_client_recovers_by_itself() {
+fn the_client_reconnects_after_either_end_was_killed() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);
     let target = world.inside(echo);
@@ -160,7 +160,7 @@ fn either_end_may_be_killed_and_the_client_recovers_by_itself() {
     let mut server = ends.server(&[&rule]);
     let _client = ends.client(&[&forward]);
     assert_eq!(world.inside(|| through(6000, b"one")).unwrap(), b"one");
-    // An application in the middle of it is told, and is not left waiting.
+    // An application in mid-transfer gets an error instead of waiting.
     let mut held = world.inside(|| TcpStream::connect("127.0.0.1:6000")).unwrap();
     held.write_all(b"a").unwrap();
     let mut got = [0; 1];
@@ -186,11 +186,12 @@ fn either_end_may_be_killed_and_the_client_recovers_by_itself() {
 }
 
 #[test]
-fn a_name_that_leads_elsewhere_is_refused_by_its_address() {
+fn a_name_that_resolves_to_a_forbidden_address_is_refused() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);
     let target = world.inside(echo);
-    // Listed by name, and the name is this machine's: the list would have to say 127.0.0.1.
+    // The rule lists the name, and the name resolves to this machine: the rule would have to list
+    // 127.0.0.1.
     let name = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let name = name.lines().filter(|line| line.starts_with("127.")).find_map(|line| {
         line.split_whitespace()
@@ -211,7 +212,7 @@ fn a_name_that_leads_elsewhere_is_refused_by_its_address() {
 }
 
 #[test]
-fn where_udp_is_blocked_it_is_said_and_nobody_waits_for_ever() {
+fn blocked_udp_is_reported_and_applications_do_not_hang() {
     let Some(world) = World::new() else { return };
     if !is_installed("nft") {
         eprintln!("SKIPPED: nft is needed");
@@ -237,9 +238,9 @@ fn where_udp_is_blocked_it_is_said_and_nobody_waits_for_ever() {
     assert!(said.stdout.contains("blocks UDP"), "{said:?}");
 }
 
-/// As the README tells it, in two namespaces, on a machine within the machine.
+/// The commands of the README, in two namespaces, on a machine within the machine.
 #[test]
-fn the_start_in_the_readme_works_as_it_is_written() {
+fn the_readme_commands_work_as_written() {
     let Some(world) = World::new() else { return };
     for needed in ["unshare", "curl", "python3"] {
         if !is_installed(needed) {

@@ -1,4 +1,4 @@
-//! An end gives up at its start what it never needs, also without systemd.
+//! An end gives up at its start the rights that it never needs, also without systemd.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -59,7 +59,7 @@ fn a_reload_that_leaves_the_directories_of_the_start_asks_for_a_restart() {
     assert_eq!(said.status.code(), Some(1), "{said:?}");
     assert!(said.stdout.contains("elsewhere is outside the directories"), "{said:?}");
     assert!(said.stdout.contains("restart it"), "{said:?}");
-    // The directory that it has may change.
+    // The directory in use may change.
     world.write("conf/server.toml", format!("[server]\nmemory = \"64MiB\"\n{}", ends.peer_table()));
     assert_eq!(reload().status.code(), Some(0));
     confined.signal("TERM");
@@ -73,7 +73,7 @@ fn a_reload_that_leaves_the_directories_of_the_start_asks_for_a_restart() {
     free.end();
 }
 
-/// The kernel's account of each thread.
+/// The kernel's view of each thread.
 fn threads(end: &Running) -> Vec<String> {
     let all = fs::read_dir(format!("/proc/{}/task", end.pid())).unwrap();
     let texts =

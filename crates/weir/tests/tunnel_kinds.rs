@@ -1,5 +1,5 @@
-//! What a tunnel carries, and for whom: UNIX sockets, datagrams, listeners at the server; each identity within
-//! its own rights.
+//! Everything that a tunnel carries: UNIX sockets, datagrams, listeners at the server; each
+//! identity within its own rights.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -47,7 +47,7 @@ fn unix_sockets_are_reached_by_their_path_at_either_side() {
 }
 
 #[test]
-fn datagrams_come_as_they_were_sent() {
+fn datagrams_arrive_unchanged() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);
     let target = world.inside(udp_echo);
@@ -67,7 +67,7 @@ fn datagrams_come_as_they_were_sent() {
             assert_eq!(&got[..count], sent, "{size} bytes");
         }
         socket.send_to(b"not listed", "127.0.0.1:6001").unwrap();
-        // More than a packet holds: dropped and counted, and the next one comes.
+        // A datagram larger than a packet is dropped and counted, and the next one arrives.
         socket.send_to(&[1; 9_000], "127.0.0.1:6000").unwrap();
         socket.send_to(b"after it", "127.0.0.1:6000").unwrap();
         let mut got = [0; 10_000];
@@ -103,7 +103,7 @@ fn a_server_listens_for_a_client_where_it_may() {
         client.said_so_far().1.contains("no rule of laptop lets it listen on").then_some(())
     });
     assert!(world.inside(|| TcpStream::connect("127.0.0.1:8081")).is_err());
-    // With the client its listener goes.
+    // The listener closes when the client disconnects.
     client.signal("TERM");
     await_some("a clean end", || client.has_ended().then_some(()));
     await_some("the listener's end", || {
@@ -143,9 +143,10 @@ fn each_identity_has_its_own_rights_and_no_others() {
     assert_eq!(status(&world, "server.sock")["refused"]["not-listed"], 2);
 }
 
-/// What was resolved is what is dialled, and each new tunnel is looked up anew.
+/// The server connects to the address that it resolved, and resolves the name again for each new
+/// tunnel.
 #[test]
-fn a_name_that_leads_elsewhere_at_the_second_look_is_refused_and_what_stands_goes_on() {
+fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
     let Some(world) = World::new() else { return };
     for needed in ["unshare", "sh"] {
         if !is_installed(needed) {
@@ -160,7 +161,7 @@ fn a_name_that_leads_elsewhere_at_the_second_look_is_refused_and_what_stands_goe
     let target = world.inside(echo_everywhere);
     world.write("hosts", "10.9.9.9 app.test\n");
     let hosts = world.path("hosts");
-    // A machine within the machine, whose names are this test's.
+    // A machine within the machine, whose name resolution belongs to this test.
     let own = ends.own("server").join(" ");
     let script = format!(
         "mount --bind {hosts} /etc/hosts && exec {weir} tunnel server --listen-on 127.0.0.1:7500 \
@@ -182,7 +183,7 @@ fn a_name_that_leads_elsewhere_at_the_second_look_is_refused_and_what_stands_goe
         standing.read_exact(&mut [0]).unwrap();
     };
     exchange();
-    // In place: a bind mount is of the file, not of its name.
+    // Written in place: a bind mount refers to the file, not to its name.
     let file = std::fs::OpenOptions::new().write(true).truncate(true).open(&hosts);
     file.unwrap().write_all(b"127.0.0.1 app.test\n").unwrap();
     assert!(world.inside(|| through(6000, b"x")).map_or(true, |got| got.is_empty()));
@@ -208,7 +209,7 @@ fn udp_echo() -> u16 {
     port
 }
 
-/// Like [`echo`], at all of this world's addresses.
+/// Like [`echo`], at all addresses of this world.
 fn echo_everywhere() -> u16 {
     tunnel_ends::echo_at("0.0.0.0:0")
 }

@@ -1,5 +1,5 @@
-//! `weir tunnel reload`, and SIGHUP: what a file says now is in force now, for what is to come and for what
-//! stands already, and a file with a mistake changes nothing.
+//! `weir tunnel reload`, and SIGHUP: the file takes effect at once, for new and for open tunnels,
+//! and a file with a mistake changes nothing.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -11,7 +11,7 @@ use support::{Running, World, await_some};
 use tunnel_ends::{Ends, NEVER_LONGER, echo, get, through};
 
 #[test]
-fn rights_that_go_end_what_used_them_and_what_is_still_allowed_goes_on() {
+fn a_removed_right_resets_its_tunnels_and_allowed_tunnels_continue() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);
     let (kept, lost) = (world.inside(echo), world.inside(echo));
@@ -34,7 +34,7 @@ fn rights_that_go_end_what_used_them_and_what_is_still_allowed_goes_on() {
     assert_eq!(said.status.code(), Some(0), "{said:?}");
     assert!(said.stdout.starts_with("server (pid "), "{said:?}");
     assert!(said.stdout.ends_with("): reloaded\n"), "{said:?}");
-    // Told, rather than left waiting: a reset, as when the target had sent one.
+    // A reset, as if the target had sent it, instead of a silent wait.
     let mut byte = [0];
     let gone = lost_one.read(&mut byte);
     assert!(
@@ -44,7 +44,7 @@ fn rights_that_go_end_what_used_them_and_what_is_still_allowed_goes_on() {
     exchange(&mut kept_one);
     assert!(world.inside(|| through(6001, b"x")).map_or(true, |got| got.is_empty()));
     assert_eq!(world.inside(|| through(6000, b"new")).unwrap(), b"new");
-    // Nothing of what was counted before is lost.
+    // The earlier counts are kept.
     let metrics = world.inside(|| get(9150, "/metrics"));
     assert!(metrics.contains("weir_tunnel_reloads_total{role=\"server\"} 1"), "{metrics}");
     assert!(metrics.contains("reason=\"not-listed\"} 2"), "{metrics}");
@@ -74,7 +74,7 @@ fn a_file_with_a_mistake_changes_nothing_and_says_why() {
     exchange(&mut standing);
     assert_eq!(world.inside(|| through(6000, b"new")).unwrap(), b"new");
 
-    // What cannot be taken over is named; the rest is.
+    // The end names the settings that need a restart, and applies the rest.
     world.write("server.toml", format!("[server]\nmemory = \"64MiB\"\n{good}"));
     server.signal("HUP");
     await_some("the reload", || {
@@ -86,7 +86,7 @@ fn a_file_with_a_mistake_changes_nothing_and_says_why() {
 }
 
 #[test]
-fn who_is_taken_off_the_list_is_sent_away_and_who_is_put_on_it_comes_in() {
+fn a_removed_peer_is_disconnected_and_an_added_peer_is_admitted() {
     let Some(world) = World::new() else { return };
     let (ends, others) = (Ends::new(&world), Ends::below(&world, "others"));
     let target = world.inside(echo);
@@ -97,7 +97,7 @@ fn who_is_taken_off_the_list_is_sent_away_and_who_is_put_on_it_comes_in() {
     let forward = |port: u16| format!("tcp:127.0.0.1:{port}=tcp:127.0.0.1:{target}");
     let _client = ends.client(&[&forward(6000)]);
     let mut standing = open(&world, 6000);
-    // The server's pin with the others' key: a stranger, and refused in the handshake already.
+    // The server's pin with the other client's key: an unknown client, refused in the handshake.
     let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
     let (to, own) = (forward(6001), others.own("client"));
     words.extend(["--forward", &to, "--status-socket", "second.sock"]);
@@ -121,7 +121,7 @@ fn who_is_taken_off_the_list_is_sent_away_and_who_is_put_on_it_comes_in() {
 }
 
 #[test]
-fn a_client_listens_where_its_file_says_now_and_keeps_what_it_carries() {
+fn a_client_moves_its_listeners_and_keeps_open_tunnels() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);
     let (one, other) = (world.inside(echo), world.inside(shout));
@@ -146,7 +146,7 @@ fn a_client_listens_where_its_file_says_now_and_keeps_what_it_carries() {
     let _client = ends.started(&words, "connected to");
     let (mut first, mut second) = (open(&world, 6000), open(&world, 6001));
 
-    // One leads elsewhere, one is gone, one is new.
+    // One listener has another target, one is removed, one is new.
     world.write("client.toml", forwards(&[(6000, other), (6002, one)]));
     let reload = || world.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
     let said = reload();
@@ -157,7 +157,7 @@ fn a_client_listens_where_its_file_says_now_and_keeps_what_it_carries() {
     assert_eq!(world.inside(|| through(6002, b"x")).unwrap(), b"x");
     assert!(world.inside(|| TcpStream::connect("127.0.0.1:6001")).is_err());
 
-    // A port that is taken: none of it.
+    // A port that is in use: no part of the file applies.
     world.write("client.toml", forwards(&[(6000, one), (9150, one)]));
     let said = reload();
     assert_eq!(said.status.code(), Some(1), "{said:?}");
@@ -167,7 +167,7 @@ fn a_client_listens_where_its_file_says_now_and_keeps_what_it_carries() {
 }
 
 #[test]
-fn guests_at_the_server_stay_as_long_as_the_client_may_listen_there() {
+fn reverse_tunnels_last_as_long_as_the_client_may_listen_at_the_server() {
     let Some(world) = World::new() else { return };
     let ends = Ends::new(&world);
     let target = world.inside(echo);
@@ -211,7 +211,7 @@ fn guests_at_the_server_stay_as_long_as_the_client_may_listen_there() {
     answers(8081);
     let (mut stays, mut goes) = (open(&world, 8080), open(&world, 8081));
 
-    // The server takes a right away: who came in by it is reset, the other does not notice.
+    // The server removes a right: connections through that listener are reset, the others continue.
     world.write("server.toml", may(&[8080, 8082]));
     let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
     assert_eq!(said.status.code(), Some(0), "{said:?}");
@@ -223,7 +223,7 @@ fn guests_at_the_server_stay_as_long_as_the_client_may_listen_there() {
     is_closed(8081);
     exchange(&mut stays);
 
-    // The client listens elsewhere: who is in stays in.
+    // The client listens elsewhere: open connections stay.
     world.write("client.toml", reverses(&[8082]));
     let said = world.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
     assert_eq!(said.status.code(), Some(0), "{said:?}");
@@ -231,7 +231,7 @@ fn guests_at_the_server_stay_as_long_as_the_client_may_listen_there() {
     is_closed(8080);
     exchange(&mut stays);
 
-    // Even then the server may send it away.
+    // Even then the server may reset them.
     world.write("server.toml", may(&[8082]));
     let said = world.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
     assert_eq!(said.status.code(), Some(0), "{said:?}");
@@ -252,7 +252,7 @@ fn server(ends: &Ends<'_>) -> Running {
     ends.started(&words, "listening on")
 }
 
-/// A connection through the tunnel that has carried something.
+/// A connection through the tunnel that has carried a byte.
 fn open(world: &World, port: u16) -> TcpStream {
     let mut stream = world.inside(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
     stream.set_read_timeout(Some(NEVER_LONGER)).unwrap();
@@ -267,7 +267,7 @@ fn exchange(stream: &mut TcpStream) {
     assert_eq!(&got, b"a");
 }
 
-/// Says what it hears in capitals.
+/// Answers in capitals.
 fn shout() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,5 +1,5 @@
-//! Sockets of status and metrics: nothing but a dead socket is removed, and nothing that another user made is
-//! believed.
+//! Sockets of status and metrics: only a dead socket is removed, and sockets of another user are
+//! not trusted.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -40,10 +40,11 @@ fn a_regular_file_in_the_place_of_a_socket_stays() {
 }
 
 #[test]
-fn a_directory_that_another_user_made_first_is_not_believed() {
+fn a_directory_made_first_by_another_user_is_not_trusted() {
     let Some(world) = World::new() else { return };
     let Some(user) = User::new(&world) else { return };
-    // Nobody's process, at whom the SIGHUP is aimed, and nobody's socket, which names it.
+    // The process of `nobody`, the target of the SIGHUP, and the socket of `nobody`, which names
+    // it.
     let mut victim = user.run(Command::new("sleep").arg("600"));
     let trap = Trap::below(Path::new("/tmp").join(format!("weir-{}", user.id)), victim.id());
     for verb in ["reload", "status"] {
@@ -66,7 +67,7 @@ fn a_directory_that_another_user_made_first_is_not_believed() {
 fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     let Some(world) = World::new() else { return };
     let Some(user) = User::new(&world) else { return };
-    // By its own command, under another user: it is no process of root's.
+    // Started by its own command under another user, so it is not a process of root.
     let path = world.path("theirs.sock");
     let directory = world.path("own");
     std::fs::create_dir(&directory).unwrap();
@@ -83,7 +84,7 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     words.extend(["--peer", &peer]);
     let mut server = user.run(user.weir(&words));
     await_some("the status socket", || socket.exists().then_some(()));
-    // In its own directory root asks it, as it does a service with a user of its own.
+    // Root asks an end through that end's own directory, as for a service with its own user.
     let said = world.weir(&["tunnel", "status", "--status-socket", &socket_word]);
     assert!(said.status.success() && said.stdout.contains("server (pid "), "{said:?}");
     std::fs::rename(&socket, &path).unwrap();
@@ -100,7 +101,7 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     assert!(!told.contains("reloaded"), "{told}");
 }
 
-/// A user of this machine without rights, and a copy of the command that it may run.
+/// An unprivileged user of this machine, and a copy of the command that this user may run.
 struct User<'a> {
     id: u32,
     world: &'a World,
@@ -140,7 +141,8 @@ impl<'a> User<'a> {
     }
 }
 
-/// A directory as `nobody` makes it where others look for their own, with a socket that names a process.
+/// A directory that `nobody` makes where others look for theirs, with a socket that names a
+/// process.
 struct Trap(PathBuf);
 
 impl Trap {

@@ -1,4 +1,4 @@
-//! Frames of a host that forges: segments of TCP over IPv4 with a tag, in the name of connections that are.
+//! Frames of a forging host: TCP segments over IPv4 with a tag, for existing connections.
 
 use super::AccelWorld;
 use port::{Frame, PacketPort, Port};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use units::Time;
 
 const TPID: [u8; 2] = [0x88, 0xa8];
-/// The forger's address, by which its frames are known again.
+/// The forger's address, which identifies its frames.
 pub const FROM: [u8; 6] = [0x02, 0xca, 0x9b, 0, 0, 0x99];
 
-/// A segment of TCP over IPv4, as far as a forger has to know it.
+/// The fields of a TCP segment over IPv4 that a forger needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment {
     pub from: ([u8; 4], u16),
@@ -38,7 +38,7 @@ impl Segment {
         })
     }
 
-    /// An acknowledgement of the other end's, which came before this data.
+    /// An acknowledgement of the other end, which arrived before this data.
     pub fn answered(&self) -> Self {
         Self {
             from: self.to,
@@ -85,7 +85,7 @@ pub fn send(port: &mut PacketPort, frames: &[Vec<u8>]) {
     }
 }
 
-/// The latest data of the connection that came here.
+/// The latest data of the connection that arrived here.
 pub fn overheard(at: &mut PacketPort, from: u16, to: u16) -> Segment {
     let (mut batch, deadline) = (Vec::new(), Instant::now() + PATIENCE);
     let mut latest = None;

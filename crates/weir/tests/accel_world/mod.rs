@@ -1,5 +1,6 @@
-//! A machine within the machine for `weir accel`: mounts, control groups and a network of its own, in which
-//! "all connections" are those of the test. With its keeper everything in it is gone, whatever ends the test.
+//! A machine within the machine for `weir accel`, with its own mounts, control groups and network,
+//! in which "all connections" are those of the test. When its keeper process ends, everything in it
+//! is gone, however the test ends.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod forge;
@@ -19,7 +20,7 @@ pub struct AccelWorld {
     keeper: Option<Confined>,
     cgroup: PathBuf,
     home: TempDir,
-    /// An algorithm's name is the whole machine's.
+    /// Held because the names of algorithms are global to the machine.
     _turn: Option<File>,
 }
 
@@ -31,9 +32,9 @@ pub struct Said {
 }
 
 impl AccelWorld {
-    /// `None`, and a word about it, where it cannot be.
+    /// `None`, with a note, if it cannot be made.
     pub fn new() -> Option<Self> {
-        // Another build's tests may run on this machine: a folder that is theirs too.
+        // Another build's tests may run on this machine, so the folder is shared with them.
         let turn = File::open("/sys/kernel").unwrap();
         turn.lock().unwrap();
         if let Some(taken) = taken() {
@@ -49,7 +50,7 @@ impl AccelWorld {
         Some(world)
     }
 
-    /// Another one, at the same time as the one whose turn it is.
+    /// Another world, at the same time as the one that holds the lock.
     pub fn second(&self) -> Self {
         Self::beside(None).unwrap()
     }
@@ -127,7 +128,7 @@ impl AccelWorld {
         command
     }
 
-    /// One transfer over the loopback interface; with which algorithm each end sent.
+    /// One transfer over the loopback interface; returns the algorithm of each end.
     pub fn transfer(&self, port: u16, more: &[&str]) -> (String, String) {
         let text = port.to_string();
         let weir = env!("CARGO_BIN_EXE_weir");
@@ -164,7 +165,7 @@ impl AccelWorld {
         serde_json::from_str(&said.stdout).unwrap()
     }
 
-    /// What is pinned in it.
+    /// The pinned objects in it.
     pub fn pinned(&self) -> String {
         self.run("ls", &["/sys/fs/bpf"])
             .stdout
@@ -202,7 +203,7 @@ impl AccelWorld {
 impl Drop for AccelWorld {
     fn drop(&mut self) {
         drop(self.keeper.take());
-        // A test that failed leaves children behind, which are not the keeper's.
+        // A failed test leaves children behind, which are not the keeper's.
         remove(&self.cgroup);
         let deadline = Instant::now() + PATIENCE;
         while self._turn.is_some() && taken().is_some() && Instant::now() < deadline {
@@ -211,10 +212,10 @@ impl Drop for AccelWorld {
     }
 }
 
-/// With whoever is in it.
+/// Removes the group with the processes in it.
 fn remove(cgroup: &Path) {
     let _ = fs::write(cgroup.join("cgroup.kill"), "1");
-    // Dying takes the kernel a moment.
+    // The kernel takes a moment to end a process.
     let deadline = Instant::now() + PATIENCE;
     while cgroup.exists() && Instant::now() < deadline {
         for folder in [cgroup.join("inner"), cgroup.to_owned()] {
@@ -224,7 +225,7 @@ fn remove(cgroup: &Path) {
     }
 }
 
-/// Control groups of tests that ended without a chance to take them away.
+/// Control groups of tests that ended without removing them.
 fn left_by_killed(mount: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(mount).unwrap().flatten();
     entries.map(|entry| entry.path()).filter(|path| {
@@ -235,7 +236,7 @@ fn left_by_killed(mount: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// To the whole machine.
+/// The algorithms available to the whole machine.
 pub fn available() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
 }
@@ -247,5 +248,5 @@ fn taken() -> Option<&'static str> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Of a test's control group; the process and a number follow.
+/// The prefix of a test's control group; the process and a number follow.
 const MARK: &str = "weir-accel-test-";

@@ -10,7 +10,7 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// With a port in between that does what the words of `weir link up` say.
+    /// With a port in between, configured by the arguments of `weir link up`.
     pub fn over(world: &'a AccelWorld, link: &[&str]) -> Self {
         let mut pair = Self { world, link: None };
         pair.ip("netns add near");
@@ -56,7 +56,7 @@ impl<'a> Pair<'a> {
         assert_eq!(said.code, Some(0), "{words:?}: {}", said.stderr);
     }
 
-    /// One transfer of a second from the near end; with which algorithm it was sent.
+    /// One transfer of a second from the near end; returns the algorithm that sent it.
     pub fn transfer(&self, port: u16, more: &[&str]) -> String {
         transfer(self.world, port, more)["end"]["sender_tcp_congestion"]
             .as_str()
@@ -101,7 +101,7 @@ impl Drop for Going {
     }
 }
 
-/// By all connections of the near end.
+/// Summed over all connections of the near end.
 fn acked(world: &AccelWorld) -> u64 {
     let words = ["netns", "exec", "near", "ss", "-tniH", "state", "established"];
     let said = world.run("ip", &words).stdout;
@@ -118,7 +118,7 @@ impl Drop for Pair<'_> {
     }
 }
 
-/// What the client at the near end tells of it.
+/// The report of the client at the near end.
 pub fn transfer(world: &AccelWorld, port: u16, more: &[&str]) -> serde_json::Value {
     let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
     let server = ["netns", "exec", "far", weir, "perf", "server", "--port", &port, "--one-off"];

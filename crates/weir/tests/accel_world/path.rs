@@ -1,4 +1,5 @@
-//! A path that is slower than its ends: over the loopback interface nobody finds out how much a path carries.
+//! A path that is slower than its ends: over the loopback interface a sender cannot find the
+//! capacity of a path.
 
 use super::AccelWorld;
 use std::process::Child;
@@ -26,7 +27,7 @@ impl<'a> Path<'a> {
         path
     }
 
-    /// One transfer of two seconds from the near end; with which algorithm it was sent.
+    /// One transfer of two seconds from the near end; returns the algorithm that sent it.
     pub fn transfer(&self, port: u16) -> String {
         let (weir, port) = (env!("CARGO_BIN_EXE_weir"), port.to_string());
         let server = ["netns", "exec", FAR, weir, "perf", "server", "--port", &port, "--one-off"];

@@ -1,4 +1,4 @@
-//! A transfer that goes on while `weir accel` does this and that.
+//! A transfer that continues while `weir accel` changes things.
 
 use super::AccelWorld;
 use std::process::Child;
@@ -37,7 +37,7 @@ impl Drop for Transfer {
     }
 }
 
-/// Of every open connection's ends in this network, in order.
+/// The algorithm of both ends of every open connection in this network, sorted.
 pub fn algorithms(world: &AccelWorld) -> Vec<String> {
     let said = world.run("ss", &["-tniH", "state", "established"]).stdout;
     let known = ["tcpa", "reno", "cubic", "bbr"];
@@ -65,7 +65,7 @@ pub fn goes_on(world: &AccelWorld) {
     }
 }
 
-/// What it told.
+/// The output of the command.
 #[track_caller]
 pub fn accel(world: &AccelWorld, words: &[&str]) -> String {
     let mut all = vec!["accel"];

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     path: String,
-    /// Its rates are over the time it took, and both its ends know the same retransmissions.
+    /// Its rates are over the actual time, and both its ends report the same retransmissions.
     exact: bool,
-    /// Cases that it cannot do with itself either, and why.
+    /// Cases that fail between two of its own ends too, with the reason.
     lacking: &'static [(&'static str, &'static str)],
 }
 
-/// How it went.
+/// The result of a case.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
     Agreed(String),
@@ -37,7 +37,7 @@ impl Program {
         Self { name: "iperf3", path, exact: true, lacking: &[] }
     }
 
-    /// Its client ends a test a tenth of a second late, and tells rates over the time asked for.
+    /// Its client ends a test a tenth of a second late, and computes rates over the requested time.
     pub(crate) fn riperf3(path: String) -> Self {
         let lacking = &[
             ("segments", "riperf3's client does not ask for a size of segments"),
@@ -74,7 +74,7 @@ impl Program {
     }
 }
 
-/// Runs it, and looks at everything it promises.
+/// Runs the case and checks all expectations.
 pub(crate) fn run(case: &Case, client: &Program, server: &Program) -> Outcome {
     for program in [client, server] {
         if let Some((_, why)) = program.lacking.iter().find(|(name, _)| *name == case.name) {
@@ -113,14 +113,14 @@ fn fought(
         if let (Err(_), Some(check)) = (&promised, case.sockets) {
             let mut seen = Seen::now(pid, serving.pid());
             seen.ours = [client.is_weir(), server.is_weir()];
-            // Of a process that has nothing yet, or nothing any more, nothing can be said.
+            // A process that has no sockets yet, or none any more, cannot be judged.
             if promised.is_err() && !seen.client.is_empty() && !seen.server.is_empty() {
                 promised = check(&seen);
             }
         }
     });
     let asked = asked.map_err(|why| format!("{} client {why}", client.name));
-    // Once its client has gone, a server that serves one goes too.
+    // A one-off server ends once its client has ended.
     let served = match &asked {
         Ok(said) if said.status.success() => {
             ended(&mut serving, |_| ()).map_err(|why| format!("{} server {why}", server.name))
@@ -185,7 +185,7 @@ fn listening(server: &mut Running) -> Result<(), String> {
     }
 }
 
-/// Waits for its end, and looks at it meanwhile.
+/// Waits for the end, and observes the sockets meanwhile.
 fn ended(running: &mut Running, mut look: impl FnMut(u32)) -> Result<Said, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -228,7 +228,7 @@ fn figures(both: &Both) -> String {
     ways.collect::<Vec<_>>().join(" ")
 }
 
-/// Of ends that print for people only this much is the same everywhere.
+/// The checks for output for people, which differs between implementations apart from this.
 fn plain_figures(client: &Said, server: &Said, prints: &[&str]) -> Result<String, String> {
     expect(prints.iter().any(|text| client.stdout.contains(text)), || {
         format!("the client prints none of {prints:?}: {}", last_words(client))

@@ -1,38 +1,38 @@
-//! One thing that two peers do together, and what is to be seen of it.
+//! One test between two peers, and its observable effects.
 
 use crate::document::Document;
 use crate::sockets::Seen;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a client asks for, the same words for every implementation.
+/// A client's arguments, the same words for every implementation.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) client: Vec<&'static str>,
     pub(crate) server: Vec<&'static str>,
     pub(crate) host: &'static str,
-    /// Both ends print for people, the client among other things one of these.
+    /// Both ends print for people; the client prints one of these, among other things.
     pub(crate) plain: &'static [&'static str],
-    /// Holds of the sockets at some moment of the test, or says what was expected.
+    /// A condition on the sockets at some moment of the test, or a text with the expectation.
     pub(crate) sockets: Option<SocketCheck>,
-    /// Holds of what both said.
+    /// A condition on the output of both ends.
     pub(crate) documents: Option<DocumentCheck>,
 }
 
 type SocketCheck = fn(&Seen) -> Result<(), String>;
 type DocumentCheck = Arc<dyn Fn(&Both) -> Result<(), String> + Send + Sync>;
 
-/// What both ends said.
+/// The output of both ends.
 #[derive(Debug)]
 pub(crate) struct Both {
     pub(crate) client: Document,
     pub(crate) server: Document,
-    /// Neither tells rates over a time it did not take.
+    /// Neither end reports rates over a time other than the actual one.
     pub(crate) exact: bool,
 }
 
-/// `client` in the words of the command line, without the host.
+/// `client` as on the command line, without the host.
 pub(crate) fn case(name: &'static str, client: &'static str) -> Case {
     Case {
         name,
@@ -80,7 +80,7 @@ impl Case {
 }
 
 impl Both {
-    /// What the client says, as its document is.
+    /// The client's document contains this value.
     pub(crate) fn client_says(&self, pointer: &str) -> &Value {
         self.client.value(pointer)
     }
@@ -89,7 +89,7 @@ impl Both {
         self.server.value(pointer)
     }
 
-    /// Both documents hold this value.
+    /// Both documents contain this value.
     pub(crate) fn ends_say(&self, pointer: &str, value: &Value) -> Result<(), String> {
         let said = [self.client_says(pointer), self.server_says(pointer)];
         expect(said == [value, value], || format!("{pointer} is {said:?}, not {value}"))

@@ -1,4 +1,5 @@
-//! Every option of iperf3's client that changes what the two ends do, and how that is seen.
+//! Every option of iperf3's client that changes the behaviour of the two ends, and how the test
+//! observes it.
 
 use crate::case::{Both, Case, case, expect};
 use crate::document::Way;
@@ -55,8 +56,8 @@ fn udp() -> Vec<Case> {
             .documents(|both| sent(both, 300_000)),
         case("UDP, numbers of 64 bits", "-u -b 20M --udp-counters-64bit -t 1"),
         case("UDP, numbers of 64 bits, back", "-u -b 20M --udp-counters-64bit -R -t 1"),
-        // Each end begins to count by its own clock: one of loopback's datagrams, of which there are 76 in a
-        // second, or a few milliseconds would be more than 1 %.
+        // Each end starts counting by its own clock. One of loopback's datagrams, 76 in a second,
+        // or a few milliseconds would be more than 1 %.
         case("UDP, omitted start", "-u -b 20M -l 1400 -O 1 -t 3").documents(omitted),
         case("UDP over IPv6", "-6 -u -b 20M -t 1").host("::1"),
         case("UDP over IPv6, back", "-6 -u -b 20M -R -t 1").host("::1"),
@@ -78,7 +79,7 @@ fn amounts() -> Vec<Case> {
         case("bytes, 4 streams", "-n 32M -P 4").documents(|both| streams(both, 4, 0)),
         case("bytes both ways", "-n 16M --bidir"),
         case("blocks", "-k 100").documents(|both| sent(both, 100 << 17)),
-        // iperf3's client takes a read that was cut short for a block, and ends too early.
+        // iperf3's client takes a short read for a block, and ends too early.
         case("blocks back", "-k 100 -R"),
         case("blocks of 4 KiB", "-k 500 -l 4K").documents(|both| {
             length(4096)(both)?;
@@ -89,7 +90,7 @@ fn amounts() -> Vec<Case> {
     ]
 }
 
-/// What an option does to a socket shows while the test runs.
+/// The effect of an option on a socket, observed while the test runs.
 fn sockets() -> Vec<Case> {
     vec![
         case("window", "-w 128K -t 1 -b 50M")
@@ -122,7 +123,7 @@ fn sockets() -> Vec<Case> {
             .sockets(|seen| seen.at_both("TCP_NODELAY", |socket| stream(socket) && socket.nodelay)),
         case("no delay, back", "-N -R -t 1 -b 50M")
             .sockets(|seen| seen.at_both("TCP_NODELAY", |socket| stream(socket) && socket.nodelay)),
-        // Of IPv4 on a socket of IPv6 iperf3's server marks nothing: it sets the class of IPv6.
+        // For IPv4 on an IPv6 socket iperf3's server marks nothing: it sets the class of IPv6.
         case("type of service, both families", "-S 0x20 -t 1 -b 50M")
             .sockets(|seen| seen.at_ours("TOS 0x20", |socket| stream(socket) && socket.tos == 0x20))
             .documents(|both| both.ends_say("/start/test_start/tos", &json!(0x20))),
@@ -207,8 +208,8 @@ fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
     expect(found == (up, down), || format!("streams {found:?}, not {:?}", (up, down)))
 }
 
-/// So much, less a datagram that was under way when the sender counted, and no more than each end may
-/// have under way when it is enough.
+/// At least this many bytes, less a datagram that was in flight when the sender counted, and at
+/// most the bytes that each end may have in flight when the limit is reached.
 fn sent(both: &Both, bytes: u64) -> Result<(), String> {
     let way = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
     let least = bytes - way.datagrams.map_or(0, |datagrams| way.sent.bytes / datagrams.sent.max(1));
@@ -247,14 +248,14 @@ fn length(bytes: u64) -> impl Fn(&Both) -> Result<(), String> {
     move |both| both.ends_say("/start/test_start/blksize", &json!(bytes))
 }
 
-/// Linux grants twice what is asked for (net/core/sock.c).
+/// Linux grants twice the requested size (net/core/sock.c).
 fn window(socket: &Socket, kib: usize) -> bool {
     stream(socket)
         && socket.send_buffer == (2 * kib) << 10
         && socket.receive_buffer == (2 * kib) << 10
 }
 
-/// The control connection bears none of the test's options.
+/// The control connection has none of the test's options.
 fn marked_0x20(seen: &Seen) -> Result<(), String> {
     seen.at_both("TOS 0x20", |socket| socket.tos == 0x20)
 }
@@ -263,12 +264,13 @@ fn stream(socket: &Socket) -> bool {
     !socket.datagrams
 }
 
-/// Of which timestamps take twelve bytes.
+/// Timestamps take twelve of the bytes.
 fn segments_of_1000(seen: &Seen) -> Result<(), String> {
     seen.at_both("segments of 988 bytes", |socket| socket.mss == 988)
 }
 
-/// Of whoever sends; it says nothing of a receiver, and our server leaves its own alone.
+/// Checks the sender. The receiver's algorithm means nothing, and Weir's server does not set its
+/// own.
 fn congestion_of_sender(both: &Both, name: &str) -> Result<(), String> {
     let told = both.client_says("/end/sender_tcp_congestion");
     expect(told == name, || format!("the client's sender_tcp_congestion is {told}"))?;

@@ -1,4 +1,4 @@
-//! An end's JSON document, and whether two of them tell the same story.
+//! An end's JSON document, and whether two of them are consistent.
 
 use crate::case::{Both, expect};
 use serde_json::Value;
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Document {
     whole: Value,
-    /// From the client to the server, and back.
+    /// From the client to the server, and the reverse direction.
     pub(crate) up: Option<Way>,
     pub(crate) down: Option<Way>,
 }
 
-/// One direction, as one end tells it.
+/// One direction, as one end reports it.
 #[derive(Debug, Default)]
 pub(crate) struct Way {
     pub(crate) sent: Sum,
@@ -31,7 +31,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// Over which the rate was taken.
+    /// The period of the rate.
     fn seconds(self) -> f64 {
         self.bytes as f64 * 8.0 / self.bits_per_second
     }
@@ -52,7 +52,7 @@ pub(crate) enum End {
 }
 
 impl Document {
-    /// Reads what an end printed. `bidir` and `reverse` say which directions there were.
+    /// Reads an end's output. `bidir` and `reverse` select the directions.
     pub(crate) fn read(text: &str, end: End, bidir: bool, reverse: bool) -> Result<Self, String> {
         let whole: Value =
             serde_json::from_str(text).map_err(|error| format!("no JSON document: {error}"))?;
@@ -74,7 +74,7 @@ impl Document {
         self.whole.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// The sums of that suffix, and the streams in which this end does or does not send.
+    /// The sums with that suffix, and the streams in which this end does or does not send.
     fn way(&self, suffix: &str, sends: bool) -> Result<Way, String> {
         let sum = |name: &str| {
             let place = format!("/end/{name}{suffix}");
@@ -100,7 +100,7 @@ impl Document {
             }
             let bytes = |value: &Value| value["bytes"].as_u64().unwrap_or(0);
             let (sent, received) = match udp {
-                // Of a datagram stream iperf3 tells what was sent.
+                // iperf3 reports the sent datagrams of a datagram stream.
                 Some(udp) => {
                     out_of_order += udp["out_of_order"].as_u64().unwrap_or(0);
                     (bytes(udp), 0)
@@ -141,8 +141,8 @@ impl Document {
     }
 }
 
-/// Both ends' numbers of the same thing are within a hundredth of each other. In a test of some
-/// milliseconds the ends' clocks start and stop too far apart to compare rates.
+/// Both ends' values are within a hundredth of each other. In a test of some milliseconds the ends'
+/// clocks start and stop too far apart to compare rates.
 pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
     let ways = [
         ("up", &both.client.up, &both.server.up, false),
@@ -152,7 +152,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
         let (Some(client), Some(server)) = (client, server) else { continue };
         let close = |what: &str, client: f64, server: f64, told: bool| {
             let apart = (client - server).abs() / client.max(server).max(1.0);
-            // iperf3's server tells 0 of what its client counted.
+            // iperf3's server reports 0 for the client's count.
             expect(apart <= TOLERANCE || !told && server == 0.0, || {
                 format!("{name}, {what}: the client says {client}, the server {server}")
             })
@@ -195,7 +195,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
             (None, None) => {
                 let under_way = client.sent.bytes.saturating_sub(client.received.bytes) as f64;
                 let count = client.streams.len() as u64;
-                // The one end went on while the other had stopped.
+                // One end continued while the other had stopped.
                 let apart = (client.sent.seconds() - client.received.seconds()).abs();
                 let most = (socket_buffers() * count) as f64
                     + apart * client.sent.bits_per_second / 8.0
@@ -210,7 +210,8 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
                     format!("{name}: retransmits {:?} and {of_sender:?}", client.retransmits)
                 })?;
                 let [a, b] = [client.retransmits.unwrap_or(0), of_sender.unwrap_or(0)];
-                // What a kernel still sends again while the one looks and the other has looked.
+                // A kernel may still retransmit after one end has read the counter and before the
+                // other does.
                 if both.exact {
                     close("retransmits", a as f64, b as f64, true)?;
                 }
@@ -221,7 +222,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// What a stream's two ends hold at most that one has sent and the other not read.
+/// The largest amount that one end of a stream has sent and the other has not read.
 fn socket_buffers() -> u64 {
     let most = |name: &str| -> u64 {
         let three = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -230,13 +231,14 @@ fn socket_buffers() -> u64 {
     most("tcp_wmem") + most("tcp_rmem")
 }
 
-/// What a sender's last write may give after its bytes were counted, while the clock stops.
+/// The largest amount that a sender's last write adds after its bytes were counted, while the clock
+/// stops.
 const WRITE: u64 = 1 << 20;
 const SERVER_PORT: u64 = 5201;
 const TOLERANCE: f64 = 0.01;
-/// So far apart, in seconds, two ends of a busy machine may stop their clocks: less than a hundredth of
-/// a test of the usual length.
+/// The largest difference in seconds between the stop times of two ends on a busy machine: less
+/// than a hundredth of a test of the usual length.
 const CLOCKS: f64 = 0.05;
 /// iperf3 3.12 prints small negative numbers as unsigned ones: its server counts no datagrams of a
-/// client that omits some, and takes one away.
+/// client that omits some, and subtracts one.
 const NEGATIVE: u64 = 1 << 63;

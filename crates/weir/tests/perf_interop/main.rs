@@ -1,8 +1,10 @@
-//! `weir perf` with other implementations of iperf3's protocol, both roles, as their users run them.
+//! `weir perf` with other implementations of iperf3's protocol, in both roles, as their users run
+//! them.
 //!
-//! Every case has a network namespace of its own, a server of one kind and a client of the other, and
-//! compares what both say afterwards. The matrix is printed (`--nocapture` shows it) and written to
-//! `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names hold that text.
+//! Every case has a separate network namespace, a server of one kind and a client of the other, and
+//! compares the output of both afterwards. The matrix is printed (`--nocapture` shows it) and
+//! written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names
+//! contain that text.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../support/mod.rs"]
@@ -18,7 +20,7 @@ mod sockets;
 use bout::Program;
 use matrix::Matrix;
 
-/// The real program.
+/// The stock program.
 #[test]
 fn iperf3() {
     let Some(path) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
@@ -35,7 +37,8 @@ fn riperf3() {
     assert!(matrix.holds(), "see the table above");
 }
 
-/// The program of that name, or the one the variable names; `None`, and a word about it, without either.
+/// The program of that name, or the one that the variable names; `None`, with a note, without
+/// either.
 fn found(name: &str, variable: &str, how: &str) -> Option<String> {
     match std::env::var(variable) {
         Ok(path) => Some(path),

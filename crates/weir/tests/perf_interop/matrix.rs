@@ -1,4 +1,4 @@
-//! Every case in both roles, and the table of them.
+//! Every case in both roles, and the table of results.
 
 use crate::bout::{Outcome, Program, run};
 use crate::case::Case;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What came of all cases with one peer.
+/// The results of all cases with one peer.
 pub(crate) struct Matrix {
     peer: &'static str,
     rows: Vec<Row>,
@@ -15,14 +15,15 @@ pub(crate) struct Matrix {
 
 struct Row {
     case: Case,
-    /// The peer's client at our server, ours at the peer's, and the peer with itself if one of them failed.
+    /// The peer's client with Weir's server, Weir's client with the peer's server, and the peer
+    /// with itself if one of them failed.
     served: Outcome,
     asked: Outcome,
     control: Option<Outcome>,
 }
 
 impl Matrix {
-    /// Runs all; prints the table and leaves it beside the build's other files.
+    /// Runs all cases; prints the table and writes it beside the build's other files.
     pub(crate) fn run(peer: &Program, cases: &[Case]) -> Self {
         let only = std::env::var("WEIR_INTEROP_ONLY").unwrap_or_default();
         let cases: Vec<&Case> = cases.iter().filter(|case| case.name.contains(&only)).collect();
@@ -70,8 +71,9 @@ impl Row {
     }
 }
 
-/// Each end's rate is over its own seconds, and a machine that holds one of them up sets them apart:
-/// where rates alone disagree the case has three tries, and the table says so. Bytes and counts have one.
+/// Each end computes its rate over its own seconds, and a machine that holds one of them up sets
+/// them apart. If only rates disagree, the case has three tries, and the table says so. Bytes and
+/// counts have one.
 fn fairly(case: &Case, client: &Program, server: &Program) -> Outcome {
     let mut outcome = run(case, client, server);
     for tries in 2..=TRIES {

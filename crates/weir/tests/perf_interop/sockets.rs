@@ -1,13 +1,13 @@
-//! The sockets of a process under test, asked for their options.
+//! The sockets of a process under test, with their options.
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use socket2::{Domain, SockRef, Type};
 use std::os::fd::RawFd;
 
-/// What a moment of a test shows.
+/// The state at one moment of a test.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Whether client and server are ours.
+    /// Whether client and server are Weir's.
     pub(crate) ours: [bool; 2],
     /// Connected to a server's port: the control connection and the streams.
     pub(crate) client: Vec<Socket>,
@@ -31,7 +31,7 @@ pub(crate) struct Socket {
 }
 
 impl Seen {
-    /// Of both processes as they are now; what has gone meanwhile is left out.
+    /// The current sockets of both processes, without those that have closed meanwhile.
     pub(crate) fn now(client: u32, server: u32) -> Self {
         Self {
             client: sockets(client),
@@ -42,12 +42,12 @@ impl Seen {
         }
     }
 
-    /// Some socket of each end is so.
+    /// At least one socket of each end meets the condition.
     pub(crate) fn at_both(&self, what: &str, is: impl Fn(&Socket) -> bool) -> Result<(), String> {
         self.at([true; 2], what, is)
     }
 
-    /// Some socket of each end that is ours.
+    /// At least one socket of each Weir end meets the condition.
     pub(crate) fn at_ours(&self, what: &str, is: impl Fn(&Socket) -> bool) -> Result<(), String> {
         self.at(self.ours, what, is)
     }
@@ -83,7 +83,7 @@ fn sockets(pid: u32) -> Vec<Socket> {
     look().unwrap_or_default()
 }
 
-/// `None` if it is none of the internet, or not connected.
+/// `None` if it is not an internet socket, or not connected.
 fn socket(socket: &SockRef<'_>) -> Option<Socket> {
     let local = socket.local_addr().ok()?.as_socket()?;
     let remote = socket.peer_addr().ok()?.as_socket()?;

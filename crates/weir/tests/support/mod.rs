@@ -1,9 +1,9 @@
-//! The `weir` command as a user runs it, and a look at what it leaves behind.
+//! The `weir` command as a user runs it, and a check of the objects that it leaves behind.
 //!
-//! Every run gets a network namespace, a folder and a temporary folder of its own, and a mark in its
-//! environment that all its descendants inherit, however they daemonise. Its namespaces bear no name:
-//! they live as long as a process is in them or a descriptor is open, so without a marked process
-//! nothing is left that could hold one.
+//! Every run gets its own network namespace, folder and temporary folder, and a mark in its
+//! environment that all its descendants inherit, even as daemons. Its namespaces have no name: they
+//! live as long as a process is in them or a descriptor is open. Without a marked process nothing
+//! is left that could hold one.
 #![allow(dead_code, unreachable_pub)]
 
 use host::{HostError, Namespace};
@@ -19,11 +19,11 @@ pub struct World {
     home: TempDir,
     outer: Namespace,
     mark: String,
-    /// Labs with figures share two CPUs with all other tests: one at a time.
+    /// Labs with figures share two CPUs with all other tests, so they run one at a time.
     _turn: Option<File>,
 }
 
-/// What a finished command said.
+/// The output of a finished command.
 #[derive(Debug)]
 pub struct Said {
     pub status: ExitStatus,
@@ -31,7 +31,7 @@ pub struct Said {
     pub stderr: String,
 }
 
-/// A command under way.
+/// A running command.
 pub struct Running {
     pub child: Child,
     stdout: PathBuf,
@@ -39,7 +39,7 @@ pub struct Running {
 }
 
 impl World {
-    /// `None`, and a word about it, where labs cannot run.
+    /// `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
         if !is_installed("ip") {
             eprintln!("SKIPPED: ip is needed");
@@ -60,7 +60,7 @@ impl World {
         Some(Self { home, outer, mark, _turn: None })
     }
 
-    /// A world whose labs meet no other test's: for what must be measured well.
+    /// A world whose labs run alone, for careful measurements.
     pub fn quiet() -> Option<Self> {
         let mut world = Self::new()?;
         let turn =
@@ -86,12 +86,12 @@ impl World {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// Does it on a thread in this world's namespace.
+    /// Runs it on a thread in this world's namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.outer.run(|| Ok(work())).unwrap()
     }
 
-    /// Runs to the end.
+    /// Runs the command to its end.
     pub fn weir(&self, words: &[&str]) -> Said {
         self.start(words).end()
     }
@@ -121,7 +121,7 @@ impl World {
     }
 
     /// Everything that should be gone after a run: its processes, interfaces and queues, its
-    /// temporary files. Dying takes the kernel a moment, so this looks again for a while.
+    /// temporary files. The kernel takes a moment to end a process, so this polls for a while.
     pub fn leftovers(&self) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Likewise, without waiting for anything to go.
+    /// Likewise, without waiting.
     pub fn leftovers_once(&self) -> Vec<String> {
         await_some("the end of all processes", || self.marked().is_empty().then_some(()));
         self.leftovers_now()
@@ -180,7 +180,7 @@ impl World {
         found
     }
 
-    /// Of these, those whose command line holds these words in a row.
+    /// Those of them whose command line contains these consecutive words.
     pub fn running(&self, words: &[&str]) -> Vec<u32> {
         let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let has = |pid: &u32| {
@@ -255,7 +255,7 @@ impl Running {
     }
 }
 
-/// Looks again and again until there is something.
+/// Polls until there is a value.
 pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -267,8 +267,8 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Lines of intervals that `weir perf client` has printed. A test does not wait for "0.3-0.4": on a busy
-/// machine an interval ends late and is named after when it ended.
+/// Lines of intervals that `weir perf client` has printed. A test does not wait for "0.3-0.4": on a
+/// busy machine an interval ends late, and its name shows when it ended.
 pub fn intervals(printed: &str) -> usize {
     let table = printed.lines().skip_while(|line| !line.trim_start().starts_with("seconds "));
     table.skip(1).take_while(|line| line.contains("bit/s")).count()
@@ -308,6 +308,6 @@ fn read(path: &str) -> Result<String, HostError> {
         .map_err(|source| HostError::Io { doing: format!("reading {path}"), source })
 }
 
-/// For what must come at once on an idle machine; only a hang takes longer.
+/// A limit for events that are immediate on an idle machine; only a hang takes longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const NEVER_LONGER: Duration = Duration::from_secs(170);

@@ -1,4 +1,4 @@
-//! A terminal with a command at it, and the person who looks at it and types.
+//! A terminal with a command on it, and a person who reads and types.
 #![allow(dead_code, unreachable_pub)]
 
 use crate::support::{World, await_some};
@@ -27,7 +27,7 @@ impl Terminal {
         Self { person: person.into(), screen, shown: String::new() }
     }
 
-    /// Both its input and what it says on standard error are this terminal's.
+    /// The command's input and its standard error are this terminal.
     pub fn start(&self, world: &World, mut command: Command) -> Child {
         let end = || Stdio::from(self.screen.try_clone().unwrap());
         command.current_dir(world.home()).stdin(end()).stderr(end()).stdout(Stdio::null());
@@ -47,12 +47,12 @@ impl Terminal {
         self.person.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Whether what is typed is shown.
+    /// Whether typed characters are shown.
     pub fn echoes(&self) -> bool {
         tcgetattr(&self.screen).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
-    /// How it ended, and everything shown.
+    /// The command's status, and everything shown.
     pub fn end(mut self, mut child: Child) -> (ExitStatus, String) {
         let status = await_some("its end", || {
             self.look();

@@ -1,4 +1,4 @@
-//! Both ends of a tunnel as a user starts them, and whoever comes to them.
+//! Both ends of a tunnel as a user starts them, and the peers of both.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 use crate::support::{Running, World, await_some};
@@ -24,7 +24,7 @@ impl<'a> Ends<'a> {
         Self::named(world, folder, "laptop")
     }
 
-    /// Likewise, where the server calls the client that.
+    /// Likewise, with this name for the client at the server.
     pub fn named(world: &'a World, folder: &str, client: &str) -> Self {
         let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
         assert!(world.inside(up).unwrap().success());
@@ -43,7 +43,7 @@ impl<'a> Ends<'a> {
         vec!["--cert-file".to_owned(), file("crt"), "--key-file".to_owned(), file("key")]
     }
 
-    /// The client as the server's file has it; its rules may follow.
+    /// The client's entry in the server's file; its rules may follow.
     pub fn peer_table(&self) -> String {
         let (name, pin) = self.peer.split_once('=').unwrap();
         format!("[[server.peer]]\nname = \"{name}\"\npin = \"{pin}\"\n")
@@ -88,7 +88,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// Sends back what it is sent, and ends when that ends. Its port.
+/// An echo server; it ends when its peer ends. Returns its port.
 pub fn echo() -> u16 {
     echo_at("127.0.0.1:0")
 }
@@ -108,7 +108,7 @@ pub fn echo_at(address: &str) -> u16 {
     port
 }
 
-/// All that comes back until the end, when all that is sent was sent and its end told.
+/// All that comes back until the end, after everything was sent and the sending side closed.
 pub fn through(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(NEVER_LONGER))?;
