@@ -1,4 +1,5 @@
-//! Prints what every probe sees over one second: `cargo run -p weir-probe --example snapshot`.
+//! Prints the readings of every probe over one second: `cargo run -p weir-probe --example
+//! snapshot`.
 
 use std::error::Error;
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! CPU use, limits and throttling of control groups, in version 1, version 2 and where both
-//! are mounted (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpuacct.rst,
+//! CPU use, limits and throttling of control groups, in version 1, in version 2 and with both
+//! mounted (Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpuacct.rst,
 //! scheduler/sched-bwc.rst).
 
 mod place;
@@ -15,22 +15,22 @@ use crate::error::read_text;
 
 pub use place::Place;
 
-/// The groups a process is in, from its own up to the outermost that is visible. A limit at
-/// any of them holds.
+/// The groups of a process, from its own up to the outermost visible one. A limit at any of them
+/// applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupSnapshot {
     pub taken: Time,
     /// CPU time used by the process's own group and the groups below it.
     pub used: Option<Span>,
-    /// Where the CPU controller governs, innermost first.
+    /// The groups with the CPU controller, innermost first.
     pub levels: Vec<Level>,
 }
 
-/// One group on the way up.
+/// One group of this hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub path: PathBuf,
-    /// `None`: this group has no limit of its own.
+    /// `None`: this group has no limit itself.
     pub quota: Option<Quota>,
     pub throttling: Option<Throttling>,
 }
@@ -71,7 +71,7 @@ impl CgroupSnapshot {
     pub fn at(place: &Place) -> Result<Self, ProbeError> {
         let mut snapshot = Self { used: place.used()?, ..Self::default() };
         for (path, version) in place.levels() {
-            // A group that was removed meanwhile has nothing to tell.
+            // A group that was removed meanwhile has no figures.
             if let Some(stat) = optional(&path.join("cpu.stat"))? {
                 snapshot.levels.push(Level {
                     throttling: parse_throttling(&stat),
@@ -127,7 +127,7 @@ impl Throttling {
     }
 }
 
-/// What the groups did between two snapshots.
+/// The groups' CPU use and throttling between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CgroupUse {
     pub elapsed: Span,
@@ -137,7 +137,7 @@ pub struct CgroupUse {
 }
 
 impl CgroupUse {
-    /// The group that was held back most.
+    /// The group that was throttled most.
     pub fn most_throttled(&self) -> Option<(&Path, Throttling)> {
         self.levels
             .iter()
@@ -146,8 +146,8 @@ impl CgroupUse {
     }
 }
 
-/// Version 1 counts nanoseconds as `throttled_time`, version 2 microseconds as
-/// `throttled_usec`. `None` where the group has no CPU controller.
+/// Version 1 counts nanoseconds as `throttled_time`, version 2 microseconds as `throttled_usec`.
+/// `None` if the group has no CPU controller.
 fn parse_throttling(stat: &str) -> Option<Throttling> {
     let value = |name: &str| keyed(stat, name);
     Some(Throttling {
@@ -202,7 +202,7 @@ impl Version {
         }
         let micros = |name| {
             let text = optional(&path.join(name))?;
-            // An absent limit is -1, which is no u64.
+            // An absent limit is -1, which does not fit into a u64.
             Ok::<_, ProbeError>(text.and_then(|text| text.trim().parse().ok()))
         };
         let granted = micros("cpu.cfs_quota_us")?;
@@ -220,7 +220,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_versions_tell_of_throttling() {
+    fn both_versions_report_throttling() {
         let one = "nr_periods 20\nnr_throttled 5\nthrottled_time 7000000\nnr_bursts 0\n";
         let two = "usage_usec 9\nnr_periods 20\nnr_throttled 5\nthrottled_usec 7000\n";
         let expected = Throttling { periods: 20, throttled: 5, time: Span::from_millis(7) };

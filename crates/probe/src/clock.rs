@@ -1,4 +1,4 @@
-//! The clocks every sample is stamped with.
+//! The clocks that timestamp every sample.
 
 use rustix::time::{ClockId, clock_gettime};
 use units::{Span, Time};

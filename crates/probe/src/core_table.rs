@@ -2,8 +2,8 @@ use std::collections::BTreeMap;
 
 use crate::ProbeError;
 
-/// A table of counters with a column for each online core, as `/proc/softirqs` and
-/// `/proc/interrupts` are.
+/// A table of counters with a column for each online core, such as `/proc/softirqs` and
+/// `/proc/interrupts`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CoreTable {
     pub(crate) rows: BTreeMap<String, CoreRow>,
@@ -57,7 +57,7 @@ impl CoreTable {
         Ok(Self { rows })
     }
 
-    /// The counts of each row that is in both.
+    /// The increments of each row that is in both.
     pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, BTreeMap<usize, u64>> {
         self.rows
             .iter()
@@ -76,7 +76,7 @@ impl CoreTable {
     }
 }
 
-/// The advance of a counter that the kernel keeps in 32 bits and that therefore wraps.
+/// The increment of a counter that the kernel keeps in 32 bits and that therefore wraps.
 pub(crate) fn counted_32(later: u64, earlier: u64) -> u64 {
     later.checked_sub(earlier).unwrap_or_else(|| {
         (later.saturating_add(1 << 32)).saturating_sub(earlier) & u64::from(u32::MAX)

@@ -1,4 +1,4 @@
-//! What the cores did: `/proc/stat` (see proc(5)).
+//! CPU time of the cores: `/proc/stat` (see proc(5)).
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,8 @@ impl CpuSnapshot {
         self.cores.keys().copied()
     }
 
-    /// What the cores did since `earlier`. A core that came or went in between is left out.
+    /// The cores' use of time since `earlier`. A core that went online or offline in between is
+    /// left out.
     pub fn since(&self, earlier: &Self) -> CpuUse {
         CpuUse {
             elapsed: self.taken.since(earlier.taken),
@@ -64,7 +65,7 @@ impl CpuSnapshot {
     }
 }
 
-/// CPU time by what it was spent on. `user` and `nice` contain the time of guests.
+/// CPU time by kind. `user` and `nice` contain the time of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CoreTimes {
     pub user: Span,
@@ -83,7 +84,7 @@ impl CoreTimes {
         self.busy() + self.idle + self.iowait + self.steal
     }
 
-    /// Time in which the core ran something of ours: neither idle nor stolen by the hypervisor.
+    /// Time in which the core ran a task or the kernel: neither idle nor stolen by the hypervisor.
     pub fn busy(&self) -> Span {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
@@ -124,7 +125,8 @@ impl CoreTimes {
             *slot = word.parse().ok()?;
             found += 1;
         }
-        // Linux 2.4 had four columns; iowait, irq, softirq and steal came one by one.
+        // Linux 2.4 had four columns; later versions added iowait, irq, softirq and steal one by
+        // one.
         (found >= 4).then(|| {
             let [user, nice, system, idle, iowait, irq, softirq, steal] =
                 ticks.map(|count| tick * count);
@@ -146,7 +148,7 @@ impl CoreTimes {
     }
 }
 
-/// What the cores did between two snapshots.
+/// The cores' use of time between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CpuUse {
     pub elapsed: Span,

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a probe could not tell what it was asked.
+/// The reason why a probe has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
@@ -14,7 +14,7 @@ pub enum ProbeError {
         #[source]
         source: io::Error,
     },
-    #[error("{origin} reads otherwise than expected: {what}; please report it with the file")]
+    #[error("{origin} has an unexpected form: {what}; please report it with the file")]
     Malformed { origin: String, what: String },
     #[error("process {pid} has ended")]
     Ended { pid: u32 },
@@ -29,7 +29,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// Whether the thing asked for is missing rather than broken.
+    /// Whether the requested feature or object is missing rather than broken.
     pub fn is_not_supported(&self) -> bool {
         matches!(self, Self::NotSupported { .. })
     }
@@ -43,7 +43,7 @@ pub(crate) fn read_text(path: impl AsRef<Path>) -> Result<String, ProbeError> {
     let path = path.as_ref();
     let bytes =
         std::fs::read(path).map_err(|source| ProbeError::Read { path: path.to_owned(), source })?;
-    // Process names and interrupt descriptions may hold any bytes.
+    // Process names and interrupt descriptions may contain any bytes.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

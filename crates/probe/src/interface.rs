@@ -1,5 +1,5 @@
-//! Network interfaces of the calling thread's namespace, by rtnetlink: `/sys/class/net` shows
-//! the namespace in which /sys was mounted instead.
+//! Network interfaces of the calling thread's namespace, by rtnetlink. `/sys/class/net` is no
+//! alternative: it shows the namespace in which /sys was mounted.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ pub struct InterfaceSnapshot {
     pub interfaces: BTreeMap<String, Interface>,
 }
 
-/// One interface and what it has counted.
+/// One interface with its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Interface {
     pub index: u32,
     /// `veth`, `bridge`, `tun` and so on; `None` for hardware and `lo`.
     pub kind: Option<String>,
-    /// Switched on by the administrator.
+    /// The administrator enabled it.
     pub enabled: bool,
     pub state: OperationalState,
     pub mtu: Option<Bytes>,
@@ -89,7 +89,7 @@ impl InterfaceSnapshot {
         })
     }
 
-    /// By number, as routes and queues name it.
+    /// By number, the identifier that routes and queues use.
     pub fn name_of(&self, index: u32) -> Option<&str> {
         self.interfaces
             .iter()
@@ -97,7 +97,7 @@ impl InterfaceSnapshot {
             .map(|(name, _)| name.as_str())
     }
 
-    /// Interfaces that are in both, told apart from others of the same name by their number.
+    /// Interfaces that are in both. Their number distinguishes them from others of the same name.
     pub fn since(&self, earlier: &Self) -> InterfaceUse {
         InterfaceUse {
             elapsed: self.taken.since(earlier.taken),
@@ -114,7 +114,7 @@ impl InterfaceSnapshot {
     }
 }
 
-/// What was counted between two snapshots.
+/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterfaceUse {
     pub elapsed: Span,
@@ -122,7 +122,7 @@ pub struct InterfaceUse {
 }
 
 impl InterfaceUse {
-    /// Received and sent; bytes from the MAC addresses on. `None` over no time.
+    /// Received and sent; bytes count from the MAC addresses on. `None` if no time has passed.
     pub fn rates(&self, name: &str) -> Option<(Rate, Rate)> {
         let counters = self.interfaces.get(name)?;
         Some((counters.received.rate_over(self.elapsed)?, counters.sent.rate_over(self.elapsed)?))
@@ -165,7 +165,7 @@ impl Direction {
         }
     }
 
-    /// `None` over no time.
+    /// `None` if no time has passed.
     pub fn rate_over(&self, elapsed: Span) -> Option<Rate> {
         crate::tcp::rate_over(self.bytes, elapsed)
     }

@@ -1,4 +1,4 @@
-//! How often each core took each interrupt: `/proc/interrupts`.
+//! The count of each interrupt on each core: `/proc/interrupts`.
 
 use std::collections::BTreeMap;
 
@@ -45,11 +45,11 @@ impl InterruptSnapshot {
     }
 }
 
-/// How often they came between two snapshots.
+/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterruptUse {
     pub elapsed: Span,
-    /// By number (`38`) or, for the processor's own, by name (`LOC`).
+    /// By number (`38`) or, for the processor's internal interrupts, by name (`LOC`).
     pub lines: BTreeMap<String, InterruptLine>,
 }
 
@@ -81,7 +81,7 @@ impl InterruptUse {
         self.lines.values().map(InterruptLine::total).sum()
     }
 
-    /// The lines whose description holds `word`, such as a device's name.
+    /// The lines whose description contains `word`, such as a device's name.
     pub fn described<'a>(
         &'a self,
         word: &'a str,

@@ -1,4 +1,4 @@
-//! What the Linux system says about itself, read cheaply.
+//! Cheap readings of the statistics that the Linux system provides.
 //!
 //! | module | source |
 //! | --- | --- |
@@ -12,7 +12,7 @@
 //! | [`sampler`] | any of them at an interval, in the background |
 //!
 //! A source is read into a snapshot (`read()`, beside a pure `parse()`), and `since(&earlier)`
-//! tells what happened between two:
+//! returns the difference between two:
 //!
 //! ```
 //! use probe::cpu::CpuSnapshot;
@@ -28,8 +28,8 @@
 //! # }
 //! ```
 //!
-//! What a kernel does not tell is `None` or [`ProbeError::NotSupported`], never zero. Everything
-//! about the network is that of the *calling thread's* namespace.
+//! A value that a kernel does not provide is `None` or [`ProbeError::NotSupported`], never zero.
+//! All network data is that of the *calling thread's* namespace.
 
 pub mod cgroup;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! The facts about this machine that a report must name for its numbers to mean anything.
+//! The facts about this machine that a report needs to make its numbers meaningful.
 
 mod program;
 mod sysctl;
@@ -15,7 +15,7 @@ use crate::error::read_text;
 pub use program::program_version;
 pub use sysctl::{SYSCTLS, sysctl, sysctls};
 
-/// `None` and empty are what this machine does not tell.
+/// `None` and empty mean that this machine does not provide the fact.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Machine {
     pub kernel_release: String,
@@ -27,17 +27,17 @@ pub struct Machine {
     /// The cores the calling thread may use.
     pub cores_usable: Vec<usize>,
     pub memory: Bytes,
-    /// The processor says that it is a virtual one (x86 only; elsewhere `None`).
+    /// The processor reports that it is a virtual one (x86 only; elsewhere `None`).
     pub virtual_machine: Option<bool>,
-    /// Maker and model as the firmware has them.
+    /// Manufacturer and model from the firmware.
     pub product: Option<String>,
     pub clocksource: Option<String>,
-    /// `None` where the processor's frequency is not ours to govern.
+    /// `None` if this system does not control the processor's frequency.
     pub frequency_governor: Option<String>,
     pub boot_id: String,
-    /// By vulnerability; those that do not affect this processor are left out.
+    /// By vulnerability, without those that do not affect this processor.
     pub mitigations: BTreeMap<String, String>,
-    /// As in the calling thread's network namespace.
+    /// In the calling thread's network namespace.
     pub sysctls: BTreeMap<String, String>,
 }
 
@@ -81,7 +81,7 @@ impl Processor {
                 .map(|(_, value)| value.trim().to_owned())
         };
         Self {
-            // x86 and s390, then ARM's board and the name POWER gives.
+            // The keys of x86 and s390, then ARM's board and POWER's name.
             model: ["model name", "Model", "cpu"].into_iter().find_map(value),
             virtual_machine: value("flags")
                 .map(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
@@ -118,7 +118,7 @@ fn mitigations() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A file of one line whose absence is no error.
+/// A file of one line. Its absence is not an error.
 fn fact(path: &str) -> Option<String> {
     let text = read_text(path).ok()?;
     let text = text.trim();

@@ -9,7 +9,7 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::ProbeError;
 
-/// Asks for all there is and hands each answer to `each`.
+/// Requests a dump and passes each answer to `each`.
 pub(crate) fn dump<M>(
     protocol: isize,
     what: &'static str,
@@ -23,7 +23,7 @@ where
     exchange(protocol, what, NLM_F_REQUEST | NLM_F_DUMP, request, each)
 }
 
-/// Asks for one thing, which may not be there.
+/// Requests one object, which may not exist.
 pub(crate) fn ask<M>(
     protocol: isize,
     what: &'static str,
@@ -38,13 +38,13 @@ where
         found = Some(answer);
     });
     match asked {
-        // The kernel answers ENOENT for what is not there as for what it cannot do.
+        // The kernel answers ENOENT both for a missing object and for an unsupported request.
         Err(error) if error.is_not_supported() => Ok(None),
         asked => asked.map(|()| found),
     }
 }
 
-/// Talks over a fresh socket, which belongs to the calling thread's network namespace.
+/// Uses a new socket, which belongs to the calling thread's network namespace.
 fn exchange<M>(
     protocol: isize,
     what: &'static str,
@@ -99,7 +99,7 @@ where
         match message.payload {
             NetlinkPayload::InnerMessage(inner) => {
                 each(inner);
-                // Only a dump has an end of its own.
+                // Only a dump has an explicit end.
                 if flags & NLM_F_DUMP != NLM_F_DUMP {
                     return Ok(true);
                 }
@@ -128,7 +128,7 @@ where
     Ok(false)
 }
 
-/// Hands each answer in one datagram of a dump to `each`.
+/// Passes each answer in one datagram of a dump to `each`.
 pub(crate) fn parse<M>(
     datagram: &[u8],
     what: &'static str,

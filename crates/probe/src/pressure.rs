@@ -32,7 +32,8 @@ pub struct PressureSnapshot {
     pub taken: Time,
     /// At least one task waited.
     pub some: Stall,
-    /// All tasks that were not idle waited. Before Linux 5.13 not told for the CPU.
+    /// All tasks that were not idle waited. Before Linux 5.13 the kernel does not report it for the
+    /// CPU.
     pub full: Option<Stall>,
 }
 
@@ -94,7 +95,8 @@ impl PressureUse {
     pub fn some_share(&self) -> Option<Share> {
         (self.elapsed > Span::ZERO).then(|| {
             let share = self.some.secs_f64() / self.elapsed.secs_f64();
-            // The kernel adds up at its own moments, so a short span may get more than itself.
+            // The kernel updates the total at its own times, so a short span may show more than its
+            // length.
             Share::new(share).unwrap_or(Share::ONE)
         })
     }

@@ -1,4 +1,4 @@
-//! Queueing disciplines of the calling thread's namespace and what they counted.
+//! Queueing disciplines of the calling thread's namespace, with their counters.
 
 use netlink_packet_core::Nla as _;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -24,13 +24,13 @@ pub struct Qdisc {
     pub handle: Handle,
     pub parent: Handle,
     pub counters: QdiscCounters,
-    /// Waiting now.
+    /// Bytes queued now.
     pub backlog: Bytes,
-    /// Packets waiting now.
+    /// Packets queued now.
     pub queued: u32,
 }
 
-/// Written `major:minor` in hexadecimal, as `tc` does.
+/// The kernel's handle, written `major:minor` in hexadecimal as by `tc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Handle {
     pub major: u16,
@@ -47,7 +47,7 @@ pub struct QdiscCounters {
     pub bytes: Bytes,
     pub packets: u64,
     pub drops: u64,
-    /// Times that a packet was held back by a rate.
+    /// The number of times that a rate limit delayed a packet.
     pub overlimits: u64,
     pub requeues: u64,
 }
@@ -82,7 +82,7 @@ impl QdiscSnapshot {
         self.on(interface).find(|qdisc| qdisc.parent == Handle::ROOT)
     }
 
-    /// Those that are in both. One that was replaced meanwhile is left out.
+    /// Those that are in both, without any that was replaced meanwhile.
     pub fn since(&self, earlier: &Self) -> QdiscUse {
         QdiscUse {
             elapsed: self.taken.since(earlier.taken),
@@ -98,7 +98,7 @@ impl QdiscSnapshot {
     }
 }
 
-/// What was counted between two snapshots; backlogs are the later ones.
+/// The counts between two snapshots; backlogs are the later ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QdiscUse {
     pub elapsed: Span,
@@ -145,7 +145,7 @@ impl Qdisc {
                 self.counters.requeues = queue.requeues.into();
             }
             TcStats2::Other(other) if other.kind() == STATS_PKT64 => {
-                // The kernel sends it behind the 32-bit count, once that one overflowed.
+                // The kernel sends it after the 32-bit count, once that one has overflowed.
                 let mut count = [0; 8];
                 if other.value_len() == count.len() {
                     other.emit_value(&mut count);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_written_as_tc_does() {
+    fn handles_are_printed_as_by_tc() {
         let handle = |major, minor| Handle { major, minor }.to_string();
         assert_eq!(handle(1, 0), "1:");
         assert_eq!(handle(0x8001, 10), "8001:a");

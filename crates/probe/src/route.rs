@@ -1,4 +1,4 @@
-//! Where the kernel takes a packet, by rtnetlink.
+//! The kernel's routing decision for an address, by rtnetlink.
 
 use std::net::IpAddr;
 
@@ -10,8 +10,8 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::{ProbeError, netlink};
 
-/// Whether this machine itself takes what is sent to the address: it is an interface's own, a broadcast or anycast
-/// address of a network here, or a `local` route leads to it.
+/// Whether this machine itself receives packets sent to the address: it is an interface's own, a
+/// broadcast or anycast address of a network here, or a `local` route leads to it.
 pub fn is_local(address: IpAddr) -> Result<bool, ProbeError> {
     let address = address.to_canonical();
     let mut request = RouteMessage::default();

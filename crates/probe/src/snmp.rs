@@ -1,6 +1,6 @@
-//! The counters of IP, TCP and UDP in the calling thread's network namespace: `snmp`, `snmp6`
-//! and `netstat` of `/proc/net`, under the names `nstat` gives them (`TcpRetransSegs`,
-//! `TcpExtListenOverflows`, `Ip6InReceives`).
+//! The counters of IP, TCP and UDP in the calling thread's network namespace: `snmp`, `snmp6` and
+//! `netstat` of `/proc/net`, under `nstat`'s names (`TcpRetransSegs`, `TcpExtListenOverflows`,
+//! `Ip6InReceives`).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct SnmpSnapshot {
 
 impl SnmpSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
-        // /proc/net leads to the namespace of the process's main thread (/proc/self/net).
+        // /proc/net shows the namespace of the process's main thread (/proc/self/net).
         let mut snapshot = Self::default();
         snapshot.add_paired("snmp", &read_text("/proc/thread-self/net/snmp")?)?;
         snapshot.add_paired("netstat", &read_text("/proc/thread-self/net/netstat")?)?;
@@ -42,7 +42,7 @@ impl SnmpSnapshot {
         Ok(snapshot)
     }
 
-    /// `None` where this kernel has no such counter.
+    /// `None` if this kernel has no such counter.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
@@ -98,7 +98,7 @@ impl SnmpSnapshot {
     }
 
     fn add(&mut self, name: String, value: &str) -> Option<()> {
-        // TcpMaxConn is -1, "no fixed limit" (RFC 4022): not a count, so it is left out.
+        // TcpMaxConn is -1, "no fixed limit" (RFC 4022). It is not a count, so it is left out.
         if value.parse::<i64>().is_ok_and(|value| value < 0) {
             return Some(());
         }
@@ -107,7 +107,7 @@ impl SnmpSnapshot {
     }
 }
 
-/// What was counted between two snapshots.
+/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SnmpUse {
     pub elapsed: Span,
@@ -115,7 +115,7 @@ pub struct SnmpUse {
 }
 
 impl SnmpUse {
-    /// `None` where this kernel has no such counter.
+    /// `None` if this kernel has no such counter.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.get(name).copied()
     }
@@ -125,7 +125,7 @@ impl SnmpUse {
         (self.elapsed > Span::ZERO).then(|| count as f64 / self.elapsed.secs_f64())
     }
 
-    /// Those that moved.
+    /// The counters that changed.
     pub fn changed(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counts
             .iter()
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_files_are_told() {
+    fn malformed_files_are_refused() {
         for text in ["x", "Tcp: A\n", "Tcp: A\nUdp: 1\n", "Tcp: A B\nTcp: 1\n", "Tcp: A\nTcp: x\n"]
         {
             assert!(SnmpSnapshot::parse(text, "", "").is_err(), "{text:?}");

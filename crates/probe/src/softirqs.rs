@@ -1,4 +1,4 @@
-//! How often each core ran each kind of soft interrupt: `/proc/softirqs`.
+//! The count of each kind of soft interrupt on each core: `/proc/softirqs`.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl SoftirqSnapshot {
     }
 }
 
-/// How often they ran between two snapshots.
+/// The counts between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftirqUse {
     pub elapsed: Span,
@@ -42,7 +42,7 @@ pub struct SoftirqUse {
 }
 
 impl SoftirqUse {
-    /// Over all cores.
+    /// The sum over all cores.
     pub fn total(&self, kind: &str) -> Option<u64> {
         Some(self.kinds.get(kind)?.values().sum())
     }

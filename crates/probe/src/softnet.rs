@@ -1,5 +1,5 @@
-//! The backlog of received packets on each core: `/proc/net/softnet_stat`
-//! (net/core/net-procfs.c, softnet_seq_show). Not of a namespace: of the whole machine.
+//! The backlog of received packets on each core: `/proc/net/softnet_stat` (net/core/net-procfs.c,
+//! softnet_seq_show). It covers the whole machine, not a namespace.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::error::read_text;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftnetSnapshot {
     pub taken: Time,
-    /// By core number; kernels before 5.14 do not tell it, there the lines are counted.
+    /// By core number. Kernels before 5.14 do not provide the number, so the lines are counted.
     pub cores: BTreeMap<usize, SoftnetCore>,
 }
 
-/// One core's counters. `None` is what an older kernel does not tell.
+/// One core's counters. `None` is a counter that an older kernel does not provide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SoftnetCore {
     pub processed: u64,
@@ -93,7 +93,7 @@ impl SoftnetCore {
     }
 }
 
-/// What came between two snapshots; `backlog` is the later one's.
+/// The counts between two snapshots; `backlog` is the later one's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftnetUse {
     pub elapsed: Span,

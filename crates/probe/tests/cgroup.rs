@@ -1,4 +1,4 @@
-//! Throttling in a control group of one's own.
+//! Throttling in a new control group.
 
 #![allow(clippy::unwrap_used)]
 
@@ -60,7 +60,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A process that ended may still be listed for a moment.
+        // A process that has ended may still be listed for a moment.
         while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
         {
             std::thread::yield_now();

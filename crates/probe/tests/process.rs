@@ -9,7 +9,7 @@ use probe::process::{Process, Processes, Thread};
 use units::Span;
 
 #[test]
-fn a_childs_time_is_found_while_it_runs_and_after() {
+fn the_time_of_a_child_is_counted_while_it_runs_and_afterwards() {
     let earlier = Processes::tree(std::process::id()).unwrap();
     let child = burner();
     let pid = child.id();
@@ -40,7 +40,7 @@ fn a_childs_time_is_found_while_it_runs_and_after() {
 }
 
 #[test]
-fn a_listed_process_that_ended_is_told() {
+fn a_listed_process_that_ended_is_reported() {
     let child = burner();
     let pid = child.id();
     let earlier = Processes::of([pid, std::process::id()]).unwrap();
@@ -70,7 +70,7 @@ fn an_orphan_stays_in_its_tree() {
 }
 
 #[test]
-fn a_thread_of_ones_own() {
+fn a_thread_measures_its_own_time() {
     let earlier = Thread::own().unwrap();
     until_used_by(|| Thread::own().unwrap().cpu.total(), Span::from_millis(20));
     let spent = Thread::own().unwrap().since(&earlier).unwrap();
@@ -89,7 +89,7 @@ fn burner() -> Child {
     child
 }
 
-/// Until it prints, a child may not have become the program yet.
+/// Until it prints, the child may not have executed the program yet.
 fn wait_for_output(child: &mut Child) {
     use std::io::Read;
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();

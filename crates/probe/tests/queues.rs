@@ -1,4 +1,4 @@
-//! Interfaces, queues and counters of a namespace of one's own.
+//! Interfaces, queues and counters of a new namespace.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ fn counters_are_those_of_the_threads_namespace() {
 }
 
 #[test]
-fn a_queue_counts_what_passes() {
+fn a_queue_counts_passing_packets() {
     namespace::run(|| {
         let shaped = "qdisc add dev lo root handle 1: tbf rate 1gbit burst 64kb limit 64kb";
         let status = Command::new("tc").args(shaped.split(' ')).status();

@@ -17,14 +17,14 @@ use units::Span;
 mod namespace;
 
 #[test]
-fn it_samples_the_namespace_it_was_placed_in() {
+fn a_sampler_reads_the_namespace_that_it_entered() {
     namespace::run(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
         let inside = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
 
-        // Started from a thread outside of the namespace.
+        // Started from a thread outside the namespace.
         let (started, running) = mpsc::channel();
         let (tell, read) = mpsc::channel();
         let elsewhere = std::fs::File::open("/proc/self/ns/net").unwrap();
@@ -65,7 +65,7 @@ fn it_samples_the_namespace_it_was_placed_in() {
     });
 }
 
-/// Tells the test how often it was read.
+/// Reports its number of readings to the test.
 struct Telling(u64, mpsc::Sender<u64>);
 
 impl Probe for Telling {

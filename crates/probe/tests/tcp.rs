@@ -1,4 +1,4 @@
-//! Real TCP connections in a namespace, seen from both sources.
+//! Real TCP connections in a namespace, seen through both sources.
 
 #![allow(clippy::unwrap_used)]
 
@@ -104,7 +104,7 @@ fn ipv6_and_ipv4_within_ipv6_and_one_by_its_ends() {
             let peer = server.peer_addr().unwrap();
             let by_ends = tcp::connection(address, peer).unwrap().unwrap();
             assert_eq!(by_ends.cookie, seen[0].cookie);
-            // The listening socket would take this one, but it is no connection.
+            // The listening socket would accept this connection, but it is not a connection.
             let other = SocketAddr::new(peer.ip(), peer.port() ^ 1);
             assert_eq!(tcp::connection(address, other).unwrap(), None);
             drop(server);

@@ -7,7 +7,7 @@ use crate::ProbeError;
 use crate::error::read_text;
 use crate::process::ended;
 
-/// Where a process's control groups lie in the file system.
+/// The location of a process's control groups in the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place {
     /// The mount that has the CPU controller, and the group within it.
@@ -46,8 +46,8 @@ impl Place {
                 let Some(mount) = mounts.iter().find(|mount| mount.version == Version::Two) else {
                     continue;
                 };
-                // With version 1 mounted beside it, version 2 has only the controllers that
-                // version 1 left; it accounts CPU time without any.
+                // If version 1 is mounted as well, version 2 has only the controllers that version
+                // 1 left. It accounts CPU time without a controller.
                 if let Some(within) = mount.within(path) {
                     let group = (mount.point.clone(), within.clone(), Version::Two);
                     place.cpu.get_or_insert(group);
@@ -73,7 +73,7 @@ impl Place {
         place
     }
 
-    /// The directories the CPU controller governs this process by, innermost first.
+    /// The directories of the CPU controller's groups that contain this process, innermost first.
     pub(super) fn levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
         self.cpu.iter().flat_map(|(mount, within, version)| {
             within.ancestors().map(move |group| match group.as_os_str().is_empty() {
@@ -101,7 +101,7 @@ impl Place {
 struct Mount {
     version: Version,
     point: PathBuf,
-    /// Which directory of the hierarchy is mounted.
+    /// The directory of the hierarchy that is mounted.
     root: PathBuf,
     options: String,
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::ProbeError;
 
-/// The first line that `program` prints when called with `flags` (`["--version"]`, nginx and
-/// ssh want others).
+/// The first line that `program` prints when called with `flags` (`["--version"]`; nginx and ssh
+/// need others).
 pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
     let failed = |source| ProbeError::Kernel { what: "the version of a program", source };
     let spawned = Command::new(program)
@@ -16,7 +16,7 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match spawned {
-        // A directory on the path that may not be read gives the latter.
+        // An unreadable directory on the path gives the latter.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             return Err(ProbeError::NotFound {
                 what: format!("program {program:?} that may be run"),
@@ -25,7 +25,7 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
         }
         spawned => spawned.map_err(failed)?,
     };
-    // A program that knows no such flag may start to serve instead of ending.
+    // A program that does not know the flag may start to serve instead of ending.
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().map_err(failed)?.is_none() && Instant::now() < deadline {
         std::thread::sleep(PAUSE);
@@ -46,7 +46,7 @@ pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeErr
     })
 }
 
-/// A process that the program left behind may hold the pipe open, so that its end never comes.
+/// A process that the program left behind may hold the pipe open, so that end of file never comes.
 fn what_is_there(mut output: impl Read + AsFd) -> io::Result<String> {
     rustix::io::ioctl_fionbio(&output, true)?;
     let mut text = vec![0; TEXT_MAX];

@@ -3,7 +3,7 @@ use std::io::ErrorKind;
 use crate::ProbeError;
 use crate::error::read_text;
 
-/// The settings that decide how fast TCP, UDP and the receive path can be.
+/// The settings that limit the speed of TCP, UDP and the receive path.
 pub const SYSCTLS: &[&str] = &[
     "kernel.sched_rt_runtime_us",
     "net.core.busy_poll",
@@ -57,10 +57,10 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.udp_rmem_min",
 ];
 
-/// One setting, `net.` ones as in the calling thread's network namespace. Columns are divided
-/// by single blanks.
+/// One setting; `net.` settings are those of the calling thread's network namespace. Single blanks
+/// separate the columns.
 pub fn sysctl(name: &str) -> Result<String, ProbeError> {
-    // Dots within a part (interfaces like eth0.5) are written as slashes, as sysctl(8) has it.
+    // Slashes stand for dots within a part (interfaces like eth0.5), as in sysctl(8).
     let path: String = name
         .chars()
         .map(|letter| match letter {
@@ -84,7 +84,7 @@ pub fn sysctl(name: &str) -> Result<String, ProbeError> {
     }
 }
 
-/// [`SYSCTLS`] as far as they exist here.
+/// Those of [`SYSCTLS`] that exist here.
 pub fn sysctls() -> Vec<(String, String)> {
     SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name).ok()?))).collect()
 }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_divided_by_blanks() {
+    fn single_blanks_separate_columns() {
         let rmem = sysctl("net.ipv4.tcp_rmem").unwrap();
         assert_eq!(rmem.split(' ').count(), 3, "{rmem:?}");
     }

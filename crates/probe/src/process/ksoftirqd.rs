@@ -6,13 +6,13 @@ use super::set::Processes;
 use super::stat::CpuTime;
 use crate::error::ProbeError;
 
-/// The CPU time of the kernel's `ksoftirqd/N` threads: packet processing that did not fit into
-/// the interrupts themselves.
+/// The CPU time of the kernel's `ksoftirqd/N` threads: packet processing that exceeded the budget
+/// of the interrupts themselves.
 #[derive(Debug, Clone)]
 pub struct KsoftirqdSnapshot(Processes);
 
 impl KsoftirqdSnapshot {
-    /// Looks through all of `/proc` for them; later ones are cheaper by [`Self::again`].
+    /// Searches all of `/proc` for the threads. [`Self::again`] makes later readings cheaper.
     pub fn read() -> Result<Self, ProbeError> {
         let found = Processes::matching(|process| core_of(&process.name).is_some())?;
         if found.is_empty() {
@@ -45,7 +45,7 @@ impl KsoftirqdSnapshot {
     }
 }
 
-/// What they used between two snapshots.
+/// CPU time used between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KsoftirqdUse {
     pub elapsed: Span,

@@ -1,14 +1,14 @@
-//! How much of its memory a process has in RAM.
+//! The resident memory of a process.
 
 use super::{Processes, stat::ended};
 use crate::error::{ProbeError, read_text};
 use units::Bytes;
 
-/// Pages in RAM, those shared with others included.
+/// Resident pages, including those shared with others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resident {
     pub now: Bytes,
-    /// The most it ever was.
+    /// The peak.
     pub peak: Bytes,
 }
 
@@ -18,13 +18,14 @@ impl Resident {
         Self::parse(&text)
     }
 
-    /// Of a process and all its descendants together; peaks are added, whenever they were.
+    /// The sum over a process and all its descendants. Peaks are added even if they were at
+    /// different times.
     pub fn tree(root: u32) -> Result<Self, ProbeError> {
         let mut sum = Self::default();
         for pid in Processes::tree(root)?.each.keys() {
             match Self::read(*pid) {
                 Ok(one) => sum = Self { now: sum.now + one.now, peak: sum.peak + one.peak },
-                // Only the root has to be there still.
+                // Only the root must still exist.
                 Err(ProbeError::Ended { .. }) if *pid != root => {}
                 Err(error) => return Err(error),
             }
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_resident_now_and_at_most() {
+    fn resident_and_peak_memory_are_read() {
         let text = "Name:\tweir\nVmHWM:\t    9052 kB\nVmRSS:\t    8040 kB\nThreads:\t3\n";
         let resident = Resident::parse(text).unwrap();
         assert_eq!(resident, Resident { now: Bytes::kib(8040), peak: Bytes::kib(9052) });

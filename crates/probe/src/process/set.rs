@@ -22,7 +22,7 @@ enum Scope {
 }
 
 impl Processes {
-    /// These processes; one that has ended is left out.
+    /// These processes, without those that have ended.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Result<Self, ProbeError> {
         let mut each = BTreeMap::new();
         for pid in pids {
@@ -43,10 +43,10 @@ impl Processes {
         Ok(Self::new(found.each, Scope::Named(name.to_owned())))
     }
 
-    /// A process with all its descendants, and the time of those that were reaped.
+    /// A process with all its descendants, and the time of reaped descendants.
     pub fn tree(root: u32) -> Result<Self, ProbeError> {
-        // A child that is reaped while the tree is read may be missed (its time is not yet in
-        // what was read of the parent) or count twice. Then the tree is read again.
+        // A child that is reaped while the tree is read may be missed (its time is not yet in the
+        // reading of the parent) or counted twice. Then the tree is read again.
         let mut tree = Self::tree_once(root)?;
         for _ in 0..TREE_RETRIES {
             if tree.is_settled() {
@@ -57,15 +57,15 @@ impl Processes {
         Ok(tree)
     }
 
-    /// All processes that `chosen` picks.
+    /// All processes for which `chosen` is true.
     pub fn matching(chosen: impl Fn(&Process) -> bool) -> Result<Self, ProbeError> {
         let mut found = Self::of(pids()?)?;
         found.each.retain(|_, process| chosen(process));
         Ok(found)
     }
 
-    /// The same choice now. Of a tree, processes that were in it stay in it, even where their
-    /// parent ended and they were given to another.
+    /// Reads the same selection now. Processes of a tree stay in it, even if their parent ended and
+    /// they got a new parent.
     pub fn again(&self) -> Result<Self, ProbeError> {
         match &self.scope {
             Scope::Listed => Self::of(self.each.keys().copied()),
@@ -102,7 +102,7 @@ impl Processes {
         self.each.is_empty()
     }
 
-    /// What they used since `earlier`.
+    /// CPU time used since `earlier`.
     pub fn since(&self, earlier: &Self) -> ProcessesUse {
         let mut spent =
             ProcessesUse { elapsed: self.taken.since(earlier.taken), ..ProcessesUse::default() };
@@ -129,8 +129,8 @@ impl Processes {
             }
         }
         if matches!(self.scope, Scope::Tree(_)) {
-            // A reaped child's whole life is added to its parent's `reaped`; what it had used
-            // by the earlier snapshot was counted there.
+            // The parent's `reaped` contains the whole life of a reaped child; the part before the
+            // earlier snapshot was counted there.
             spent.reaped = CpuTime {
                 precise: Some(reaped.total() - ended_before.total()),
                 ..reaped.since(&ended_before)
@@ -180,17 +180,17 @@ impl Processes {
     }
 }
 
-/// What several processes used between two snapshots.
+/// CPU time that several processes used between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessesUse {
     pub elapsed: Span,
     /// By process ID; processes that started in between count from their start.
     pub each: BTreeMap<u32, ProcessUse>,
-    /// Of a tree: used by descendants that ended and were waited for, good to a tick for each.
+    /// For a tree: time of descendants that ended and were waited for, accurate to a tick for each.
     pub reaped: CpuTime,
     pub started: Vec<u32>,
-    /// As they were at the earlier snapshot. What they used after it is known only for a tree
-    /// whose members wait for their children; otherwise it is missing from the sum.
+    /// Processes that have ended since, as in the earlier snapshot. Their later CPU time is known
+    /// only for a tree whose members wait for their children; otherwise it is missing from the sum.
     pub ended: Vec<Process>,
 }
 
@@ -212,13 +212,13 @@ fn pids() -> Result<Vec<u32>, ProbeError> {
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Looking through all of `/proc` for children costs many times as much as asking each process
-/// for its own, but those lists are optional (CONFIG_PROC_CHILDREN).
+/// Searching all of `/proc` for children costs many times as much as reading each process's list of
+/// children, but those lists are optional (CONFIG_PROC_CHILDREN).
 fn children_are_told() -> bool {
     std::path::Path::new("/proc/thread-self/children").exists()
 }
 
-/// Every thread lists the children it started. Nothing of a process that has ended.
+/// Every thread lists the children that it started. A process that has ended has none.
 fn children_of(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     threads

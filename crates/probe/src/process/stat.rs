@@ -3,22 +3,22 @@ use units::{Span, Time};
 use crate::clock;
 use crate::error::{ProbeError, read_text};
 
-/// One process as it was when read.
+/// The state of one process at the time of reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
     pub taken: Time,
     pub pid: u32,
     pub parent: u32,
-    /// At most 15 bytes; kernel workers and threads that set their name have longer ones.
+    /// At most 15 bytes; kernel workers and threads that set their name have longer names.
     pub name: String,
     /// `R`, `S`, `D`, `Z` (a zombie: ended, not yet reaped) and so on, see proc(5).
     pub state: char,
     pub threads: u64,
-    /// Ticks after boot. Tells a process from a later one with the same number.
+    /// Ticks after boot. Distinguishes a process from a later one with the same number.
     pub started: u64,
-    /// Used by its threads, ended ones included.
+    /// CPU time of its threads, including ended ones.
     pub cpu: CpuTime,
-    /// Used by children that ended and were waited for, and by theirs.
+    /// CPU time of children that ended and were waited for, and of their children.
     pub reaped: CpuTime,
 }
 
@@ -79,7 +79,7 @@ pub struct CpuTime {
     pub user: Span,
     /// In whole ticks.
     pub system: Span,
-    /// Both together to the nanosecond, where the kernel tells.
+    /// The sum of both to the nanosecond, if the kernel provides it.
     pub precise: Option<Span>,
 }
 
@@ -90,8 +90,8 @@ impl CpuTime {
     }
 
     pub fn since(&self, earlier: &Self) -> Self {
-        // The kernel splits by sampled ticks and rescales, so that either part may step back
-        // (kernel/sched/cputime.c, cputime_adjust).
+        // The kernel splits the total by sampled ticks and rescales, so that either part may
+        // decrease (kernel/sched/cputime.c, cputime_adjust).
         Self {
             user: self.user - earlier.user,
             system: self.system - earlier.system,
@@ -107,7 +107,7 @@ impl CpuTime {
         Self { user: self.user + other.user, system: self.system + other.system, precise }
     }
 
-    /// Cores kept busy: 1.5 is one and a half. `None` over no time.
+    /// Cores kept busy, for example 1.5. `None` if no time has passed.
     pub fn cores_over(&self, elapsed: Span) -> Option<f64> {
         (elapsed > Span::ZERO).then(|| self.total().secs_f64() / elapsed.secs_f64())
     }
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_precise_time_wins() {
+    fn a_precise_time_takes_precedence() {
         let coarse =
             CpuTime { user: Span::from_millis(10), system: Span::from_millis(10), precise: None };
         let fine = CpuTime { precise: Some(Span::from_micros(20_500)), ..coarse };

@@ -4,7 +4,7 @@ use super::stat::{CpuTime, Process, ended};
 use crate::clock;
 use crate::error::{ProbeError, read_text};
 
-/// One thread as it was when read.
+/// The state of one thread at the time of reading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
     pub taken: Time,
@@ -12,27 +12,27 @@ pub struct Thread {
     pub name: String,
     pub state: char,
     pub cpu: CpuTime,
-    /// Time spent runnable but waiting for a core, where the kernel tells (CONFIG_SCHED_INFO).
+    /// Time spent runnable but waiting for a core, if the kernel provides it (CONFIG_SCHED_INFO).
     pub waited: Option<Span>,
 }
 
 impl Thread {
-    /// The calling thread, by its own clock: exact, unlike those below.
+    /// The calling thread, by its own clock. This is exact, unlike the readings below.
     pub fn own() -> Result<Self, ProbeError> {
         let mut thread = Self::read_at("/proc/thread-self", 0)?;
         thread.cpu.precise = Some(clock::own_thread_cpu_time());
         Ok(thread)
     }
 
-    /// Any thread by its ID alone. While it runs, its `schedstat` is up to a scheduler tick
-    /// (4 ms) late (kernel/sched/fair.c, update_curr).
+    /// Any thread by its ID. While it runs, its `schedstat` is up to a scheduler tick (4 ms) late
+    /// (kernel/sched/fair.c, update_curr).
     pub fn read(tid: u32) -> Result<Self, ProbeError> {
-        // Threads are not listed in /proc but can be opened there, and `task/` of a thread's
-        // directory lists its whole process.
+        // /proc does not list threads but can open them, and `task/` of a thread's directory lists
+        // its whole process.
         Self::read_at(&format!("/proc/{tid}/task/{tid}"), tid)
     }
 
-    /// All threads of a process. Those that end while being read are left out.
+    /// All threads of a process, without those that end while being read.
     pub fn all_of(pid: u32) -> Result<Vec<Self>, ProbeError> {
         let path = format!("/proc/{pid}/task");
         let entries = std::fs::read_dir(&path).map_err(|source| {
@@ -50,7 +50,7 @@ impl Thread {
         Ok(threads)
     }
 
-    /// What it used since `earlier`; `None` if that was another thread.
+    /// CPU time used since `earlier`; `None` if that was another thread.
     pub fn since(&self, earlier: &Self) -> Option<ThreadUse> {
         (self.tid == earlier.tid).then(|| ThreadUse {
             elapsed: self.taken.since(earlier.taken),
@@ -76,7 +76,7 @@ impl Thread {
     }
 }
 
-/// What one thread did between two readings.
+/// The CPU time of one thread between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThreadUse {
     pub elapsed: Span,

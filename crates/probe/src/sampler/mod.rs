@@ -16,12 +16,12 @@ use units::Time;
 use crate::ProbeError;
 use recording::Store;
 
-/// Something that can be read again and again, on the sampler's thread.
+/// A source that the sampler's thread reads repeatedly.
 pub trait Probe: Send {
-    /// Names it where it failed.
+    /// The probe's name in reports of its failures.
     fn name(&self) -> &str;
 
-    /// Puts what it reads into `sample`. The first call often has nothing to compare with.
+    /// Adds its readings to `sample`. The first call often has nothing to compare with.
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError>;
 }
 
@@ -39,7 +39,7 @@ impl Sample<'_> {
         self.at
     }
 
-    /// `metric` carries its unit in its name (`queue_kbyte`); `subject` says what was measured.
+    /// `metric` carries its unit in its name (`queue_kbyte`); `subject` names the measured object.
     pub fn put(&mut self, metric: &str, subject: &str, value: f64) {
         self.store.put(metric, subject, Point { sample: self.number, at: self.at, value });
     }

@@ -13,8 +13,9 @@ use crate::snmp::SnmpSnapshot;
 use crate::softnet::SoftnetSnapshot;
 use crate::tcp::{self, Filter, Queues, TcpInfo};
 
-/// What each core does, and all of them (`all`), or those chosen (`chosen`). The kernel counts
-/// in ticks of 10 ms: at 100 ms a value is good to ten percent of a core.
+/// The use of each core, and of all of them (`all`) or of those chosen (`chosen`). The kernel
+/// counts in ticks of 10 ms, so at an interval of 100 ms a value is accurate to ten percent of a
+/// core.
 #[derive(Debug, Default)]
 pub struct CpuProbe {
     chosen: Option<Vec<usize>>,
@@ -26,7 +27,7 @@ impl CpuProbe {
         Self::default()
     }
 
-    /// Also sums up over these cores.
+    /// Also sums over these cores.
     pub fn over(cores: impl IntoIterator<Item = usize>) -> Self {
         Self { chosen: Some(cores.into_iter().collect()), before: None }
     }
@@ -63,7 +64,7 @@ pub struct ProcessProbe {
 }
 
 impl ProcessProbe {
-    /// Of these processes; see [`Processes::tree`] for a whole tree.
+    /// Samples these processes; see [`Processes::tree`] for a whole tree.
     pub fn new(label: impl Into<String>, processes: Processes) -> Self {
         Self { label: label.into(), before: processes, begun: false }
     }
@@ -90,7 +91,7 @@ impl Probe for ProcessProbe {
     }
 }
 
-/// The CPU time of the kernel's `ksoftirqd` threads, of each core and together.
+/// The CPU time of the kernel's `ksoftirqd` threads, per core and in total.
 #[derive(Debug)]
 pub struct KsoftirqdProbe {
     before: KsoftirqdSnapshot,
@@ -140,7 +141,7 @@ impl TcpProbe {
         Self::of(Chosen::Filtered(filter))
     }
 
-    /// One connection, at less cost.
+    /// One connection, at lower cost.
     pub fn connection(local: SocketAddr, remote: SocketAddr) -> Self {
         Self::of(Chosen::Ends(local, remote))
     }
@@ -212,7 +213,7 @@ impl Probe for QdiscProbe {
 
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError> {
         let now = QdiscSnapshot::read()?;
-        // An earlier one that is missing leaves the levels and no counts.
+        // Without an earlier reading there are levels and no counts.
         let spent = self.before.as_ref().map(|before| now.since(before));
         for qdisc in &now.qdiscs {
             let subject = format!("{} {} {}", qdisc.interface, qdisc.kind, qdisc.handle);
@@ -266,7 +267,7 @@ impl Probe for InterfaceProbe {
     }
 }
 
-/// Packets each core's backlog took, dropped and left for later.
+/// Packets that each core's backlog accepted, dropped and left for later.
 #[derive(Debug, Default)]
 pub struct SoftnetProbe {
     before: Option<SoftnetSnapshot>,
@@ -306,7 +307,7 @@ pub struct SnmpProbe {
 }
 
 impl SnmpProbe {
-    /// Names as in [`crate::snmp`]; those this kernel lacks give no series.
+    /// Names as in [`crate::snmp`]; names that this kernel lacks give no series.
     pub fn new(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { names: names.into_iter().map(Into::into).collect(), before: None }
     }
@@ -346,7 +347,7 @@ fn put_cpu_time(sample: &mut Sample<'_>, subject: &str, time: &CpuTime, elapsed:
     sample.put_known("cpu_percent", subject, percent);
 }
 
-/// The kernel's "no limit" is no number to draw.
+/// The kernel's "no limit" is not a number to plot.
 fn limited(rate: Option<Rate>) -> Option<f64> {
     rate.filter(|rate| rate.bits_per_second() < u64::MAX).map(Rate::mbit_per_second)
 }

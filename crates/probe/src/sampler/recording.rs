@@ -2,16 +2,17 @@ use std::collections::BTreeMap;
 
 use units::{Share, Span, Time};
 
-/// What a sampler recorded, and what recording it cost.
+/// The recorded samples, and the cost of recording them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Recording {
     pub series: Vec<Series>,
     pub started: Time,
     pub stopped: Time,
-    /// Between samples; longer than asked for where samples were thinned out to bound memory.
+    /// Time between samples. It is longer than requested if samples were thinned out to bound
+    /// memory.
     pub interval: Span,
     pub samples: u64,
-    /// Moments at which the sampler was not ready in time: the machine was too busy.
+    /// Moments at which the sampler was late, because the machine was too busy.
     pub missed: u64,
     /// CPU time of the sampler's own thread.
     pub cpu_time: Span,
@@ -34,12 +35,12 @@ pub struct Point {
     pub value: f64,
 }
 
-/// A probe that could not be read. Its other samples stand.
+/// A probe that failed. Its other samples are valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub probe: String,
     pub times: u64,
-    /// What it said the last time.
+    /// Its last error.
     pub message: String,
 }
 
@@ -58,8 +59,8 @@ impl Recording {
     }
 }
 
-/// Series with a bound on all their points together. When it is reached, every second sample
-/// goes, so that what is left still covers all of the time evenly.
+/// Series with a common bound on all their points. When they reach it, every second sample is
+/// dropped, so that the rest still covers the whole time evenly.
 #[derive(Debug)]
 pub(super) struct Store {
     series: BTreeMap<String, BTreeMap<String, Vec<Point>>>,
@@ -73,13 +74,13 @@ impl Store {
         Self { series: BTreeMap::new(), points: 0, points_max: points_max.max(2), stride: 1 }
     }
 
-    /// Of how many moments one is kept.
+    /// One in this many moments is kept.
     pub(super) fn stride(&self) -> u64 {
         self.stride
     }
 
     pub(super) fn put(&mut self, metric: &str, subject: &str, point: Point) {
-        // One moment may hold more values than there is room for.
+        // One moment may have more values than fit.
         while self.points >= self.points_max {
             if self.stride > u64::MAX / 2 || !self.thin() {
                 return;
@@ -116,7 +117,7 @@ impl Store {
             .collect()
     }
 
-    /// Whether that made room.
+    /// Drops every second sample; returns whether that made room.
     fn thin(&mut self) -> bool {
         let before = self.points;
         self.stride *= 2;

@@ -9,7 +9,7 @@ use super::recording::{Failure, Recording, Store};
 use super::{Probe, Sample};
 use crate::clock;
 
-/// What to sample, and how often.
+/// The probes to sample, and the interval.
 pub struct Sampler {
     interval: Span,
     points_max: usize,
@@ -43,7 +43,7 @@ impl Sampler {
         self
     }
 
-    /// Bounds the memory: this many values are kept, 24 bytes each.
+    /// Bounds the memory: the sampler keeps this many values, 24 bytes each.
     pub fn keep_at_most(mut self, points: usize) -> Self {
         self.points_max = points;
         self
@@ -87,7 +87,8 @@ impl Sampler {
         loop {
             let stride = store.stride();
             let now = clock::now();
-            // Deadlines are multiples of the interval from the start, so lateness never adds up.
+            // Deadlines are multiples of the interval from the start, so lateness never
+            // accumulates.
             let passed = now.since(recording.started).nanos() / self.interval.nanos();
             let due = (number / stride + 1) * stride;
             let next = if passed < due { due } else { (passed / stride + 1) * stride };
@@ -147,7 +148,7 @@ impl std::fmt::Debug for Sampler {
     }
 }
 
-/// A sampler at work. Dropping it stops it.
+/// A running sampler. Dropping it stops it.
 #[derive(Debug)]
 pub struct RunningSampler {
     stop: Option<Sender<()>>,
@@ -155,14 +156,14 @@ pub struct RunningSampler {
 }
 
 impl RunningSampler {
-    /// Returns what was recorded, with a last sample unless the one before is younger than
-    /// half an interval: rates over very short times say nothing.
+    /// Returns the recording. It takes a last sample unless the one before is younger than half an
+    /// interval, because rates over very short times mean nothing.
     pub fn stop(mut self) -> Result<Recording, SamplerError> {
         self.join().unwrap_or(Err(SamplerError::Died))
     }
 
     fn join(&mut self) -> Option<Result<Recording, SamplerError>> {
-        // The thread takes the end of the channel as the word to stop.
+        // Closing the channel stops the thread.
         self.stop = None;
         let ended = self.thread.take()?.join();
         Some(ended.map_err(|_| SamplerError::Died))
@@ -186,7 +187,7 @@ pub enum SamplerError {
     Died,
 }
 
-/// Below this the sampler would measure itself.
+/// With a shorter interval the sampler would measure itself.
 const INTERVAL_MIN: Span = Span::from_millis(1);
 /// 24 MB.
 const POINTS_MAX: usize = 1_000_000;
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
     use crate::ProbeError;
 
-    /// Counts its readings; every third fails. Tells the test of each.
+    /// Counts its readings and reports them to the test; every third fails.
     struct Counting(u64, Sender<u64>);
 
     impl Probe for Counting {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stops_at_once_however_long_the_interval() {
+    fn a_sampler_with_a_long_interval_stops_at_once() {
         let (tell, _told) = mpsc::channel();
         let running =
             Sampler::every(Span::from_secs(100_000)).probe(Counting(0, tell)).start().unwrap();
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_cannot_be_prepared_is_told() {
+    fn a_failure_to_prepare_the_thread_is_reported() {
         let failed =
             Sampler::every(Span::from_secs(1)).at_start(|| Err("no such namespace".into())).start();
         let message = failed.unwrap_err().to_string();

@@ -33,7 +33,7 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Refus
     }
 }
 
-/// The kernel did not take the congestion control that was asked for.
+/// The kernel did not accept the requested congestion control.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "congestion control {wanted:?} was refused{}; the socket keeps {has:?}; this kernel has: {}",
@@ -43,13 +43,13 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Refus
 pub struct Refused {
     pub wanted: String,
     pub has: String,
-    /// What this namespace may choose from without loading a module.
+    /// The algorithms that this namespace may use without loading a module.
     pub available: Vec<String>,
     #[source]
     pub source: Option<io::Error>,
 }
 
-/// What the algorithm itself tells of a connection (`INET_DIAG_VEGASINFO` and its like).
+/// The algorithm's own data about a connection (`INET_DIAG_VEGASINFO` and similar attributes).
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub enum CongestionInfo {
@@ -78,7 +78,7 @@ pub enum CongestionInfo {
 }
 
 impl CongestionInfo {
-    /// `kind` is the attribute's number in the kernel's answer. `None` for others and for
+    /// `kind` is the attribute's number in the kernel's answer. `None` for other kinds and for
     /// bytes of another length (linux/inet_diag.h).
     pub fn parse(kind: u16, bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| {

@@ -1,10 +1,11 @@
 use units::{Bytes, Rate, Share, Span};
 
 /// Declares [`TcpInfo`] with each field's place in the kernel's `struct tcp_info`
-/// (include/uapi/linux/tcp.h). A field that lies behind the returned bytes stays `None`.
+/// (include/uapi/linux/tcp.h). A field beyond the returned bytes stays `None`.
 macro_rules! tcp_info {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $raw:ident @ $offset:literal $read:expr;)*) => {
-        /// The kernel's account of one connection. `None` is what this kernel does not tell.
+        /// The kernel's data about one connection. `None` is a field that this kernel does not
+        /// provide.
         #[derive(Debug, Clone, Copy, PartialEq, Default)]
         #[non_exhaustive]
         pub struct TcpInfo {
@@ -12,7 +13,7 @@ macro_rules! tcp_info {
         }
 
         impl TcpInfo {
-            /// Reads as many fields as `bytes` hold: the kernel returns those it knows.
+            /// Reads as many fields as `bytes` hold: the kernel returns those that it knows.
             pub fn from_bytes(bytes: &[u8]) -> Self {
                 Self {
                     $($field: bytes
@@ -23,7 +24,7 @@ macro_rules! tcp_info {
                 }
             }
 
-            /// How many fields are known.
+            /// The number of known fields.
             #[cfg(test)]
             fn known(&self) -> Vec<(usize, bool)> {
                 vec![$(($offset + size_of::<$raw>(), self.$field.is_some()),)*]
@@ -43,22 +44,22 @@ tcp_info! {
     sack: bool = u8 @ 5 bit::<1>;
     window_scaling: bool = u8 @ 5 bit::<2>;
     ecn: bool = u8 @ 5 bit::<3>;
-    /// At least one packet came with an ECN-capable mark.
+    /// At least one packet arrived with an ECN-capable mark.
     ecn_seen: bool = u8 @ 5 bit::<4>;
     /// Data in the SYN was acknowledged (TCP Fast Open).
     syn_data: bool = u8 @ 5 bit::<5>;
-    /// How far the peer's windows are shifted left.
+    /// The shift of the peer's window scale option.
     snd_wscale: u8 = u8 @ 6 |both| Some(both & 15);
     rcv_wscale: u8 = u8 @ 6 |both| Some(both >> 4);
-    /// `delivery_rate` was measured while the application did not send enough.
+    /// `delivery_rate` was measured while the connection was application-limited.
     delivery_rate_app_limited: bool = u8 @ 7 bit::<0>;
     rto: Span = u32 @ 8 micros;
     ato: Span = u32 @ 12 micros;
     snd_mss: Bytes = u32 @ 16 bytes;
     rcv_mss: Bytes = u32 @ 20 bytes;
-    /// Segments in flight; of a listening socket, connections waiting to be accepted.
+    /// Segments in flight; for a listening socket, connections waiting to be accepted.
     unacked: u32 = u32 @ 24 Some;
-    /// Segments selectively acknowledged; of a listening socket, its largest backlog.
+    /// Segments selectively acknowledged; for a listening socket, its largest backlog.
     sacked: u32 = u32 @ 28 Some;
     lost: u32 = u32 @ 32 Some;
     /// Segments retransmitted and not yet acknowledged.
@@ -79,13 +80,13 @@ tcp_info! {
     reordering: u32 = u32 @ 88 Some;
     /// The receiver's estimate.
     rcv_rtt: Span = u32 @ 92 micros;
-    /// What the application read in one round trip.
+    /// Data that the application read in one round trip.
     rcv_space: Bytes = u32 @ 96 bytes;
     /// Segments retransmitted since the start.
     total_retrans: u32 = u32 @ 100 Some;
-    /// The largest `Rate` means: no limit.
+    /// The largest `Rate` means no limit.
     pacing_rate: Rate = u64 @ 104 rate;
-    /// The largest `Rate` means: no limit.
+    /// The largest `Rate` means no limit.
     max_pacing_rate: Rate = u64 @ 112 rate;
     bytes_acked: Bytes = u64 @ 120 wide;
     bytes_received: Bytes = u64 @ 128 wide;
@@ -105,7 +106,7 @@ tcp_info! {
     delivered: u32 = u32 @ 192 Some;
     /// Segments delivered and acknowledged with a congestion mark.
     delivered_ce: u32 = u32 @ 196 Some;
-    /// Retransmissions included.
+    /// Including retransmissions.
     bytes_sent: Bytes = u64 @ 200 wide;
     bytes_retrans: Bytes = u64 @ 208 wide;
     dsack_dups: u32 = u32 @ 216 Some;
@@ -113,7 +114,7 @@ tcp_info! {
     reord_seen: u32 = u32 @ 220 Some;
     /// Packets received out of order.
     rcv_ooopack: u32 = u32 @ 224 Some;
-    /// The window the peer offers. Linux 5.4.
+    /// The window that the peer offers. Linux 5.4.
     snd_wnd: Bytes = u32 @ 228 bytes;
     /// The window offered to the peer. Linux 6.2.
     rcv_wnd: Bytes = u32 @ 232 bytes;
@@ -130,8 +131,8 @@ tcp_info! {
     received_e1: Bytes = u32 @ 264 bytes;
     received_e0: Bytes = u32 @ 268 bytes;
     received_ce_bytes: Bytes = u32 @ 272 bytes;
-    // The last word is left out: 6.18 holds two 16-bit fields there and later kernels
-    // a bit field of the same length, so that its meaning cannot be told.
+    // The last word is left out: 6.18 holds two 16-bit fields there and later kernels a bit field
+    // of the same length, so its meaning is ambiguous.
 }
 
 impl TcpInfo {
@@ -145,13 +146,13 @@ impl TcpInfo {
         Some(self.snd_cwnd? < self.snd_ssthresh?)
     }
 
-    /// Of a listening socket: connections waiting to be accepted, and how many may.
+    /// For a listening socket: connections waiting to be accepted, and the limit of their number.
     pub fn accept_queue(&self) -> Option<(u32, u32)> {
         (self.state? == TcpState::Listen).then_some(())?;
         self.unacked.zip(self.sacked)
     }
 
-    /// What the connection did since `earlier`, `elapsed` ago.
+    /// The connection's activity since `earlier`, `elapsed` ago.
     pub fn since(&self, earlier: &Self, elapsed: Span) -> TcpUse {
         fn both<T, R>(later: Option<T>, earlier: Option<T>, minus: fn(T, T) -> R) -> Option<R> {
             later.zip(earlier).map(|(later, earlier)| minus(later, earlier))
@@ -182,7 +183,7 @@ impl TcpInfo {
     }
 }
 
-/// What one connection did between two readings.
+/// The activity of one connection between two readings.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 #[non_exhaustive]
 pub struct TcpUse {
@@ -224,12 +225,12 @@ impl TcpUse {
         share(self.busy?.nanos(), self.elapsed.nanos())
     }
 
-    /// The share of the elapsed time stopped by the receiver's window.
+    /// The share of the elapsed time limited by the receiver's window.
     pub fn rwnd_limited_share(&self) -> Option<Share> {
         share(self.rwnd_limited?.nanos(), self.elapsed.nanos())
     }
 
-    /// The share of the elapsed time stopped by the own send buffer.
+    /// The share of the elapsed time limited by the send buffer.
     pub fn sndbuf_limited_share(&self) -> Option<Share> {
         share(self.sndbuf_limited?.nanos(), self.elapsed.nanos())
     }
@@ -249,7 +250,7 @@ pub enum TcpState {
     LastAck,
     Listen,
     Closing,
-    /// A connection request that has no socket of its own yet.
+    /// A connection request that has no socket yet.
     NewSynReceived,
     /// Bound, and neither listening nor connected.
     BoundInactive,
@@ -276,7 +277,7 @@ impl TcpState {
     }
 }
 
-/// `enum tcp_ca_state`: how the sender takes the last round of packets.
+/// `enum tcp_ca_state`: the sender's view of the last round of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CongestionState {
     Open,
@@ -342,7 +343,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Linux 6.18: 280 bytes, of which the last word is not read.
+    /// Linux 6.18: 280 bytes. The last word is not read.
     const LENGTH: usize = 280;
 
     #[test]

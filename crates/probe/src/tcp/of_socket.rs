@@ -30,5 +30,6 @@ pub fn of_socket(socket: impl AsFd) -> Result<TcpInfo, ProbeError> {
     Ok(TcpInfo::from_bytes(&bytes[..ROOM.min(length as usize)]))
 }
 
-/// Larger than any kernel's tcp_info (280 bytes in 6.18), so that its length tells its age.
+/// Larger than any kernel's tcp_info (280 bytes in 6.18), so that its length shows the kernel's
+/// version.
 const ROOM: usize = 1024;

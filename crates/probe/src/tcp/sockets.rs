@@ -13,8 +13,8 @@ use units::{Bytes, Span};
 use super::{CongestionInfo, TcpInfo, TcpState};
 use crate::{ProbeError, netlink};
 
-/// All TCP sockets of the calling thread's network namespace that `filter` lets through, over
-/// IPv4 and IPv6.
+/// All TCP sockets of the calling thread's network namespace that match `filter`, over IPv4 and
+/// IPv6.
 pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     let mut found = Vec::new();
     for family in [AF_INET, AF_INET6] {
@@ -25,7 +25,7 @@ pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
             }
         });
         match answered {
-            // IPv6 may be compiled out or switched off.
+            // IPv6 may be compiled out or disabled.
             Err(error) if family == AF_INET6 && error.is_not_supported() => {}
             answered => answered?,
         }
@@ -33,8 +33,8 @@ pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     Ok(found)
 }
 
-/// One connection by its ends. Far cheaper than [`sockets`], for which the kernel walks through
-/// its whole table of connections. `None` if there is no such connection.
+/// One connection by its ends. This is far cheaper than [`sockets`], for which the kernel walks its
+/// whole table of connections. `None` if there is no such connection.
 pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSocket>, ProbeError> {
     let (local, remote) = (canonical(local), canonical(remote));
     let filter = Filter::all().local(local).remote(remote);
@@ -46,7 +46,7 @@ pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSoc
     let request = SockDiagMessage::InetRequest(request);
     let answer = netlink::ask(NETLINK_SOCK_DIAG, "a TCP connection (inet_diag)", request)?;
     Ok(match answer {
-        // Without a connection the kernel tells of a listening socket that would take it.
+        // Without a connection the kernel returns a listening socket that would accept it.
         Some(SockDiagMessage::InetResponse(answer)) => {
             TcpSocket::of(*answer).filter(|socket| filter.passes(socket))
         }
@@ -54,7 +54,7 @@ pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSoc
     })
 }
 
-/// Which sockets to tell of. The default is all.
+/// The sockets to return. The default is all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     states: Vec<TcpState>,
@@ -77,7 +77,7 @@ impl Filter {
         Self::all().state(TcpState::Listen)
     }
 
-    /// Adds a state; none given means all.
+    /// Adds a state; without any, all match.
     pub fn state(mut self, state: TcpState) -> Self {
         self.states.push(state);
         self
@@ -112,8 +112,8 @@ impl Filter {
     }
 
     fn request(&self, family: u8) -> InetRequest {
-        // The kernel compares states and ports itself (net/ipv4/inet_diag.c,
-        // inet_diag_dump_icsk); addresses are left to us.
+        // The kernel compares states and ports (net/ipv4/inet_diag.c, inet_diag_dump_icsk);
+        // addresses are compared here.
         let socket_id = SocketId {
             source_port: self.local_port.unwrap_or(0),
             destination_port: self.remote_port.unwrap_or(0),
@@ -126,7 +126,7 @@ impl Filter {
         InetRequest {
             family,
             protocol: IPPROTO_TCP,
-            // VEGASINFO asks for whatever the algorithm has to tell.
+            // VEGASINFO requests the data of any algorithm.
             extensions: ExtensionFlags::INFO
                 | ExtensionFlags::CONG
                 | ExtensionFlags::SKMEMINFO
@@ -155,7 +155,7 @@ pub struct TcpSocket {
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub state: TcpState,
-    /// Tells this socket from all others since boot.
+    /// Distinguishes this socket from all others since boot.
     pub cookie: u64,
     /// As in `/proc/PID/fd`; 0 if no process holds the socket any more.
     pub inode: u32,
@@ -169,10 +169,10 @@ pub struct TcpSocket {
     pub info: Option<TcpInfo>,
 }
 
-/// What waits in the socket.
+/// The queue of the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queues {
-    /// Connections not yet accepted, and how many may wait.
+    /// Connections not yet accepted, and the limit of their number.
     Accept { waiting: u32, limit: u32 },
     /// Received and not yet read; written and not yet acknowledged.
     Data { receive: Bytes, send: Bytes },
@@ -203,7 +203,7 @@ pub struct Memory {
 }
 
 impl TcpSocket {
-    /// Those that one datagram of the kernel's answer tells of.
+    /// The sockets in one datagram of the kernel's answer.
     pub fn parse(datagram: &[u8]) -> Result<Vec<Self>, ProbeError> {
         let mut found = Vec::new();
         netlink::parse(datagram, ASKED, |answer| {
@@ -291,7 +291,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// The kernel hands it out as two words, the lower first (net/core/sock_diag.c).
+/// The kernel returns it as two words, the lower first (net/core/sock_diag.c).
 fn cookie([a, b, c, d, e, f, g, h]: [u8; 8]) -> u64 {
     let low = u32::from_ne_bytes([a, b, c, d]);
     let high = u32::from_ne_bytes([e, f, g, h]);

@@ -1,12 +1,12 @@
-//! A fresh network namespace with `lo` up, on a thread of its own.
+//! A new network namespace with `lo` up, on a separate thread.
 
 use std::process::Command;
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 
-/// Runs `test` in it; prints why not where this machine does not allow it. The namespace ends
-/// with the thread and the sockets opened on it.
+/// Runs `test` in it, or prints why this machine does not allow it. The namespace ends with the
+/// thread and the sockets opened on it.
 pub(crate) fn run(test: impl FnOnce() + Send + 'static) {
     let ran = std::thread::spawn(move || {
         match unshare(CloneFlags::CLONE_NEWNET) {
