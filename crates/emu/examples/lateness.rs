@@ -1,11 +1,12 @@
-//! How late the emulated link is under load, by scheduling. Needs root and iperf3.
+//! Measures the lateness of the emulated link under load, by scheduling. Needs root and iperf3.
 //!
 //! ```text
 //! cargo run --release -p weir-emu --example lateness -- ROUNDS SECONDS [RATE DELAY LOAD]
 //! ```
 //!
-//! Every round measures each scheduling once, so that a noisy neighbour of the machine meets all, and
-//! each begins with another: what one run learns of a crowded CPU the next knows for a while.
+//! Every round measures each scheduling once, so that a noisy neighbour of the machine affects all.
+//! Each round starts with a different one, because the emulator remembers a crowded CPU from one
+//! run to the next for a while.
 
 use emu::{LatenessSummary, LinkOptions, RunningLink};
 use host::{Confined, Namespace, Privilege, Program};
@@ -74,7 +75,7 @@ fn measure(
     seconds: u64,
     scheduling: &[(&str, &str)],
 ) -> Result<Row, Failure> {
-    // Endpoints of plain interfaces are looked up where the calling thread is.
+    // Endpoints of plain interfaces are looked up in the namespace of the calling thread.
     let (left, right) = (Namespace::create("left")?, Namespace::create("right")?);
     let at = |space: &Namespace| {
         use std::os::fd::{AsFd, AsRawFd};
@@ -118,7 +119,7 @@ fn measure(
     }
     let _server = Confined::start(&right, program(&["iperf3", "-s"])?)?;
     let patience = Duration::from_secs(60);
-    // Until the server listens.
+    // Waits until the server listens.
     for _ in 0..50 {
         let probe = program(&["sh", "-c", "ss -ltn | grep -q 5201"])?;
         if Confined::start(&right, probe)?.wait(patience)?.is_some_and(|status| status.success()) {
@@ -138,7 +139,8 @@ fn measure(
     })
 }
 
-/// What a thread ran for, by the scheduler's own clock (Documentation/scheduler/sched-stats.rst).
+/// The run time of a thread, by the scheduler's own clock
+/// (Documentation/scheduler/sched-stats.rst).
 fn cpu_seconds(tid: u32) -> Result<f64, Failure> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))?;
     let nanos: f64 = text.split_whitespace().next().unwrap_or("0").parse()?;

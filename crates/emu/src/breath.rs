@@ -1,22 +1,23 @@
-//! Leaving others their share of a CPU that the emulator spins on.
+//! Leaves other tasks their share of a CPU that the emulator spins on.
 //!
-//! A real-time thread that never sleeps is stopped by the kernel: ordinary tasks it starves get 50 ms of
-//! every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12; before, RT
-//! throttling, sched_rt_runtime_us). For a link that is 50 ms of lateness. The kernel does not intervene
-//! where those tasks get as much in smaller pieces, so after a stall the emulator takes a breath of 100 µs
-//! every half millisecond for a while. Two emulators on one CPU take turns by the same means, meant to be late by
-//! half a millisecond at most. On a CPU that nobody else wants it never has to.
+//! The kernel stops a real-time thread that never sleeps: ordinary tasks that it starves get 50 ms
+//! of every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12;
+//! before, RT throttling, sched_rt_runtime_us). For a link that is 50 ms of lateness. The kernel
+//! does not intervene if those tasks get as much in smaller pieces, so after a stall the emulator
+//! takes a breath of 100 µs every half millisecond for a while. Two emulators on one CPU take turns
+//! by the same means, and should be late by half a millisecond at most. On a CPU without competing
+//! tasks the emulator never takes a breath.
 //!
-//! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without breaths
-//! 8 of 14 cells were up to 45 ms late at p99, with them none passed 1 ms.
+//! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without
+//! breaths 8 of 14 cells were up to 45 ms late at p99, with them none exceeded 1 ms.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use units::{Span, Time};
 
-/// When to breathe.
+/// Decides when to take a breath.
 #[derive(Debug)]
 pub(crate) struct Breath {
-    /// Only where the thread is ahead of all others by its scheduling class.
+    /// Only if the thread precedes all others by its scheduling class.
     matters: bool,
     looked: Time,
     last: Time,
@@ -28,7 +29,7 @@ impl Breath {
         Self { matters: real_time, looked: now, last: now, crowded_until: &CROWDED_UNTIL }
     }
 
-    /// Called once in every round of the loop; `true` asks for a breath of [`LENGTH`] now.
+    /// Called once in every round of the loop; `true` requests a breath of [`LENGTH`] now.
     pub(crate) fn is_due(&mut self, now: Time) -> bool {
         if !self.matters {
             return false;
@@ -46,8 +47,8 @@ impl Breath {
         due
     }
 
-    /// The thread slept anyway, or meant to sleep for `asked` at most: what went beyond that is a
-    /// stall like any other, and if it was long enough it was a breath.
+    /// Reports a sleep of the thread, of `asked` at most. The time beyond that is a stall like any
+    /// other, and a long enough sleep was a breath.
     pub(crate) fn slept(&mut self, asked: Span, from: Time, until: Time) {
         self.looked = until.min(from + asked);
         if until.since(from) >= LENGTH {
@@ -56,15 +57,15 @@ impl Breath {
     }
 }
 
-/// How long others are let in.
+/// The length of a breath.
 pub(crate) const LENGTH: Span = Span::from_micros(100);
 const EVERY: Span = Span::from_micros(400);
 /// Longer than any round of the loop takes, shorter than the kernel's interventions.
 const STALL: Span = Span::from_millis(5);
 const CROWDED_FOR: Span = Span::from_secs(20);
 
-/// Whether the machine is crowded is known to all emulators of the process: the next cell of a lab
-/// need not find it out by another stall.
+/// All emulators of the process share the knowledge that the machine is crowded, so that the next
+/// cell of a lab need not find it out by another stall.
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_stall_makes_it_breathe_and_only_for_a_while() {
+    fn only_a_stall_causes_breaths_and_only_for_a_while() {
         let mut now = Time::from_nanos(1_000_000_000_000);
         static OWN: AtomicU64 = AtomicU64::new(0);
         let mut breath = Breath { crowded_until: &OWN, ..Breath::new(now, true) };
@@ -90,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_is_a_breath_if_it_was_one_and_a_stall_if_it_never_ended() {
+    fn a_long_sleep_is_a_breath_and_an_overlong_sleep_is_a_stall() {
         static OWN: AtomicU64 = AtomicU64::new(0);
         let start = Time::from_nanos(1_000_000_000_000);
         let mut breath = Breath { crowded_until: &OWN, ..Breath::new(start, true) };

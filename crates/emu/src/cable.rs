@@ -2,7 +2,7 @@ use link::LinkConfig;
 use port::Port;
 use units::Span;
 
-/// Two ports and what lies between them.
+/// Two ports and the links between them.
 pub struct Cable {
     pub name: String,
     pub a: Box<dyn Port>,
@@ -11,8 +11,9 @@ pub struct Cable {
     pub forward: LinkConfig,
     /// From `b` to `a`.
     pub backward: LinkConfig,
-    /// An end is handed what came for it at most so often, all together, as a network card interrupts its
-    /// host; who has waited long enough gets a single frame at once.
+    /// The shortest time between two deliveries to an end. The frames that became due are handed
+    /// over together, as a network card interrupts its host; an end that has waited longer gets a
+    /// single frame at once.
     pub interrupts: Span,
 }
 

@@ -7,11 +7,11 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use units::Span;
 
-/// How the emulator's thread gets its CPU.
+/// CPU and scheduling of the emulator's thread.
 ///
-/// Measured with `cargo run --release -p weir-emu --example lateness -- 6 4 1gbit 1ms tcp` on a shared
-/// virtual machine of two CPUs with other work on both; TCP with all offloads, medians of six
-/// interleaved runs. In all of them together no frame was lost outside the model.
+/// Measured with `cargo run --release -p weir-emu --example lateness -- 6 4 1gbit 1ms tcp` on a
+/// shared virtual machine of two CPUs with other load on both; TCP with all offloads, medians of
+/// six interleaved runs. No frame was lost outside the model in any of them.
 ///
 /// | scheduling | p50 | p99 | max | CPU |
 /// | --- | --- | --- | --- | --- |
@@ -22,17 +22,18 @@ use units::Span;
 /// | FIFO, any CPU, no spin | 17 us | 317 us | 2.5 ms | 79 % |
 /// | ordinary, any CPU, spin 60 us | 121 us | 4850 us | 10 ms | 61 % |
 ///
-/// Real-time scheduling is what counts where others work. The first row's 49 ms are the kernel's
-/// intervention described in `breath.rs`, once until the emulator notices; a thread that may move
-/// escapes to the other CPU, and onto what is measured there. An idle link takes 0.3 % of a CPU in each.
+/// With other load on the CPUs, real-time scheduling makes the difference. The first row's 49 ms
+/// are the kernel's intervention described in `breath.rs`, once until the emulator detects it. A
+/// thread that may move escapes to the other CPU, and disturbs the measured programs there. An idle
+/// link takes 0.3 % of a CPU in each.
 #[derive(Debug, Clone)]
 pub struct Scheduling {
-    /// The CPU to stay on; wherever the kernel likes if `None`.
+    /// The CPU to stay on; any CPU if `None`.
     pub cpu: Option<usize>,
-    /// SCHED_FIFO where the kernel grants it.
+    /// SCHED_FIFO, if the kernel grants it.
     pub real_time: bool,
-    /// From this long before a deadline on it spins instead of sleeping: a sleep ends 50 µs late on
-    /// virtual machines, and spinning through all of it would cost a core.
+    /// From this long before a deadline the thread spins instead of sleeping: a sleep ends 50 µs
+    /// late on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
 }
 
@@ -50,7 +51,8 @@ pub struct Emulator {
     tid: u32,
 }
 
-/// To ask a running emulator from any thread. It outlives the emulator, and then only says so.
+/// A handle to a running emulator for any thread. It outlives the emulator, and then returns an
+/// error.
 #[derive(Debug, Clone)]
 pub struct Handle {
     asks: mpsc::Sender<Ask>,
@@ -59,7 +61,7 @@ pub struct Handle {
     cables: usize,
 }
 
-/// What the emulator's thread is asked between two looks at its ports.
+/// A request to the emulator's thread, served between two polls of its ports.
 #[derive(Debug)]
 pub(crate) enum Ask {
     Change {
@@ -100,7 +102,7 @@ impl Emulator {
         }
     }
 
-    /// The thread's number, to tell its CPU time from others'.
+    /// The thread's ID, to distinguish its CPU time from others'.
     pub fn tid(&self) -> u32 {
         self.tid
     }
@@ -114,7 +116,7 @@ impl Emulator {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Stops and tells what happened.
+    /// Stops and returns the statistics.
     pub fn finish(mut self) -> Result<EmulatorStatistics, EmuError> {
         self.handle.stop();
         match self.thread.take() {
@@ -125,7 +127,7 @@ impl Emulator {
 }
 
 impl Handle {
-    /// Changes one direction while it runs: what is queued or under way stays.
+    /// Changes one direction at run time. Frames that are queued or in flight stay.
     pub fn change(
         &self,
         cable: usize,
@@ -139,7 +141,7 @@ impl Handle {
         self.ask(|answer| Ask::Change { cable, direction, config, answer })?
     }
 
-    /// What happened so far, without the queues' traces: those are for the end.
+    /// The statistics so far, without the queues' traces, which are available at the end.
     pub fn statistics(&self) -> Result<EmulatorStatistics, EmuError> {
         self.ask(|answer| Ask::Statistics { answer })
     }

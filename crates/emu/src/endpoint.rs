@@ -1,20 +1,20 @@
 use crate::UsageError;
 use serde::{Deserialize, Serialize};
 
-/// One end of a link as people name it.
+/// One end of a link in the user's notation.
 ///
-/// | written | is |
+/// | notation | meaning |
 /// | --- | --- |
 /// | `eth0` | an interface of this namespace |
 /// | `left:eth0` | one of the namespace `left` of `ip netns` |
 /// | `/proc/123/ns/net:eth0` | one of the namespace at a path |
 /// | `pid:123:eth0` | one of the namespace of a process |
-/// | `tap:tap0`, `left:tap:tap0` | a TAP device to be made |
+/// | `tap:tap0`, `left:tap:tap0` | a TAP device, which is created |
 ///
-/// An interface that exists is attached to. One that does not is made: the outer end of a veth pair.
+/// An existing interface is attached to. A missing one is created, as the outer end of a veth pair.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// As [`host::Namespace::named`] takes it; this namespace if `None`.
+    /// As for [`host::Namespace::named`]; this namespace if `None`.
     pub namespace: Option<String>,
     pub kind: EndpointKind,
     pub interface: String,
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for Endpoint {
     }
 }
 
-/// What `dev_valid_name` in net/core/dev.c takes.
+/// The names that `dev_valid_name` in net/core/dev.c accepts.
 fn check_interface(name: &str) -> Result<(), String> {
     let problem = match name {
         "" => "has no interface: write NAMESPACE:INTERFACE, for example left:eth0".to_owned(),
@@ -119,7 +119,7 @@ fn check_namespace(name: &str) -> Result<(), String> {
     }
 }
 
-/// IFNAMSIZ, without the zero at the end.
+/// IFNAMSIZ, without the terminating zero.
 const LONGEST_INTERFACE: usize = 15;
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_written_form_is_read() {
+    fn every_notation_is_parsed() {
         let (interface, tap) = (EndpointKind::Interface, EndpointKind::Tap);
         for (text, namespace, kind, name) in [
             ("eth0", None, interface, "eth0"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_a_form_that_can() {
+    fn an_invalid_endpoint_is_refused_with_a_valid_form() {
         for (text, says) in [
             ("", "has no interface"),
             ("left:", "has no interface"),

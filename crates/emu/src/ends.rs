@@ -1,4 +1,4 @@
-//! From endpoints to ports: what exists is attached to, what does not is made.
+//! Turns endpoints into ports: attaches to existing interfaces and creates missing ones.
 
 use crate::usage::nearest;
 use crate::{EmuError, Endpoint, EndpointKind, LinkPlan};
@@ -6,31 +6,32 @@ use host::{HostError, Namespace, Privilege};
 use port::{PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Two ports, and what was made for them. It all goes with this value, and with the process.
+/// Two ports, and the objects created for them. All are removed with this value, and with the
+/// process.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) notes: Vec<String>,
     made: Vec<Made>,
-    /// The namespace of the inner ends, once there is one.
+    /// The namespace of the inner ends, once it exists.
     wires: Option<Namespace>,
-    /// Without root: namespaces of the link's own, by the names the endpoints use.
+    /// Without root: the link's own namespaces, by the names that the endpoints use.
     own: Vec<Namespace>,
     privilege: Privilege,
 }
 
-/// A packet port at an interface of another namespace.
+/// A packet port on an interface of another namespace.
 pub fn open_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
     inside(namespace, interface, || PacketPort::open(interface))
 }
 
-/// Likewise, at one that was made for the port.
+/// Likewise, on an interface that was created for the port.
 pub fn open_own_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
     let options = PacketOptions { own: true, ..PacketOptions::default() };
     inside(namespace, interface, || PacketPort::open_with(interface, options))
 }
 
 impl Ends {
-    /// Every namespace is looked for before anything is made in any.
+    /// All namespaces are opened before any object is created.
     pub(crate) fn attach(
         plan: &LinkPlan,
         privilege: Privilege,
@@ -164,8 +165,8 @@ impl Ends {
     }
 }
 
-/// The outer end of a veth pair. The kernel would take it down with the inner end's namespace, but
-/// some time after the process has gone; who starts the next link should not have to wait.
+/// The outer end of a veth pair. The kernel removes it with the inner end's namespace, but some
+/// time after the process has ended; the user who starts the next link should not have to wait.
 #[derive(Debug)]
 struct Made {
     namespace: Namespace,
@@ -174,7 +175,7 @@ struct Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // Gone already if its namespace or somebody else took it down.
+        // The interface is gone already if its namespace or another process removed it.
         if let Err(error) = host::remove_interface(&self.namespace, &self.interface) {
             tracing::debug!(%error, "removing a made interface");
         }
@@ -192,7 +193,7 @@ fn inside<T: Send>(
         .map_err(|source| EmuError::Attach { end: end.to_owned(), source })
 }
 
-/// The same failure by the name the user gave to the end.
+/// Replaces the name in the error by the user's name of the end.
 fn at(end: &Endpoint, error: EmuError) -> EmuError {
     match error {
         EmuError::Attach { source, .. } => EmuError::Attach { end: end.to_string(), source },

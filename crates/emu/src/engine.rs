@@ -33,7 +33,7 @@ pub(crate) struct Engine {
     due: Vec<Frame>,
 }
 
-/// A cable at work.
+/// A running cable.
 struct Line {
     name: String,
     ports: [Box<dyn Port>; 2],
@@ -45,12 +45,12 @@ struct Line {
 struct Way {
     link: Link<Carried>,
     trace: QueueTrace,
-    /// Nothing is handed over before.
+    /// No frame is handed over before this time.
     next: Time,
 }
 
 impl Engine {
-    /// Called on the emulator's own thread: scheduling is that thread's.
+    /// Must run on the emulator's own thread, because scheduling is a property of the thread.
     pub(crate) fn new(
         cables: Vec<Cable>,
         scheduling: Scheduling,
@@ -122,15 +122,15 @@ impl Engine {
         Ok(self.statistics(clock::now(), true))
     }
 
-    /// Takes what has come in at one port into the model, and hands what is due to the other.
+    /// Passes the frames received at one port to the model, and hands the due frames to the other.
     fn serve(&mut self, number: usize, from: usize) -> Result<usize, EmuError> {
         let line = &mut self.lines[number];
         let polled = clock::now();
         let received = line.ports[from]
             .receive(&mut self.received, RECEIVE_LIMIT)
             .map_err(|source| failed(&line.name, from, source))?;
-        // What is still waiting at the port arrived after the last frame taken, and before the model
-        // may look any further.
+        // Frames still waiting at the port arrived after the last frame taken, and the model must
+        // process them before it advances any further.
         let horizon = match self.received.last() {
             Some(last) if received >= RECEIVE_LIMIT => last.arrival(),
             _ => polled,
@@ -144,13 +144,13 @@ impl Engine {
             && sent < SEND_LIMIT
             && let Some(delivery) = way.link.deliver(horizon)
         {
-            // Waiting for the interrupt is meant.
+            // The wait for the interrupt is intended, not lateness.
             self.lateness.record(clock::now().since(delivery.at.max(way.next)));
             self.due.push(delivery.packet.0);
             sent += 1;
         }
         if !self.due.is_empty() {
-            // What is beyond the limit belongs to the same interrupt.
+            // Frames beyond the limit belong to the same interrupt.
             if sent < SEND_LIMIT {
                 way.next = polled + line.interrupts;
             }
@@ -162,7 +162,7 @@ impl Engine {
         Ok(received + sent)
     }
 
-    /// Sleeps until something is due soon or comes in; returns at once where spinning is meant.
+    /// Sleeps until a frame is due soon or arrives. Returns at once if the thread should spin.
     fn rest(&mut self, now: Time) {
         let ways = self.lines.iter().flat_map(|line| &line.ways);
         let next = ways.filter_map(|way| Some(way.link.next_delivery()?.max(way.next)));
@@ -205,7 +205,7 @@ impl Engine {
     fn answer(&mut self) {
         while let Ok(ask) = self.asked.try_recv() {
             let now = clock::now();
-            // Whoever asked may have gone; a change stands.
+            // The caller may have gone; the change still applies.
             match ask {
                 Ask::Statistics { answer } => {
                     let _ = answer.send(self.statistics(now, false));
@@ -259,8 +259,8 @@ impl Way {
     }
 }
 
-/// How many full frames may be inside a direction at once: a first touch of memory can take a virtual
-/// machine as long as a hundred frames.
+/// The number of full frames that may be inside a direction at once. On a virtual machine the first
+/// touch of a memory page can take as long as a hundred frames.
 fn room(config: &LinkConfig) -> usize {
     let under_way = match &config.rate {
         Capacity::Fixed(rate) => rate.bytes_in(config.delay).count() / FULL_FRAME,
@@ -281,7 +281,7 @@ const FULL_FRAME: u64 = 1_514;
 /// 32 MiB for each direction at 2 KiB a frame.
 const MOST_ROOM: u64 = 16_384;
 const RECEIVE_LIMIT: usize = 256;
-/// At 1 Gbit/s one full frame takes 12 µs: a small bound keeps one direction's burst from making the
-/// other late.
+/// At 1 Gbit/s one full frame takes 12 µs. A small bound keeps one direction's burst from delaying
+/// the other.
 const SEND_LIMIT: usize = 32;
 const LONGEST_SLEEP: Span = Span::from_millis(10);

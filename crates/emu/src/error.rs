@@ -3,7 +3,7 @@ use host::HostError;
 use link::LinkError;
 use port::PortError;
 
-/// Why an emulated link cannot start, or did not last.
+/// The reason why an emulated link cannot start, or has ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum EmuError {
     #[error("cable {cable}: {source}")]
@@ -14,7 +14,7 @@ pub enum EmuError {
     NoSuchCable(usize),
     #[error("the emulator's thread cannot start: {0}")]
     Thread(std::io::Error),
-    #[error("the emulator's thread ended by a fault of its own: {0}")]
+    #[error("the emulator's thread ended by an internal error: {0}")]
     Died(String),
     #[error("the emulated link has ended")]
     Ended,
@@ -24,7 +24,7 @@ pub enum EmuError {
     Host { end: String, source: HostError },
     #[error("{end}: {source}")]
     Attach { end: String, source: PortError },
-    #[error("no network namespace is called `{name}`{hint}; `ip netns list` shows those there are")]
+    #[error("no network namespace is called `{name}`{hint}; `ip netns list` lists the existing ones")]
     NoSuchNamespace { name: String, hint: String },
     #[error(
         "{end}: without root no other namespace of this machine can be entered; run as root, or leave \
@@ -36,7 +36,7 @@ pub enum EmuError {
     NameTaken { name: String, pid: Option<u32> },
     #[error("no link is called `{name}`{hint}; `weir link list` shows those that are up")]
     NoSuchLink { name: String, hint: String },
-    #[error("links are not known here: {0}")]
+    #[error("cannot access the links of this user: {0}")]
     Directory(#[source] HostError),
     #[error("{doing}: {source}")]
     Control { doing: String, source: std::io::Error },
@@ -45,7 +45,7 @@ pub enum EmuError {
 }
 
 impl EmuError {
-    /// Whether other words on the command line would have helped.
+    /// Whether a different command line would have helped.
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Usage(_)

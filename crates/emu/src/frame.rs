@@ -2,7 +2,7 @@ use port::Frame;
 use units::Bytes;
 use wire::caqm::Info;
 
-/// A frame as the link model sees it.
+/// A frame in the form that the link model uses.
 #[derive(Debug, Clone)]
 pub(crate) struct Carried(pub(crate) Frame);
 
@@ -12,7 +12,8 @@ impl link::Packet for Carried {
     }
 
     fn flow(&self) -> u64 {
-        // Runs with equal seeds must hash alike, and the model has its own seed for what it draws.
+        // Runs with equal seeds must hash alike, and the model has a separate seed for its random
+        // draws.
         self.0.flow(0)
     }
 

@@ -2,14 +2,14 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use units::Span;
 
-/// How much later than the model wanted frames left. It shows the machine, not the link: a run
-/// whose lateness passes its bound measured something else.
+/// The delay between the model's departure times and the actual ones. It is a property of the
+/// machine, not of the link: a run whose lateness exceeds its bound measured something else.
 #[derive(Debug, Clone)]
 pub struct Lateness(Histogram<u64>);
 
 impl Lateness {
     pub(crate) fn new() -> Self {
-        // One second at two digits: what is later than that is lost in any case, and saturates.
+        // One second at two digits. Later frames are lost in any case, and the value saturates.
         let histogram = Histogram::new_with_bounds(1, 1_000_000_000, 2);
         Self(histogram.unwrap_or_else(|_| unreachable!("1 ns to 1 s at 2 digits is a valid range")))
     }

@@ -1,14 +1,14 @@
 //! The real-time link: the model of the `link` crate over real packets and the real clock.
 //!
-//! An [`Emulator`] is one thread that serves any number of [`Cable`]s. It takes frames from a cable's
-//! ports with the kernel's arrival times, lets the model decide what happens to them and when, and
-//! hands each to the other port when its time has come. It sleeps until shortly before the next
-//! deadline and spins the rest, records how late it was, and never lets its own lateness into the
-//! model: departures follow the arrival times, not the moment the thread looked.
+//! An [`Emulator`] is one thread that serves any number of [`Cable`]s. It receives frames from a
+//! cable's ports with the kernel's arrival times, lets the model decide their fate and their
+//! departure, and sends each to the other port when it is due. It sleeps until shortly before the
+//! next deadline and spins for the rest. It records how late it was, and never lets its own
+//! lateness into the model: departures follow the arrival times, not the time of the poll.
 //!
-//! On top of it, a [`RunningLink`] is what `weir link up` makes of [`LinkOptions`]: two
-//! [`Endpoint`]s attached to or made, one cable, and a [`control::Server`] through which other
-//! commands look at it and change it.
+//! On top of it, `weir link up` makes a [`RunningLink`] from [`LinkOptions`]: two [`Endpoint`]s,
+//! attached to or created, one cable, and a [`control::Server`] through which other commands show
+//! and change it.
 
 mod breath;
 mod cable;

@@ -67,7 +67,7 @@ impl LinkOptions {
         Ok(())
     }
 
-    /// `KEY=VALUE` for the direction from a to b alone.
+    /// `KEY=VALUE` for the direction from a to b only.
     pub fn set_ab(&mut self, pair: &str) -> Result<(), UsageError> {
         self.ab.set_pair(pair)
     }
@@ -76,11 +76,11 @@ impl LinkOptions {
         self.ba.set_pair(pair)
     }
 
-    /// What is said here, and for the rest what `file` says.
+    /// These options take precedence; `file` supplies the rest.
     pub fn or_file(self, file: &Path) -> Result<Self, UsageError> {
         let name = file.display().to_string();
         let mut text = String::new();
-        // A device or another's huge file must not fill the memory.
+        // A device or another user's huge file must not fill the memory.
         let read = std::fs::File::open(file)
             .and_then(|opened| opened.take(LONGEST + 1).read_to_string(&mut text));
         let length =
@@ -92,8 +92,8 @@ impl LinkOptions {
         Ok(self.or(Self::parse(&name, &text)?))
     }
 
-    /// Reads a file's text: TOML with the keys above, and tables `[ab]` and `[ba]` with settings of
-    /// one direction. `file` is what messages call it.
+    /// Parses the text of a file: TOML with the keys above, and tables `[ab]` and `[ba]` with
+    /// settings of one direction. Messages refer to it as `file`.
     pub fn parse(file: &str, text: &str) -> Result<Self, UsageError> {
         let mut options = Self::default();
         let at = |start: usize, problem: String| UsageError::File {
@@ -137,7 +137,7 @@ impl LinkOptions {
                     }
                 }
                 (key, _) => {
-                    // An unknown key first: its value may be anything.
+                    // Check for an unknown key first, because its value may have any type.
                     let word = word(value).unwrap_or_default();
                     options.set(key, &word).map_err(|e| at(place, e.to_string()))?;
                 }
@@ -146,7 +146,7 @@ impl LinkOptions {
         Ok(options)
     }
 
-    /// All of it together, checked; nothing is touched yet.
+    /// All options together, validated; nothing has been created yet.
     pub fn plan(self) -> Result<LinkPlan, UsageError> {
         let missing = |side: char| {
             UsageError::Wrong(format!(
@@ -163,7 +163,8 @@ impl LinkOptions {
         let perfect = LinkConfig::default();
         let forward = self.ab.or(&self.both).applied_to(&perfect)?;
         let mut backward = self.ba.or(&self.both).applied_to(&perfect)?;
-        // With one stream for both, what one direction loses the other would lose too.
+        // With one random stream for both, a loss in one direction would always be a loss in the
+        // other.
         if self.ba.seed.is_none() {
             backward.seed = backward.seed.wrapping_add(1);
         }
@@ -284,7 +285,7 @@ loss = "1%"
 "#;
 
     #[test]
-    fn a_file_says_the_same_as_flags_and_flags_come_first() {
+    fn a_file_takes_the_same_keys_as_flags_and_flags_take_precedence() {
         let mut flags = LinkOptions::default();
         flags.set("rate", "1gbit").unwrap();
         flags.set("b", "other:eth1").unwrap();

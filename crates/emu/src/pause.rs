@@ -5,16 +5,16 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use units::Span;
 
-/// How the emulator's thread sleeps: until a time, or until a port has something or somebody rings.
-/// What it waits for is registered once, so that a sleep costs one system call however many ports
-/// there are, and no memory.
+/// The sleep of the emulator's thread: until a time, until a port has a frame, or until the bell
+/// rings. The wake-up sources are registered once, so that a sleep costs one system call for any
+/// number of ports, and no memory.
 pub(crate) struct Pause {
     epoll: OwnedFd,
     bell: Bell,
     events: Vec<epoll::Event>,
 }
 
-/// Wakes a sleeping emulator. Clones are the same bell.
+/// Wakes a sleeping emulator. Clones share the same bell.
 #[derive(Debug, Clone)]
 pub(crate) struct Bell(Arc<OwnedFd>);
 
@@ -24,7 +24,7 @@ impl Bell {
         Ok(Self(Arc::new(bell.map_err(|e| EmuError::Thread(e.into()))?)))
     }
 
-    /// Fails only where it has rung 2^64 times unheard.
+    /// Fails only if it has rung 2^64 times without being read.
     pub(crate) fn ring(&self) {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
@@ -52,7 +52,7 @@ impl Pause {
         Ok(Self { epoll, bell, events: Vec::with_capacity(EVENTS) })
     }
 
-    /// Interrupted or not, the caller looks again.
+    /// The caller polls again, whether the sleep was interrupted or not.
     pub(crate) fn wait(&mut self, longest: Span) {
         let nanos = longest.nanos();
         let timeout = Timespec {
@@ -66,7 +66,7 @@ impl Pause {
         }
     }
 
-    /// Whatever comes in meanwhile.
+    /// Returns for any event.
     pub(crate) fn sleep(&self, length: Span) {
         let nanos = length.nanos();
         let request = Timespec {
@@ -79,6 +79,6 @@ impl Pause {
 
 const PORT: u64 = 0;
 const BELL: u64 = 1;
-/// More are reported by the next call; all ports are looked at after each.
+/// The next call reports more; the caller polls all ports after each.
 const EVENTS: usize = 16;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;

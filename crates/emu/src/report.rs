@@ -11,7 +11,7 @@ pub struct LinkReport {
     pub a: String,
     pub b: String,
     pub running: Span,
-    /// False if the emulation itself spoiled what was measured; `problems` says how.
+    /// False if the emulation itself spoiled the measurement; `problems` explains how.
     pub valid: bool,
     pub problems: Vec<String>,
     pub notes: Vec<String>,
@@ -37,7 +37,7 @@ pub struct LatenessSummary {
     pub max_us: f64,
 }
 
-/// What of a link does not come from its emulator.
+/// The part of a link's report that does not come from its emulator.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     pub(crate) name: String,
@@ -107,5 +107,5 @@ fn problems(
     lost.chain(late).collect()
 }
 
-/// What is later changes what a sender sees of a path of some milliseconds.
+/// Lateness above this changes a path of some milliseconds visibly to a sender.
 const LATENESS_BOUND: Span = Span::from_millis(1);

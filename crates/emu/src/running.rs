@@ -9,33 +9,34 @@ use link::LinkConfig;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::Span;
 
-/// A link to be set up, checked as far as can be without touching anything.
+/// A link to be created, validated as far as possible without any side effect.
 #[derive(Debug, Clone)]
 pub struct LinkPlan {
     /// The first free of `link0`, `link1`, … if `None`.
     pub name: Option<String>,
     pub ends: [Endpoint; 2],
-    /// For ends that are made.
+    /// For created interfaces.
     pub addresses: [Vec<Address>; 2],
     pub mtu: u32,
     /// From a to b.
     pub forward: LinkConfig,
     pub backward: LinkConfig,
-    /// Until it is stopped if `None`.
+    /// Runs until it is stopped if `None`.
     pub duration: Option<Span>,
     pub scheduling: Scheduling,
 }
 
-/// A link between two ends that carries packets. Dropping it takes down all that was made for it.
+/// A link between two ends that carries packets. Dropping it removes everything that was created
+/// for it.
 #[derive(Debug)]
 pub struct RunningLink {
     emulator: Emulator,
     inspector: Inspector,
-    /// Behind the emulator: its ports close before their interfaces go.
+    /// Declared after the emulator: its ports close before their interfaces are removed.
     _ends: Ends,
 }
 
-/// To look at a running link and to change it, from any thread.
+/// Reads and changes a running link from any thread.
 #[derive(Debug, Clone)]
 pub struct Inspector {
     handle: Handle,
@@ -44,7 +45,7 @@ pub struct Inspector {
 }
 
 impl RunningLink {
-    /// `name` is the one claimed for it.
+    /// `name` is the name claimed for the link.
     pub fn start(name: &str, plan: LinkPlan, privilege: Privilege) -> Result<Self, EmuError> {
         let (mut ends, [a, b]) = Ends::attach(&plan, privilege)?;
         let identity = Identity {
@@ -61,7 +62,8 @@ impl RunningLink {
             backward: plan.backward,
             interrupts: Span::ZERO,
         };
-        // Where it cannot be granted, the command has said so; a refusal would only say it again.
+        // If the kernel does not grant it, the command has printed a note already; an error would
+        // repeat it.
         let real_time = plan.scheduling.real_time && privilege == Privilege::Root;
         let emulator = Emulator::start(vec![cable], Scheduling { real_time, ..plan.scheduling })?;
         let inspector = Inspector {
@@ -76,22 +78,22 @@ impl RunningLink {
         self.inspector.clone()
     }
 
-    /// What was made, and what to beware of.
+    /// Notes about the created interfaces, and warnings.
     pub fn notes(&self) -> &[String] {
         &self.inspector.identity.notes
     }
 
-    /// The emulator's thread, to tell its CPU time from others'.
+    /// The ID of the emulator's thread, to distinguish its CPU time from others'.
     pub fn tid(&self) -> u32 {
         self.emulator.tid()
     }
 
-    /// If not, [`finish`](Self::finish) says why.
+    /// If not, [`finish`](Self::finish) returns the reason.
     pub fn is_running(&self) -> bool {
         self.emulator.is_running()
     }
 
-    /// Takes it down and tells what it saw, queues over time included.
+    /// Removes the link and returns its figures, including the queues over time.
     pub fn finish(self) -> Result<LinkReport, EmuError> {
         let seen = self.emulator.finish()?;
         self.inspector.report(seen)
@@ -104,7 +106,7 @@ impl Inspector {
         self.report(self.handle.statistics()?)
     }
 
-    /// Changes both directions or one. What does not validate changes nothing.
+    /// Changes both directions or one. An invalid setting changes nothing.
     pub fn change(&self, both: &Settings, ab: &Settings, ba: &Settings) -> Result<(), EmuError> {
         if [both, ab, ba].iter().any(|settings| settings.seed.is_some()) {
             return Err(UsageError::value(
@@ -113,7 +115,7 @@ impl Inspector {
             )
             .into());
         }
-        // Held throughout: of two that change at once, one comes first in everything.
+        // Held throughout, so that two concurrent changes apply in the same order everywhere.
         let mut configs = self.configs();
         let wanted = [ab.or(both).applied_to(&configs[0])?, ba.or(both).applied_to(&configs[1])?];
         for (direction, config) in
@@ -131,7 +133,7 @@ impl Inspector {
         LinkReport::new(&self.identity, self.configs().clone(), seen).ok_or(EmuError::Ended)
     }
 
-    /// Each is replaced as a whole, so a panic elsewhere cannot leave one half written.
+    /// Each value is replaced as a whole, so a panic elsewhere cannot leave one half written.
     fn configs(&self) -> MutexGuard<'_, [LinkConfig; 2]> {
         self.configs.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use units::{Share, Span};
 
-/// What of a direction is asked to be otherwise; what is `None` stays.
+/// Requested changes of a direction; a setting that is `None` stays.
 ///
-/// People write it as `KEY=VALUE`, programs as a JSON object.
+/// People write settings as `KEY=VALUE`, programs as a JSON object.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
@@ -51,8 +51,8 @@ impl Settings {
         "seed",
     ];
 
-    /// Reads one setting. `trace` names a file, which is read here and now, so that whoever gets the
-    /// settings needs no access to it; `rtt` is twice the delay.
+    /// Parses one setting. `trace` names a file, which is read here, so that the process that
+    /// receives the settings needs no access to it. `rtt` is twice the delay.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), UsageError> {
         match key {
             "rate" => {
@@ -99,7 +99,7 @@ impl Settings {
         self.set(key.trim(), value.trim())
     }
 
-    /// One direction's own settings before those of both.
+    /// One direction's settings take precedence over those of both.
     pub fn or(&self, both: &Self) -> Self {
         Self {
             rate: self.rate.clone().or_else(|| both.rate.clone()),
@@ -119,7 +119,7 @@ impl Settings {
         *self == Self::default()
     }
 
-    /// `config` with these settings.
+    /// `config` with these settings applied.
     pub fn applied_to(&self, config: &LinkConfig) -> Result<LinkConfig, UsageError> {
         let config = LinkConfig {
             rate: self.rate.clone().unwrap_or_else(|| config.rate.clone()),
@@ -171,7 +171,7 @@ fn read_trace(path: &str) -> Result<Capacity, UsageError> {
     Ok(Capacity::Trace(Arc::new(trace)))
 }
 
-/// A quarter of what the control socket takes as one message, and some hours of a fast link.
+/// A quarter of the control socket's limit for one message, and some hours of a fast link.
 const LARGEST_TRACE: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direction_comes_before_both() {
+    fn settings_of_a_direction_take_precedence() {
         let both =
             settings(&["rate=600mbit", "rtt=20ms", "loss=1%", "queue=droptail:256KiB"]).unwrap();
         let one = settings(&["rate=10mbit", "loss=none"]).unwrap();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_what_was_meant() {
+    fn an_invalid_setting_is_refused_with_a_suggestion() {
         assert!(message(&["rate=0"]).contains("rate is 0"));
         assert!(message(&["rate=600"]).contains("has no unit"));
         assert!(message(&["loss=140%"]).contains("out of range"));

@@ -4,13 +4,13 @@ use port::PortCounters;
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Share, Span};
 
-/// What the emulator saw and did since it started.
+/// The emulator's statistics since it started.
 #[derive(Debug, Clone, Serialize)]
 pub struct EmulatorStatistics {
     pub running: Span,
-    /// Time spent on frames, as opposed to waiting for the next deadline.
+    /// Time spent on frames, without the time spent waiting for the next deadline.
     pub worked: Span,
-    /// Real-time scheduling was asked for and granted.
+    /// Real-time scheduling was requested and granted.
     pub real_time: bool,
     pub lateness: Lateness,
     pub cables: Vec<CableStatistics>,
@@ -23,7 +23,7 @@ pub struct CableStatistics {
     pub backward: DirectionStatistics,
 }
 
-/// One direction: the model's counts, the queue, and what the ports lost on their own.
+/// One direction: the model's counts, the queue, and the ports' own losses.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DirectionStatistics {
     pub arrived: Frames,
@@ -39,7 +39,8 @@ pub struct DirectionStatistics {
     pub in_flight: u64,
     pub queue_bytes: Quantiles,
     pub sojourn_us: Quantiles,
-    /// Lost outside the model, at the receiving or the sending port. Anything but 0 spoils a measurement.
+    /// Lost outside the model, at the receiving or the sending port. Any value but 0 spoils a
+    /// measurement.
     pub lost_outside_model: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<QueueTrace>,
@@ -107,7 +108,7 @@ impl DirectionStatistics {
     }
 }
 
-/// What a port lost on the way in without being told to by the model.
+/// Frames that a port lost on reception without the model's decision.
 pub(crate) fn lost_receiving(counters: &PortCounters) -> u64 {
     counters.kernel_drops + counters.backlog_drops + counters.truncated + counters.unsegmentable
 }

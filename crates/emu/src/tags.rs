@@ -1,4 +1,4 @@
-//! What CAQM's tags say on an interface, or in a capture: a line for each tagged packet.
+//! Prints the CAQM tags on an interface, or in a capture: one line for each tagged packet.
 
 use crate::{EmuError, Endpoint, EndpointKind};
 use host::Namespace;
@@ -10,7 +10,7 @@ use wire::caqm::{Info, Meaning};
 use wire::headers::{MAC_HEADER, TAG, word};
 use wire::{Layout, Network, Transport};
 
-/// Frames of one interface, in both directions. Super-packets are cut as a wire would have them.
+/// Frames of one interface, in both directions. Super-packets are cut as on a wire.
 #[derive(Debug)]
 pub struct Look {
     port: PacketPort,
@@ -37,7 +37,7 @@ impl Look {
         Ok(Self { port, batch: Vec::new() })
     }
 
-    /// What came since the last time.
+    /// The lines since the last call.
     pub fn take(&mut self) -> Result<impl Iterator<Item = (Time, Vec<u8>)> + '_, EmuError> {
         let name = self.port.interface().name.clone();
         self.port
@@ -107,7 +107,7 @@ pub fn line(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<St
     Some(text)
 }
 
-/// The bytes as captures show them, up to the transport's end.
+/// The bytes in a capture's notation, up to the end of the transport header.
 pub fn dump(frame: &[u8]) -> String {
     let mut text = String::new();
     for (line, bytes) in frame[..frame.len().min(SHOWN)].chunks(16).enumerate() {
@@ -120,7 +120,7 @@ pub fn dump(frame: &[u8]) -> String {
     text
 }
 
-/// Every bit by its name, and what they mean together.
+/// Every bit by its name, and the meaning of all together.
 fn told(info: Info, (data_unit, ack_unit): (u64, u64)) -> String {
     let bits = info.bits();
     let bit = |number: u32| bits >> number & 1;
@@ -146,7 +146,7 @@ fn told(info: Info, (data_unit, ack_unit): (u64, u64)) -> String {
     text
 }
 
-/// Where the tag's TPID stands, in a frame that has one.
+/// The offset of the tag's TPID, in a frame that has one.
 fn place(frame: &[u8], tpid: u16) -> Option<usize> {
     let mut at = MAC_HEADER - 2;
     while word(frame, at)? != tpid {
@@ -195,7 +195,7 @@ const SHOWN: usize = 80;
 mod tests {
     use super::*;
 
-    /// Addresses, these tags, then TCP over IPv4 with so much payload.
+    /// Addresses, these tags, then TCP over IPv4 with a payload of this size.
     fn frame(tags: &[u16], payload: usize) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend(tags.iter().flat_map(|word| word.to_be_bytes()));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn data_and_answers_are_told_bit_by_bit() {
+    fn tags_of_data_and_answers_are_decoded_bit_by_bit() {
         let tell = |tags: &[u16], payload| {
             line(Time::from_nanos(1_500_000), &frame(tags, payload), 0x88a8, (8, 64))
         };
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_is_read_whole_or_told_to_be_broken() {
+    fn a_capture_is_read_completely_or_reported_as_broken() {
         let frame = frame(&[0x88a8, 0x0580], 10);
         let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([0, 0, 1, 0, 1, 0, 0, 0]);
@@ -246,7 +246,7 @@ mod tests {
         let read = of_capture(&bytes).unwrap();
         assert_eq!(read, [(Time::from_nanos(3_000_005_000), frame)]);
         for length in 0..bytes.len() {
-            // The header alone is a capture of nothing.
+            // A bare header is an empty capture.
             assert_eq!(of_capture(&bytes[..length]).is_ok(), length == FILE_HEADER, "{length}");
         }
         assert!(of_capture(&[0x0a, 0x0d, 0x0d, 0x0a]).unwrap_err().to_string().contains("editcap"));

@@ -1,8 +1,8 @@
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Span, Time};
 
-/// The queue over time: evenly spaced points, ever fewer per second as a run grows long, so that
-/// memory stays bounded.
+/// The queue over time: evenly spaced points. The longer a run, the fewer points per second, so
+/// that memory stays bounded.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QueueTrace {
     every: Span,
@@ -14,13 +14,13 @@ pub struct QueueTrace {
 /// One direction at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracePoint {
-    /// Since the emulator started.
+    /// Time since the emulator started.
     pub at: Span,
-    /// Waiting in the queue.
+    /// Bytes in the queue.
     pub queue: Bytes,
     /// Delivered since the start.
     pub delivered: Bytes,
-    /// Dropped since the start, for whatever reason.
+    /// Dropped since the start, for any reason.
     pub dropped: u64,
 }
 

@@ -1,9 +1,9 @@
-/// What is wrong with what was asked. Nothing has been done by then.
+/// A mistake in a request. No action has been taken yet.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     #[error("`{text}` {problem}")]
     Endpoint { text: String, problem: String },
-    #[error("there is no setting `{key}`{hint}; there are {known}")]
+    #[error("there is no setting `{key}`{hint}; the settings are {known}")]
     UnknownKey { key: String, hint: String, known: String },
     #[error("{key}: {problem}")]
     Value { key: String, problem: String },

@@ -1,4 +1,4 @@
-//! The control socket serves its friends and survives all others.
+//! The control socket serves valid clients and survives all others.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -54,7 +54,7 @@ fn bed() -> Option<Bed> {
     Some(Bed { server, link, directory, path, _hosts: hosts })
 }
 
-/// A folder nobody else may enter, as the one of the sockets must be.
+/// A folder that nobody else may enter, as the sockets' directory must be.
 fn private() -> TempDir {
     let mode = Permissions::from_mode(0o700);
     tempfile::Builder::new().permissions(mode).tempdir().unwrap()
@@ -74,7 +74,7 @@ impl Bed {
     }
 }
 
-/// A temporary directory is open to all; this one inside is made as the program makes its own.
+/// A temporary directory is open to all users; this inner one is made as the program makes its own.
 fn links(path: &TempDir) -> PathBuf {
     path.path().join("links")
 }
@@ -94,7 +94,7 @@ fn shows_changes_and_ends() {
         .unwrap();
     let report = client.show().unwrap();
     assert_eq!((report.name.as_str(), report.pid), ("wan", std::process::id()));
-    // A machine busy with something else makes frames late; nothing else may be wrong.
+    // A busy machine makes frames late; nothing else may be wrong.
     assert!(report.problems.iter().all(|one| one.contains(" late ")), "{report:?}");
     assert_eq!(report.valid, report.problems.is_empty());
     let said =
@@ -157,19 +157,20 @@ fn garbage_is_answered_or_cut_off_and_hurts_nobody() {
 }
 
 #[test]
-fn those_who_leave_and_those_who_stay_silent_do_not_keep_others_out() {
+fn closed_and_silent_clients_do_not_block_others() {
     let Some(bed) = bed() else { return };
     for _ in 0..200 {
         let mut stream = bed.raw();
         stream.write_all(b"{\"do\":").unwrap();
     }
-    // More silent ones than are served at once: others are told, and served once there is room.
+    // More silent clients than are served at once: further ones are refused, and served once there
+    // is room.
     let silent: Vec<UnixStream> = (0..32).map(|_| bed.raw()).collect();
     drop(silent);
     support::until("there is room again", || {
         Client::connect(&bed.directory, "wan").and_then(|mut client| client.show()).is_ok()
     });
-    // Whoever asks and does not wait for the answer.
+    // A client that sends a request and does not wait for the answer.
     for _ in 0..50 {
         bed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n").unwrap();
     }
@@ -179,11 +180,11 @@ fn those_who_leave_and_those_who_stay_silent_do_not_keep_others_out() {
 }
 
 #[test]
-fn a_name_is_taken_once_and_dead_ones_are_free() {
+fn a_name_is_unique_and_names_of_dead_links_are_free() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
-    // What kill -9 leaves: a socket that nobody listens to.
+    // A socket without a listener, as kill -9 leaves it.
     drop(UnixListener::bind(links(&path).join("wan.sock")).unwrap());
     drop(UnixListener::bind(links(&path).join("old.sock")).unwrap());
     let claim = directory.claim(Some("wan")).unwrap();
@@ -201,7 +202,7 @@ fn a_name_is_taken_once_and_dead_ones_are_free() {
 }
 
 #[test]
-fn of_many_that_want_one_name_one_gets_it() {
+fn one_of_many_links_gets_a_name() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
@@ -219,7 +220,7 @@ fn a_directory_of_others_is_not_trusted() {
     let path = private();
     std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();
     let directory = Directory::at(path.path());
-    // Another user who may enter can put a socket there that answers.
+    // Another user who may enter the directory can put a socket there that answers.
     let _theirs = UnixListener::bind(path.path().join("wan.sock")).unwrap();
     let refused = [
         directory.prepare().unwrap_err(),
@@ -248,7 +249,7 @@ fn a_file_that_is_no_socket_stays() {
 }
 
 #[test]
-fn a_link_s_texts_reach_nobody_s_terminal_as_they_are() {
+fn texts_of_a_link_are_escaped_for_the_terminal() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();

@@ -1,4 +1,4 @@
-//! The model over real packets decides as it does alone.
+//! The model makes the same decisions over real packets as it does alone.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -41,7 +41,7 @@ fn other_seeds_give_other_drops() {
     assert_ne!(with("seed=7"), with("seed=8"));
 }
 
-/// The same without a kernel between, for machines where no networks can be made.
+/// The same without a kernel in between, for machines that do not allow network namespaces.
 #[test]
 fn equal_seeds_give_equal_drops_over_ports_in_memory() {
     for loss in LOSSES {
@@ -85,7 +85,7 @@ fn every_frame_is_accounted_for() {
         assert_eq!(a.send(&few).unwrap().dropped, 0);
     }
     until("all frames are in the link", || forward(&handle).arrived.frames == u64::from(COUNT));
-    // In the middle of it as at its end.
+    // The counts add up midway as well as at the end.
     for _ in 0..50 {
         let seen = forward(&handle);
         assert_eq!(
@@ -129,14 +129,14 @@ fn a_change_takes_effect_and_loses_nothing() {
     send_paced(&mut a, &handle, 100..200);
     handle.change(0, Direction::Forward, config(&["rate=50mbit", "queue=codel"])).unwrap();
     send_paced(&mut a, &handle, 200..300);
-    // Those under way keep their time, and those behind do not overtake them.
+    // Frames in flight keep their delivery time, and frames behind do not overtake them.
     assert_eq!(receive(&mut b, 200), (100..300).collect::<Vec<_>>());
     let seen = forward(&handle);
     assert_eq!((seen.dropped(), seen.delivered.frames), (100, 200));
 }
 
 #[test]
-fn what_does_not_validate_or_exist_changes_nothing() {
+fn an_invalid_setting_or_cable_changes_nothing() {
     let Some(bed) = bed(&config(&["rate=10mbit"]), &Default::default()) else { return };
     let handle = bed.emulator.handle();
     let nothing = link::LinkConfig {
@@ -170,9 +170,10 @@ fn an_interface_that_vanishes_ends_the_link_with_its_name() {
     }
 }
 
-/// Interrupts only say when frames are handed over, and how many at once: what becomes of each stays the model's.
+/// Interrupts only decide when frames are handed over, and how many at once. The model still
+/// decides their fate.
 #[test]
-fn frames_are_handed_over_at_most_so_often_and_all_of_them() {
+fn all_frames_are_handed_over_within_the_interrupt_rate() {
     const COUNT: u32 = 2000;
     let every = Span::from_millis(1);
     let config = config(&["loss=5%", "seed=7", "rate=100mbit"]);
@@ -193,7 +194,8 @@ fn frames_are_handed_over_at_most_so_often_and_all_of_them() {
     send_paced(&mut outer_a, &emulator.handle(), 0..COUNT);
     assert_eq!(receive(&mut outer_b, alone.len()), alone);
     let handed = handed.lock().unwrap();
-    // However late anyone is: an interrupt is as long after the one before, or the rest of it.
+    // The next interrupt follows after the interval, or after the rest of it, however late a thread
+    // is.
     let longest = begun.elapsed().as_nanos() / u128::from(every.nanos()) + 1;
     let full = handed.iter().filter(|&&frames| frames >= FULL_HAND).count();
     assert!((handed.len() - full) as u128 <= longest, "{} in {longest} ms", handed.len());
@@ -227,5 +229,5 @@ impl Port for Counting {
     }
 }
 
-/// The emulator hands over no more in one go.
+/// The emulator hands over no more than this in one call.
 const FULL_HAND: usize = 32;

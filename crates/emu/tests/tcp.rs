@@ -1,4 +1,4 @@
-//! TCP of the kernel, with its offloads as they are, over a path that treats it badly.
+//! The kernel's TCP, with its default offloads, over a path with impairments.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -61,8 +61,8 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     for way in [&seen.forward, &seen.backward] {
         assert_eq!(way.lost_outside_model, 0);
     }
-    // The model saw frames, not super-packets: as many as the data needs at least, and of no more
-    // than the MTU each.
+    // The model handled frames, not super-packets: at least as many as the data needs, and none
+    // larger than the MTU.
     let forward = &seen.forward;
     assert!(forward.arrived.frames as usize > LENGTH / 1460, "{}", forward.arrived.frames);
     assert!(forward.arrived.bytes / forward.arrived.frames <= 1514);
@@ -70,12 +70,13 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     assert!(forward.corrupted.frames > 0 && forward.duplicated.frames > 0);
 }
 
-/// Any hash that is not the TCP checksum.
+/// A hash other than the TCP checksum.
 fn fresh() -> impl Hasher {
     ByBytes(0xcbf2_9ce4_8422_2325)
 }
 
-/// FNV-1a: unlike the standard library's it does not depend on how the bytes are cut.
+/// FNV-1a. Unlike the standard library's hash it does not depend on how the bytes are split into
+/// writes.
 struct ByBytes(u64);
 
 impl Hasher for ByBytes {

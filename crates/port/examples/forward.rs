@@ -1,5 +1,5 @@
-//! What a port costs: two namespaces, a thread that hands every frame on between them, and a bulk
-//! transfer through it with the ends' offloads untouched.
+//! Measures the cost of a port: two namespaces, a thread that forwards every frame between them,
+//! and a bulk transfer through it with the ends' default offloads.
 //!
 //! `cargo run --release -p weir-port --example forward -- [SECONDS [queue|ring [IPERF3 ARGUMENTS...]]]`
 //!
@@ -70,7 +70,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nanoseconds spent, by what they were spent on.
+/// Nanoseconds spent, by activity.
 #[derive(Default)]
 struct Cost {
     receive: u64,
@@ -142,7 +142,7 @@ fn forward(
     Ok(cost)
 }
 
-/// Elapsed time: what the kernel does on this core in the meantime is part of the cost.
+/// Elapsed time, because the kernel's work on this core in the meantime is part of the cost.
 fn nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

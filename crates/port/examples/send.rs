@@ -1,5 +1,5 @@
-//! What sending costs without a receiver's stack: frames into a veth pair whose other end drops
-//! them at once, as they are for somebody else.
+//! Measures the cost of sending without a receiver's stack: frames into a veth pair whose other end
+//! drops them at once, because they have another host's address.
 //!
 //! `cargo run --release -p weir-port --example send`
 //!

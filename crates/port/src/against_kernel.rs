@@ -1,6 +1,6 @@
-//! The same super-packet, cut by the kernel's own code and cut by a port: the frames must be equal
-//! to the last bit. Sent with the VLAN tag in its bytes, as the kernel takes it from there on the
-//! receiving side and carries it beside the packet.
+//! The same super-packet, segmented by the kernel's own code and by a port: the frames must be
+//! equal to the last bit. The test sends it with the VLAN tag in its bytes; on the receiving side
+//! the kernel takes the tag from there and carries it beside the packet.
 
 use etherparse::PacketBuilder;
 use nix::sched::{CloneFlags, unshare};
@@ -24,7 +24,7 @@ fn segments_equal_those_of_the_kernel() {
         }
         run("ip", "link add one type veth peer name two");
         for name in ["one", "two"] {
-            // The kernel's own router solicitations would be received as well.
+            // The test would also receive the kernel's own router solicitations.
             let setting = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
             let _ = std::fs::write(setting, "1");
             run("ip", &format!("link set {name} up"));
@@ -73,7 +73,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// As the kernel hands it to a device that does everything: a `virtio_net_hdr` and the frame.
+/// As the kernel passes it to a device with all offloads: a `virtio_net_hdr` and the frame.
 fn super_packet(case: Case) -> Vec<u8> {
     let payload: Vec<u8> = (0..case.len).map(|n| ((n * 13) >> 3) as u8).collect();
     let mut frame = Vec::new();
@@ -85,7 +85,8 @@ fn super_packet(case: Case) -> Vec<u8> {
     if case.udp {
         ip.udp(4000, 5000).write(&mut frame, &payload).unwrap();
     } else {
-        // A sequence number that wraps, a timestamp option, and the flags that not all get.
+        // A sequence number that wraps, a timestamp option, and the flags that only some segments
+        // get.
         let tcp = ip.tcp(4000, 5000, u32::MAX - 5000, 1024).ack(77).psh().fin().ece().cwr();
         let options = [1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
         tcp.options_raw(&options).unwrap().write(&mut frame, &payload).unwrap();

@@ -1,17 +1,16 @@
 use rustix::time::{ClockId, clock_gettime};
 use units::Time;
 
-/// Turns the kernel's receive timestamps, which are on `CLOCK_REALTIME`, into times on
-/// `CLOCK_MONOTONIC`.
+/// Converts the kernel's receive timestamps, which are on `CLOCK_REALTIME`, to `CLOCK_MONOTONIC`.
 ///
-/// The difference of the two clocks is sampled once per batch. Somebody may set the clock between
-/// a packet's arrival and the sample, so a time is held between the previous batch's sample and
-/// now; and it never decreases, so that a model is given packets in their order.
+/// The difference of the two clocks is sampled once per batch. The clock may be set between a
+/// packet's arrival and the sample, so a time is clamped between the previous batch's sample and
+/// now. It never decreases, so that a model receives packets in order.
 #[derive(Debug)]
 pub(crate) struct ArrivalClock {
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, in nanoseconds.
     difference: i64,
-    /// When the batch began, and the one before it.
+    /// The start of this batch and of the one before it.
     now: Time,
     before: Time,
     latest: Time,
@@ -43,19 +42,19 @@ impl ArrivalClock {
         }
     }
 
-    /// The arrival of a packet of the current batch, stamped by the kernel.
+    /// The arrival time of a packet of the current batch, from the kernel's timestamp.
     pub(crate) fn arrival(&mut self, seconds: u32, nanoseconds: u32) -> Time {
         let stamp = i64::from(seconds) * 1_000_000_000 + i64::from(nanoseconds);
         let time = Time::from_nanos(stamp.wrapping_sub(self.difference).max(0) as u64);
         if time > self.now {
-            // Arrived after the batch began, which is as long ago as its packets took to copy.
+            // Arrived after the batch began; that is as long ago as copying its packets took.
             self.now = monotonic();
         }
         self.latest = time.clamp(self.before, self.now).max(self.latest);
         self.latest
     }
 
-    /// The arrival of a packet that came without a timestamp.
+    /// The arrival time of a packet without a timestamp.
     pub(crate) fn unstamped(&mut self) -> Time {
         self.latest = self.now.max(self.latest);
         self.latest
@@ -71,7 +70,7 @@ fn nanos(clock: ClockId) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec as i64
 }
 
-/// Three readings of the clock take about 0.1 us; one that takes longer was interrupted.
+/// Three readings of the clock take about 0.1 us. A longer sequence was interrupted.
 const NARROW: u64 = 1_000;
 const ATTEMPTS: usize = 3;
 
@@ -80,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_from_anywhere_stays_within_the_batch_and_in_order() {
+    fn any_timestamp_is_clamped_to_the_batch_and_kept_in_order() {
         let mut clock = ArrivalClock::new();
         let mut last = Time::ZERO;
         for _ in 0..100 {

@@ -1,42 +1,42 @@
 use std::ops::{Add, Sub};
 
-/// What a port did. A frame is counted after segmentation, as a wire would have seen it.
+/// A port's counters. A frame is counted after segmentation, as on a wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortCounters {
     pub received_frames: u64,
     pub received_bytes: u64,
-    /// Packets that stood for many frames, and how many frames were made of them.
+    /// Super-packets, and the number of frames made of them.
     pub super_packets: u64,
     pub segments: u64,
     /// Partial checksums of single frames completed; those of segments are not counted.
     pub checksums_completed: u64,
     /// VLAN tags put back into frames.
     pub tags_inserted: u64,
-    /// Packets the kernel dropped because this port did not fetch them in time
+    /// Packets that the kernel dropped because this port did not fetch them in time
     /// (`PACKET_STATISTICS`; for TAP the device's `tx_dropped`).
     pub kernel_drops: u64,
-    /// Packets the interface dropped before they reached the port (`rx_dropped`), such as those beyond
-    /// `net.core.netdev_max_backlog`.
+    /// Packets that the interface dropped before they reached the port (`rx_dropped`), such as
+    /// those beyond `net.core.netdev_max_backlog`.
     pub backlog_drops: u64,
-    /// Packets the kernel handed over only in part, and which were dropped for that.
+    /// Packets that the kernel truncated, and that the port dropped for that reason.
     pub truncated: u64,
-    /// Super-packets of a kind this port cannot cut, dropped.
+    /// Super-packets of a kind that this port cannot segment, dropped.
     pub unsegmentable: u64,
 
     pub sent_frames: u64,
     pub sent_bytes: u64,
-    /// Frames the kernel had no room for after repeated attempts: a full transmit queue, or a full
-    /// backlog at a veth peer.
+    /// Frames for which the kernel had no room after repeated attempts: a full transmit queue, or a
+    /// full backlog at a veth peer.
     pub dropped_queue_full: u64,
     /// Frames longer than the interface's MTU.
     pub dropped_too_long: u64,
-    /// Frames the kernel refused for another reason, such as one shorter than a MAC header.
+    /// Frames that the kernel refused for another reason, such as one shorter than a MAC header.
     pub dropped_refused: u64,
-    /// Attempts repeated because the kernel had no room; mostly no frame is lost by that.
+    /// Attempts repeated because the kernel had no room. Usually no frame is lost.
     pub send_retries: u64,
 }
 
-/// What became of the frames of one call.
+/// The outcome for the frames of one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendReport {
     pub sent: usize,
@@ -44,7 +44,7 @@ pub struct SendReport {
 }
 
 impl PortCounters {
-    /// Frames this port lost by itself, in both directions: for an honest link there are none.
+    /// Frames that this port itself lost, in both directions; for a valid link this is zero.
     pub fn drops(&self) -> u64 {
         self.kernel_drops
             + self.backlog_drops
@@ -84,7 +84,7 @@ impl Add for PortCounters {
     }
 }
 
-/// What happened between two readings.
+/// The counts between two readings.
 impl Sub for PortCounters {
     type Output = Self;
     fn sub(self, earlier: Self) -> Self {

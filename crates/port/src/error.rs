@@ -18,7 +18,7 @@ pub enum PortError {
 }
 
 impl PortError {
-    /// Sorts a system call's error into the kinds a caller can do something about.
+    /// Maps a system call's error to the kinds that a caller can handle.
     pub(crate) fn from_io(doing: impl Into<String>, source: io::Error) -> Self {
         let doing = doing.into();
         match source.raw_os_error() {

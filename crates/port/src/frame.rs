@@ -3,10 +3,10 @@ use wire::Ecn;
 
 use crate::pool::FramePool;
 
-/// One Ethernet frame as a wire would carry it, from the MAC addresses on and without the frame
-/// check sequence, with the time it arrived.
+/// One Ethernet frame as on a wire, from the MAC addresses on and without the frame check sequence,
+/// with its arrival time.
 ///
-/// Its buffer comes from the thread's [`FramePool`] and goes back there. A clone copies the bytes.
+/// Its buffer comes from the thread's [`FramePool`] and returns there. A clone copies the bytes.
 pub struct Frame {
     buffer: Box<[u8]>,
     len: usize,
@@ -14,7 +14,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old ones.
+    /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old bytes.
     pub fn with_len(len: usize, arrival: Time) -> Self {
         Self { buffer: FramePool::take(len), len, arrival }
     }
@@ -45,7 +45,7 @@ impl Frame {
         Bytes::new(self.len as u64)
     }
 
-    /// When the kernel received the frame, on `CLOCK_MONOTONIC`.
+    /// The time when the kernel received the frame, on `CLOCK_MONOTONIC`.
     pub fn arrival(&self) -> Time {
         self.arrival
     }
@@ -60,22 +60,23 @@ impl Frame {
         Ecn::read(self.bytes()).is_some_and(Ecn::is_capable)
     }
 
-    /// Sets "congestion experienced"; false, and nothing done, if the frame is not capable of it.
+    /// Sets "congestion experienced". Returns false and changes nothing if the frame is not
+    /// ECN-capable.
     pub fn mark_congestion(&mut self) -> bool {
         wire::ecn::mark(self.bytes_mut())
     }
 
-    /// What its CAQM tag says.
+    /// Its CAQM tag.
     pub fn caqm(&self, tpid: u16) -> Option<wire::caqm::Info> {
         wire::caqm::read(self.bytes(), tpid)
     }
 
-    /// Writes over what [`Self::caqm`] reads; where there is no tag, nothing is done.
+    /// Overwrites the tag that [`Self::caqm`] reads; does nothing without a tag.
     pub fn set_caqm(&mut self, tpid: u16, info: wire::caqm::Info) {
         wire::caqm::write(self.bytes_mut(), tpid, info);
     }
 
-    /// Answers the question of an offer of CAQM; where there is none, nothing is done.
+    /// Answers the question of a CAQM offer; does nothing without an offer.
     pub fn answer_caqm_offer(&mut self, tpid: u16) {
         wire::caqm::offer::answer(self.bytes_mut(), tpid);
     }

@@ -5,7 +5,7 @@ use wire::{Segmenter, VirtioHeader};
 use crate::counters::PortCounters;
 use crate::frame::Frame;
 
-/// Finishes what the kernel left undone on a packet, and makes frames of it.
+/// Completes a packet that the kernel left unfinished, and cuts it into frames.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
     /// A super-packet with its tag put back.

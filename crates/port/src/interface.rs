@@ -9,19 +9,19 @@ use units::Bytes;
 use crate::PortError;
 use crate::socket::check;
 
-/// What an interface was when its port was opened.
+/// The properties of an interface when its port was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
     pub index: u32,
     pub address: [u8; 6],
     pub mtu: Bytes,
-    /// Set up by its owner, and with a carrier.
+    /// Enabled by its owner, and with a carrier.
     pub running: bool,
 }
 
 impl Interface {
-    /// Asks about an interface of the namespace in which `socket` was made.
+    /// Queries an interface of the namespace in which `socket` was made.
     pub(crate) fn query(socket: &OwnedFd, name: &str) -> Result<Self, PortError> {
         let ask = |request, what: &str| {
             ioctl(socket, name, request).map_err(|error| match error.raw_os_error() {
@@ -50,7 +50,7 @@ impl Interface {
 }
 
 impl Interface {
-    /// So many bytes beyond its MTU, of which nobody but the kernel needs to know.
+    /// Adds this many bytes to its MTU, which only the kernel needs to know.
     pub(crate) fn widen(&self, socket: &OwnedFd, bytes: u64) -> Result<(), PortError> {
         // SAFETY: zeroes are a valid ifreq.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -79,7 +79,7 @@ fn ioctl(
     Ok(query.ifr_ifru)
 }
 
-/// `ENODEV` for a name no interface can have.
+/// `ENODEV` for a name that no interface can have.
 pub(crate) fn write_name(query: &mut libc::ifreq, name: &str) -> io::Result<()> {
     if name.is_empty() || name.len() >= query.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -121,5 +121,5 @@ fn names() -> Vec<String> {
     names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
 
-/// More differing letters are another name, not a slip.
+/// A name with more differing letters is another name, not a typo.
 const NEAR: usize = 2;

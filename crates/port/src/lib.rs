@@ -1,21 +1,21 @@
-//! Packet I/O: frames in and out of an interface, as they would be on a wire.
+//! Packet I/O: frames in and out of an interface, as on a wire.
 //!
-//! Linux hands packets between virtual interfaces half done: checksums hold only the
-//! pseudo-header's sum, TCP and UDP data come in super-packets of 64 KiB, and the outermost VLAN
-//! tag rides beside the packet. A port finishes them before anyone sees them, so that a loss model
-//! drops frames and a rate counts them, whatever the offloads of the peer.
+//! Linux passes unfinished packets between virtual interfaces: checksums hold only the
+//! pseudo-header's sum, TCP and UDP data arrive in super-packets of 64 KiB, and the outermost VLAN
+//! tag is beside the packet. A port completes them first, so that a loss model drops frames and a
+//! rate counts frames, whatever the offloads of the peer.
 //!
-//! | port | is |
+//! | port | description |
 //! | --- | --- |
 //! | [`PacketPort`] | an interface, by a packet socket with a ring |
 //! | [`TapPort`] | the user's end of a TAP or TUN device |
-//! | [`NullPort`] | nothing: takes every frame, never has one |
+//! | [`NullPort`] | discards every frame, never receives one |
 //! | [`pair`] | two ports, each of which receives what the other sends |
 //!
-//! AF_XDP is not among them. In copy mode, the only one every driver has, it delivers a packet's
-//! bytes without a `virtio_net_hdr`: a veth peer's partial checksum cannot be told from a wrong
-//! one, and what is larger than a buffer is lost. It would serve only with the peer's offloads
-//! off, and a port must not depend on that.
+//! AF_XDP is not among them. In copy mode, the only mode of every driver, it delivers a packet's
+//! bytes without a `virtio_net_hdr`. Then a veth peer's partial checksum looks like a wrong one,
+//! and a packet larger than a buffer is lost. It would work only with the peer's offloads off, and
+//! a port must not depend on that.
 
 #[cfg(test)]
 mod against_kernel;
@@ -48,15 +48,15 @@ pub use pool::FramePool;
 pub use tap::{TapKind, TapPort};
 use units::Bytes;
 
-/// One end of a link. Neither receiving nor sending ever waits.
+/// One end of a link. Receiving and sending never block.
 pub trait Port: Send + std::fmt::Debug {
-    /// Appends the frames that have arrived, oldest first, and says how many. Stops once `limit`
-    /// is reached; the frames of one super-packet stay together, so there may be more. Their
-    /// arrival times never decrease.
+    /// Appends the frames that have arrived, oldest first, and returns their number. Stops once
+    /// `limit` is reached; the frames of one super-packet stay together, so there may be more.
+    /// Their arrival times never decrease.
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError>;
 
-    /// Sends the frames in order. What could not be sent is dropped and counted by reason; an error
-    /// means that the port itself does not work any more.
+    /// Sends the frames in order. A frame that cannot be sent is dropped and counted by reason; an
+    /// error means that the port itself does not work any more.
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError>;
 
     /// Becomes readable when there is something to receive. `None` if that never happens.
@@ -65,9 +65,9 @@ pub trait Port: Send + std::fmt::Debug {
     /// The longest payload of a frame: its bytes behind the MAC header and the VLAN tags.
     fn mtu(&self) -> Bytes;
 
-    /// What happened since the port was opened, the kernel's own drops included.
+    /// The counts since the port was opened, including the kernel's own drops.
     fn counters(&mut self) -> PortCounters;
 
-    /// One line for people: what the port is and how it works.
+    /// One line for people: the kind of port and its settings.
     fn describe(&self) -> String;
 }

@@ -4,7 +4,7 @@ use units::Bytes;
 
 use crate::{Frame, Port, PortCounters, PortError, SendReport};
 
-/// Takes every frame and never has one.
+/// Discards every frame and never receives one.
 #[derive(Debug, Default)]
 pub struct NullPort {
     counters: PortCounters,

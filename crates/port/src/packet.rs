@@ -11,20 +11,20 @@ use crate::ring::Ring;
 use crate::statistics::{InterfaceDrops, Side};
 use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 
-/// An interface by a packet socket.
+/// A port on an interface, by a packet socket.
 ///
-/// Packets arrive in a ring of small slots. What is larger than a slot, which is to say the
-/// super-packets, the kernel queues on the socket besides (`PACKET_COPY_THRESH`, `tpacket_rcv` in
-/// net/packet/af_packet.c): the slot keeps its place in the order and its timestamp, and the
-/// bytes are fetched by a system call that serves some forty frames at once. Where the queue may
-/// not be large, the slots are instead, and fewer ([`SuperPackets`]).
+/// Packets arrive in a ring of small slots. The kernel also queues packets larger than a slot,
+/// which are the super-packets, on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
+/// net/packet/af_packet.c): the slot keeps the packet's place in the order and its timestamp, and a
+/// system call, which serves some forty frames at once, fetches the bytes. If the queue may not be
+/// large, the ring has fewer and larger slots instead ([`SuperPackets`]).
 ///
 /// Measured with `examples/forward.rs` between namespaces on a shared virtual machine of two
 /// processors, TCP with all offloads at 1 Gbit/s, four runs of 3 s each, in turn: receiving took
 /// 0.15 to 0.20 us a frame (median 0.18), acknowledgements included, and 0.15 to 0.38 us (median
-/// 0.15) with large slots. These are a little cheaper, but there are 1024 of them instead of 16384:
-/// with 117,000 datagrams of 64 bytes a second they overran in three runs of five, the small ones
-/// in none. A look at two ports that finds nothing takes 0.03 us.
+/// 0.15) with large slots. Large slots are a little cheaper, but there are 1024 of them instead of
+/// 16384: with 117,000 datagrams of 64 bytes a second they overran in three runs of five, the small
+/// ones in none. An empty poll of two ports takes 0.03 us.
 ///
 /// Sending (`examples/send.rs`) takes 1.2 us a frame in batches of 32, 1.3 us in batches of 4 and
 /// 1.7 us alone. Into a veth pair the sending thread also pays for the receiver's stack, which runs
@@ -34,8 +34,8 @@ pub struct PacketPort {
     interface: Interface,
     ring: Ring,
     receiver: OwnedFd,
-    /// A socket of its own, so that neither direction takes the other's locks, and so that no
-    /// frame carries a `virtio_net_hdr` that says nothing.
+    /// A separate socket for sending, so that neither direction takes the other's locks, and so
+    /// that no frame carries a meaningless `virtio_net_hdr`.
     sender: OwnedFd,
     receive_buffer: Bytes,
     drops: Option<InterfaceDrops>,
@@ -44,38 +44,39 @@ pub struct PacketPort {
     clock: ArrivalClock,
     counters: PortCounters,
     idle: u32,
-    /// An error met on the way, not yet reported.
+    /// An error not yet reported to the caller.
     pending: Option<std::io::Error>,
 }
 
-/// How a [`PacketPort`] is set up; the default suits links of up to some Gbit/s.
+/// The settings of a [`PacketPort`]; the default suits links of up to some Gbit/s.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketOptions {
-    /// Slots of the ring: how many packets may wait.
+    /// Slots of the ring: the number of packets that may wait.
     pub slots: usize,
     pub super_packets: SuperPackets,
     /// Memory for super-packets that wait in the queue.
     pub receive_buffer: Bytes,
     /// Receive frames to every address, not only to the interface's own.
     pub promiscuous: bool,
-    /// Frames that leave by the interface, too: for looking on.
+    /// Also receive frames that leave by the interface, for an observer.
     pub outgoing: bool,
-    /// The interface is the caller's to change: it is given room for a tag beyond its MTU, which the kernel itself
-    /// allows a packet socket for customer tags alone (`packet_extra_vlan_len_allowed`). At others, full frames with
-    /// service tags, CAQM's among them, are lost and counted as too long.
+    /// The caller may change the interface: the port gives it room for a tag beyond its MTU, which
+    /// the kernel itself allows a packet socket for customer tags only
+    /// (`packet_extra_vlan_len_allowed`). On other interfaces, full frames with service tags,
+    /// CAQM's among them, are lost and counted as too long.
     pub own: bool,
 }
 
-/// Where super-packets wait.
+/// The place where super-packets wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SuperPackets {
-    /// In the queue if its limit may be raised enough (`SO_RCVBUFFORCE`, which takes CAP_NET_ADMIN
-    /// outside of user namespaces, or a large `net.core.rmem_max`), in the ring otherwise.
+    /// In the queue if its limit may be raised enough (`SO_RCVBUFFORCE`, which needs CAP_NET_ADMIN
+    /// outside user namespaces, or a large `net.core.rmem_max`), in the ring otherwise.
     #[default]
     Auto,
     /// In the socket's queue, beside a ring of many small slots.
     Queue,
-    /// In a ring of few slots, each large enough for any of them.
+    /// In a ring of few slots, each large enough for any super-packet.
     Ring,
 }
 
@@ -134,12 +135,12 @@ impl PacketPort {
             socket::set_promiscuous(&receiver, index)
                 .map_err(|error| PortError::from_io("receiving to every address", error))?;
         }
-        // Only now may packets come: the ring is there, and they come from this interface alone.
+        // Packets may arrive only now: the ring exists, and they come from this interface only.
         let bound = socket::bind(&receiver, index, libc::ETH_P_ALL);
         bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
 
-        // Without this a queueing discipline could hold or drop frames unseen; with it the kernel
-        // says at once when there is no room.
+        // Otherwise a queueing discipline could hold or drop frames unseen. With this option the
+        // kernel reports at once that there is no room.
         socket::set_number(&sender, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
             .map_err(|error| unsupported("PACKET_QDISC_BYPASS", error))?;
         let size = SEND_BUFFER as i32;
@@ -187,11 +188,11 @@ impl PacketPort {
 
     fn too_long(&self, frame: &[u8]) -> bool {
         let longest = self.interface.mtu.count() as usize + MAC_HEADER;
-        // One tag is beyond the MTU's count, as in packet_snd.
+        // The MTU does not count one tag, as in packet_snd.
         frame.len() > longest && (frame.len() > longest + TAG || vlan::outermost(frame).is_none())
     }
 
-    /// Sends what fits into one system call and says how many frames it dealt with.
+    /// Sends as many frames as fit into one system call and returns the number of frames handled.
     fn send_some(
         &mut self,
         frames: &[Frame],
@@ -223,7 +224,7 @@ impl PacketPort {
                     Some(libc::ENOBUFS | libc::EAGAIN) if *attempts < ATTEMPTS => {
                         *attempts += 1;
                         self.counters.send_retries += 1;
-                        // The room is made by another thread, maybe one that waits for this core.
+                        // Another thread makes the room, and may be waiting for this core.
                         rustix::thread::sched_yield();
                         return Ok(0);
                     }
@@ -317,7 +318,7 @@ impl Port for PacketPort {
     }
 
     fn counters(&mut self) -> PortCounters {
-        // Fails on no socket that was once set up.
+        // Cannot fail on a socket that has been set up.
         self.counters.kernel_drops +=
             u64::from(socket::take_drops(&self.receiver).unwrap_or_default());
         if let Some(drops) = &mut self.drops {
@@ -344,8 +345,8 @@ fn open_socket() -> Result<OwnedFd, PortError> {
     })
 }
 
-/// The oldest packet of the socket's queue. An error of the socket, such as ENETDOWN, is reported
-/// once and in a packet's place; it is put by for [`PacketPort::look_for_error`].
+/// The oldest packet of the socket's queue. The kernel reports an error of the socket, such as
+/// ENETDOWN, once and in a packet's place; it is stored for [`PacketPort::look_for_error`].
 fn fetch<'a>(
     socket: &OwnedFd,
     buffer: &'a mut [u8],
@@ -361,8 +362,8 @@ fn fetch<'a>(
     Some((VirtioHeader::parse(header)?, packet))
 }
 
-/// Beyond the system's limit where we may, and says what we got; the kernel doubles the number it
-/// is given to account for its own overhead.
+/// Raises the limit beyond the system's if permitted, and returns the result. The kernel doubles
+/// the number to account for its own overhead.
 fn grow_receive_buffer(socket: &OwnedFd, wanted: Bytes) -> Bytes {
     let half = i32::try_from(wanted.count() / 2).unwrap_or(i32::MAX / 2);
     if socket::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half).is_err() {
@@ -395,20 +396,20 @@ fn unsupported(feature: &'static str, error: std::io::Error) -> PortError {
     }
 }
 
-/// tpacket2_hdr, sockaddr_ll, virtio_net_hdr and alignment, generously.
+/// tpacket2_hdr, sockaddr_ll, virtio_net_hdr and alignment, rounded up.
 const SLOT_OVERHEAD: usize = 128;
 /// Any packet of 64 KiB, and a whole number of pages.
 const LARGE_SLOT: usize = 17 << 12;
 const MOST_LARGE_SLOTS: usize = 1024;
 /// A hundred super-packets; with less, the ring holds more of them.
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
-/// A larger MTU, as loopback has, is served by the way of super-packets.
+/// Frames of a larger MTU, such as loopback's, are handled like super-packets.
 const MOST_IN_SLOT: u64 = 9216;
 const SEND_BUFFER: usize = 16 << 20;
-/// What the kernel makes without "BIG TCP"; larger ones are seen in the slot and made room for.
+/// The kernel's limit without "BIG TCP". The slot shows larger ones, and the buffer grows for them.
 const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
-/// How often a full queue is tried again. The calls themselves take about a microsecond each.
+/// The number of attempts on a full queue. The calls themselves take about a microsecond each.
 const ATTEMPTS: u32 = 100;
-/// How many times nothing comes before the socket is asked for errors: often enough for a thread
+/// The number of empty polls before the socket is checked for errors: frequent enough for a thread
 /// that wakes each millisecond, rare enough for one that spins.
 const IDLE_CHECK: u32 = 256;

@@ -7,8 +7,8 @@ use units::Bytes;
 use crate::clock::monotonic;
 use crate::{Frame, Port, PortCounters, PortError, SendReport};
 
-/// Two ports, each of which receives what the other sends: an interface for tests, without a
-/// kernel between. A frame arrives when it is sent.
+/// Two ports, each of which receives the frames that the other sends: an interface for tests,
+/// without a kernel in between. A frame arrives when it is sent.
 pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     let (left_sends, right_receives) = mpsc::channel();
     let (right_sends, left_receives) = mpsc::channel();
@@ -47,7 +47,7 @@ pub struct PairPort {
 
 impl Port for PairPort {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
-        // Silenced before looking, so that a frame that comes meanwhile rings again.
+        // Cleared before the poll, so that a frame that arrives meanwhile sets it again.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let before = batch.len();
         batch.extend(self.incoming.try_iter().take(limit));
@@ -101,7 +101,7 @@ fn bell() -> Result<OwnedFd, PortError> {
         .map_err(|error| PortError::from_io("making an eventfd", error.into()))
 }
 
-/// Fails only when the counter is full, and then it has rung already.
+/// Fails only when the counter is full; the descriptor is readable then anyway.
 fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
@@ -112,7 +112,7 @@ mod tests {
     use units::Time;
 
     #[test]
-    fn what_one_sends_the_other_receives() {
+    fn each_port_receives_the_frames_of_the_other() {
         let (mut left, mut right) = pair().unwrap();
         let frames: Vec<_> =
             (0..5).map(|n| Frame::from_bytes(&[n; 60], Time::from_nanos(0))).collect();

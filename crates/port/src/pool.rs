@@ -1,10 +1,10 @@
 use std::cell::RefCell;
 
-/// The buffers of frames that are gone, kept for the next ones.
+/// The buffers of dropped frames, kept for the next ones.
 ///
-/// Every thread has its own, so that taking and giving back are a few instructions without lock or
-/// atomic. A frame that dies on another thread than the one it was made on leaves its buffer
-/// there; that costs an allocation, not correctness.
+/// Every thread has its own pool, so that taking and returning a buffer are a few instructions
+/// without lock or atomic. A frame that is dropped on another thread leaves its buffer there; that
+/// costs an allocation, not correctness.
 #[derive(Debug)]
 pub struct FramePool {
     small: Vec<Box<[u8]>>,
@@ -12,8 +12,8 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// Gets `frames` buffers for frames of up to 2 KiB ready on this thread and touches their
-    /// memory, so that a link does not meet page faults while it runs.
+    /// Prepares `frames` buffers for frames of up to 2 KiB on this thread and touches their memory,
+    /// so that a running link meets no page faults.
     pub fn prepare(frames: usize) {
         with_pool(|pool| {
             let missing = frames.min(KEPT_SMALL).saturating_sub(pool.small.len());
@@ -21,7 +21,7 @@ impl FramePool {
         });
     }
 
-    /// A buffer of at least `len` bytes with anything in it.
+    /// A buffer of at least `len` bytes with undefined contents.
     pub(crate) fn take(len: usize) -> Box<[u8]> {
         let kept = if len <= SMALL {
             with_pool(|pool| pool.small.pop())
@@ -51,7 +51,7 @@ fn keep(kept: &mut Vec<Box<[u8]>>, buffer: Box<[u8]>, most: usize) {
     }
 }
 
-/// `None` while the thread ends and its pool is already gone.
+/// `None` while the thread ends and its pool is already dropped.
 fn with_pool<T>(work: impl FnOnce(&mut FramePool) -> T) -> Option<T> {
     POOL.try_with(|pool| work(&mut pool.borrow_mut())).ok()
 }

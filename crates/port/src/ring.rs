@@ -10,8 +10,8 @@ use wire::vlan::Tag;
 
 use crate::socket;
 
-/// The receive ring of a packet socket, version 2 (Documentation/networking/packet_mmap.rst):
-/// slots of one size, which the kernel fills and we give back in turn.
+/// The receive ring of a packet socket, version 2 (Documentation/networking/packet_mmap.rst): slots
+/// of one size, which the kernel fills and the port returns in turn.
 #[derive(Debug)]
 pub(crate) struct Ring {
     start: NonNull<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Ring {
     next: usize,
 }
 
-/// A packet in the ring. `data` may be only its beginning.
+/// A packet in the ring. `data` may be truncated.
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
     pub(crate) status: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Slot<'a> {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Asks for a ring and maps it. The socket must be set to version 2 and must not be bound yet.
+    /// Requests a ring and maps it. The socket must be set to version 2 and must not be bound yet.
     pub(crate) fn map(socket: &OwnedFd, slot_size: usize, slots: usize) -> io::Result<Self> {
         let per_block = (BLOCK / slot_size).max(1);
         let block_size = per_block * slot_size;
@@ -74,7 +74,7 @@ impl Ring {
         self.slot_size
     }
 
-    /// The oldest packet that was not given back; costs one load when there is none.
+    /// The oldest packet that was not returned; costs one load if there is none.
     #[inline]
     pub(crate) fn peek(&self) -> Option<Slot<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);
@@ -119,7 +119,7 @@ impl Ring {
         })
     }
 
-    /// Gives the oldest packet's slot back to the kernel.
+    /// Returns the oldest packet's slot to the kernel.
     #[inline]
     pub(crate) fn release(&mut self) {
         self.status(self.next).store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -147,7 +147,7 @@ impl Drop for Ring {
     }
 }
 
-/// The kernel takes blocks of whole pages in one piece if it can; this is small enough that it
-/// mostly can.
+/// The kernel allocates a block of whole pages in one piece if it can. This size is small enough
+/// that it usually can.
 const BLOCK: usize = 1 << 16;
 const HEADER: usize = size_of::<libc::tpacket2_hdr>();

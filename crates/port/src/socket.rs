@@ -65,7 +65,8 @@ pub(crate) fn number(socket: &OwnedFd, level: i32, option: i32) -> io::Result<i3
     Ok(value)
 }
 
-/// Packets dropped for want of room since the last reading: the kernel clears them on reading.
+/// Packets dropped for lack of room since the last reading: the kernel clears the counter on
+/// reading.
 pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&stats) as libc::socklen_t;
@@ -85,7 +86,7 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> 
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends packets in order and says how many went; an error is about the first of them.
+/// Sends packets in order and returns how many were sent; an error concerns the first of them.
 pub(crate) fn send<'a>(
     socket: &OwnedFd,
     packets: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -113,7 +114,7 @@ pub(crate) fn send<'a>(
     Ok(sent as usize)
 }
 
-/// The usual case of a link below a gigabit, where every frame has a time of its own.
+/// The usual case of a link below a gigabit, where every frame has its own departure time.
 fn send_one(socket: &OwnedFd, packet: &[u8]) -> io::Result<usize> {
     let (start, len) = (packet.as_ptr().cast(), packet.len());
     // SAFETY: `packet` is readable for its length.

@@ -6,8 +6,8 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// The drops an interface itself counts, since the watch began: packets the kernel lost before a
-/// port could see them.
+/// The drops that an interface itself has counted since the watch began: packets that the kernel
+/// lost before a port could see them.
 pub(crate) struct InterfaceDrops {
     socket: Socket,
     index: u32,
@@ -15,7 +15,7 @@ pub(crate) struct InterfaceDrops {
     seen: u64,
 }
 
-/// Which of an interface's drops: of what it received, or of what was sent into it.
+/// The direction of an interface's drops: received packets, or packets sent into it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Side {
     Receive,
@@ -23,7 +23,8 @@ pub(crate) enum Side {
 }
 
 impl InterfaceDrops {
-    /// Watches an interface of the calling thread's namespace; `None` where it cannot be asked.
+    /// Watches an interface of the calling thread's namespace; `None` if its counters cannot be
+    /// read.
     pub(crate) fn watch(index: u32, side: Side) -> Option<Self> {
         let socket = Socket::new(NETLINK_ROUTE).ok()?;
         socket.connect(&SocketAddr::new(0, 0)).ok()?;

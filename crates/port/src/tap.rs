@@ -12,11 +12,12 @@ use crate::interface::Interface;
 use crate::statistics::{InterfaceDrops, Side};
 use crate::{Frame, Port, PortCounters, PortError, SendReport, tun};
 
-/// The user's end of a TAP or TUN device: what the kernel sends into the device is received here.
+/// The user's end of a TAP or TUN device: it receives the frames that the kernel sends into the
+/// device.
 ///
-/// The device lives as long as the port; bringing it up and giving it addresses is the caller's.
-/// A TUN device carries bare IP packets, so the port makes up a MAC header for what it receives
-/// and takes it off what it sends; frames that are not IP are refused there.
+/// The device lives as long as the port. The caller brings it up and gives it addresses. A TUN
+/// device carries bare IP packets, so the port adds a MAC header to received packets and removes it
+/// from sent ones; it refuses frames that are not IP.
 ///
 /// There is no receive timestamp: a frame arrives when the port fetches it.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct TapPort {
     interface: Interface,
     kind: TapKind,
     device: OwnedFd,
-    /// For asking about the device, in the namespace it was made in.
+    /// A socket for queries about the device, in the namespace in which it was made.
     control: OwnedFd,
     drops: Option<InterfaceDrops>,
     /// A packet with its `virtio_net_hdr`, behind room for a MAC header.
@@ -64,7 +65,7 @@ impl TapPort {
         })
     }
 
-    /// The device as it was when it was made, with the name the kernel gave it.
+    /// The device's properties when it was made, with the name that the kernel gave it.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -87,8 +88,8 @@ impl TapPort {
         PortError::from_io(format!("{doing} {:?}", self.interface.name), error)
     }
 
-    /// Hands one packet's frames to the batch. In a TUN device's case the MAC header goes where the
-    /// `virtio_net_hdr` was, which is parsed by then.
+    /// Appends one packet's frames to the batch. For a TUN device the MAC header overwrites the
+    /// `virtio_net_hdr`, which has been parsed by then.
     fn take(&mut self, len: usize, batch: &mut Vec<Frame>) {
         let packet_start = MAC_HEADER + VirtioHeader::LEN;
         let packet_end = MAC_HEADER + len;
@@ -113,7 +114,7 @@ impl TapPort {
         self.intake.take(packet, None, &virtio, arrival, batch, &mut self.counters);
     }
 
-    /// What of a frame goes into the device; `None` if the device cannot carry it.
+    /// The part of a frame that goes into the device; `None` if the device cannot carry it.
     fn outgoing<'a>(&self, frame: &'a Frame) -> Option<&'a [u8]> {
         match self.kind {
             TapKind::Tap => Some(frame.bytes()),
@@ -166,7 +167,7 @@ impl Port for TapPort {
                     self.counters.sent_bytes += frame.len() as u64;
                     continue;
                 }
-                // tun_get_user's answer for a device that is not up.
+                // tun_get_user returns this if the device is not up.
                 Err(rustix::io::Errno::IO | rustix::io::Errno::BADFD) => return Err(self.down()),
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {
                     self.counters.dropped_queue_full += 1;
@@ -207,13 +208,13 @@ impl Port for TapPort {
 }
 
 fn send_one(device: &OwnedFd, packet: &[u8]) -> rustix::io::Result<()> {
-    // Nothing is left to do on this packet.
+    // The packet is complete already.
     let header = [0; VirtioHeader::LEN];
     let pieces = [io::IoSlice::new(&header), io::IoSlice::new(packet)];
     rustix::io::writev(device, &pieces).map(|_| ())
 }
 
-/// Locally administered, "weir" and the end's number.
+/// A locally administered address: "weir" and the end's number.
 const MADE_UP_ADDRESSES: [u8; 12] =
     [0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1];
 const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

@@ -1,4 +1,4 @@
-//! Real traffic of real stacks through ports, with the offloads as the kernel sets them.
+//! Traffic of real network stacks through ports, with the kernel's default offloads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -107,7 +107,7 @@ fn tap_and_tun_devices_carry_tcp_and_udp() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn a_port_that_cannot_be_opened_reports_the_reason() {
     let Some(world) = World::new() else { return };
     let error = world.middle.run(|| PacketPort::open("lefd")).unwrap_err();
     assert!(
@@ -162,7 +162,7 @@ fn packet_ports_with(super_packets: SuperPackets) -> [Box<dyn Port>; 2] {
         .map(|name| Box::new(PacketPort::open_with(name, options).unwrap()) as Box<dyn Port>)
 }
 
-/// Some megabytes there and the same number of other ones back, at the same time.
+/// Some megabytes in each direction at the same time, with different contents.
 fn exchange(client: &Namespace, server: &Namespace, address: &'static str) {
     let listener = server.run(move || TcpListener::bind(address).unwrap());
     let accepted = std::thread::spawn(move || both_ways(listener.accept().unwrap().0, 2));

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 use units::foreign;
 
-/// A conversation with a running link.
+/// A connection to a running link.
 #[derive(Debug)]
 pub struct Client {
     name: String,
@@ -33,7 +33,7 @@ impl Client {
     /// Returns when the link has ended.
     pub fn down(mut self) -> Result<(), EmuError> {
         self.ask(&Request::Down)?;
-        // The server keeps the connection until all is taken down; then it closes.
+        // The server keeps the connection until everything is removed; then it closes.
         match self.lines.read() {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-/// With the texts of the other process as a terminal may have them.
+/// Escapes texts of the other process for a terminal.
 fn shown(mut report: LinkReport) -> LinkReport {
     let LinkReport { name, a, b, problems, notes, .. } = &mut report;
     for text in [name, a, b].into_iter().chain(problems).chain(notes) {

@@ -6,11 +6,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the sockets of this user's links are, see [`PrivateDirectory::of_user`]. Only its owner can enter it.
+/// The directory of the sockets of this user's links, see [`PrivateDirectory::of_user`]. Only its
+/// owner can enter it.
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// A name taken for a link, and the socket behind it. Dropping it gives both back.
+/// A name claimed for a link, and the socket behind it. Dropping it releases both.
 #[derive(Debug)]
 pub struct Claim {
     name: String,
@@ -19,7 +20,7 @@ pub struct Claim {
 }
 
 impl Directory {
-    /// To be called before a user namespace changes who we are.
+    /// Call this before a user namespace changes the user id.
     pub fn of_user() -> Self {
         Self(PrivateDirectory::of_user())
     }
@@ -28,15 +29,15 @@ impl Directory {
         Self(path.into())
     }
 
-    /// Makes the directory if need be, and makes sure that it is nobody else's.
+    /// Makes the directory if necessary, and verifies that it belongs to this user alone.
     pub fn prepare(&self) -> Result<(), EmuError> {
         self.made().map(|_| ())
     }
 
-    /// Takes `name`, or the first free of `link0`, `link1`, … What a dead link left is removed.
+    /// Claims `name`, or the first free of `link0`, `link1`, … Removes the socket of a dead link.
     pub fn claim(&self, name: Option<&str>) -> Result<Claim, EmuError> {
         let directory = self.made()?;
-        // The second of two commands that want one name waits until the first has ended.
+        // If two commands want one name, the second waits until the first has ended.
         let _lock = directory.lock().map_err(EmuError::Directory)?;
         match name {
             Some(name) => {
@@ -72,7 +73,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// To the link of that name. Only a process of this user or of root is believed to be it.
+    /// Connects to the link of that name. Only a process of this user or of root is trusted.
     pub(super) fn connect(&self, name: &str) -> Result<UnixStream, EmuError> {
         check_name(name)?;
         let speaking = |error| control(&format!("speaking to link {name}"), error);
@@ -101,7 +102,7 @@ impl Directory {
     }
 }
 
-/// `None` if a living link has it.
+/// `None` if a running link has it.
 fn take(directory: &PrivateDirectory, name: &str) -> Result<Option<Claim>, EmuError> {
     let file = directory.socket(format!("{name}{SUFFIX}"));
     let path = file.path().to_owned();
@@ -118,7 +119,7 @@ impl Claim {
     }
 }
 
-/// A name is part of a file's, and typed by hand.
+/// A name is part of a file's name, and typed by hand.
 pub fn check_name(name: &str) -> Result<&str, UsageError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty()

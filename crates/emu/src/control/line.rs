@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// A connection and what came in beyond the line last read.
+/// A connection, and the input beyond the line last read.
 #[derive(Debug)]
 pub(crate) struct Lines {
     stream: UnixStream,
@@ -13,12 +13,12 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// `patience` bounds each line and each write as a whole, however little comes at a time.
+    /// `patience` bounds each line and each write as a whole, however slowly the bytes arrive.
     pub(crate) fn new(stream: UnixStream, patience: Duration) -> Self {
         Self { stream, pending: Vec::new(), patience }
     }
 
-    /// The next line without its end; `None` when the other side has finished.
+    /// The next line without its end; `None` when the other side has closed.
     pub(crate) fn read(&mut self) -> io::Result<Option<String>> {
         let deadline = Instant::now() + self.patience;
         let mut searched = 0;
@@ -73,5 +73,5 @@ impl Lines {
     }
 }
 
-/// A trace of the greatest length there may be, in JSON, and as much again.
+/// The size in JSON of the largest possible trace, doubled.
 const LONGEST: usize = 4 << 20;

@@ -1,4 +1,5 @@
-//! How one command speaks to another's running link: through a UNIX socket, one JSON object a line.
+//! The protocol between a command and another process's running link: a UNIX socket, one JSON
+//! object a line.
 //!
 //! ```text
 //! → {"do":"show"}
@@ -9,8 +10,9 @@
 //! ← {"done":"ending"}
 //! ```
 //!
-//! A trace travels as text, as `"rate":"trace:5,10,20"`: the file is that of whoever asks. Messages
-//! are bounded in size and clients in time and number, so that none can hurt the link.
+//! A trace is sent as text, as `"rate":"trace:5,10,20"`, because only the client can read its file.
+//! Messages are bounded in size and clients in time and number, so that no client can harm the
+//! link.
 
 mod client;
 mod directory;

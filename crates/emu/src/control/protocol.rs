@@ -1,7 +1,7 @@
 use crate::{LinkReport, Settings};
 use serde::{Deserialize, Serialize};
 
-/// What a link may be asked.
+/// A request to a link.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Request {

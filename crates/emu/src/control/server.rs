@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Answers for one running link. Dropping it ends the service and frees the name.
+/// The control server of one running link. Dropping it ends the service and frees the name.
 #[derive(Debug)]
 pub struct Server {
     claim: Claim,
@@ -24,7 +24,7 @@ struct Shared {
     inspector: Inspector,
     down: AtomicBool,
     clients: AtomicUsize,
-    /// Those who asked for the end hear of it by their connections' closing, once all is taken down.
+    /// Clients that requested the end. Their connections close once everything is removed.
     parting: Mutex<Vec<Lines>>,
 }
 
@@ -56,7 +56,7 @@ impl Server {
         self.claim.name()
     }
 
-    /// Whether somebody asked the link to end.
+    /// Whether a client requested the end of the link.
     pub fn down_requested(&self) -> bool {
         self.shared.down.load(Ordering::Acquire)
     }
@@ -84,7 +84,7 @@ fn serve(listener: &UnixListener, shared: &Arc<Shared>, end: &OwnedFd) {
             Ok((stream, _)) => welcome(stream, shared),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // Out of descriptors, most likely: asking again at once would keep a core busy.
+                // Most likely out of descriptors: retrying at once would keep a core busy.
                 tracing::debug!(%error, "accepting a client of the control socket");
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -109,7 +109,7 @@ fn welcome(stream: UnixStream, shared: &Arc<Shared>) {
     }
 }
 
-/// Until the client goes, takes too long, or says what is no line.
+/// Serves until the client closes, takes too long, or sends a malformed line.
 fn converse(mut lines: Lines, shared: &Shared) {
     loop {
         let line = match lines.read() {

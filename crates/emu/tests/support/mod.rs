@@ -9,14 +9,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span, Time};
 
-/// Hosts `a` and `b` with an `eth0` each, at 10.9.8.1 and 10.9.8.2, and what lies between.
+/// Hosts `a` and `b` with an `eth0` each, at 10.9.8.1 and 10.9.8.2, and the link between them.
 pub struct Bed {
     pub hosts: [Namespace; 2],
     pub emulator: Emulator,
     _wires: Namespace,
 }
 
-/// `None`, and said so, where no networks can be made.
+/// `None`, with a note, if networks cannot be created.
 pub fn bed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Bed> {
     let hosts = [silent("a")?, silent("b")?];
     let wires = silent("wires")?;
@@ -37,12 +37,12 @@ pub fn bed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Bed> {
     Some(Bed { hosts, emulator, _wires: wires })
 }
 
-/// Tests share the machine: nothing here needs to be on time.
+/// Tests share the machine, so nothing here needs to be on time.
 pub fn ordinary() -> Scheduling {
     Scheduling { real_time: false, spin: Span::ZERO, ..Scheduling::default() }
 }
 
-/// A host whose kernel sends nothing on its own: every frame on the link is the test's.
+/// A host whose kernel sends nothing by itself: every frame on the link is the test's.
 fn silent(name: &str) -> Option<Namespace> {
     match host::silent_namespace(name) {
         Ok(namespace) => Some(namespace),
@@ -83,7 +83,7 @@ pub fn numbers(frames: &[Frame]) -> Vec<u32> {
         .collect()
 }
 
-/// Sends frames few at a time, each few once those before are in the link: no port and no queue
+/// Sends frames in small batches, each once the frames before are in the link. No port and no queue
 /// overflows, however slow the machine.
 pub fn send_paced(port: &mut dyn Port, handle: &Handle, range: std::ops::Range<u32>) {
     let before = forward(handle).arrived.frames;
@@ -100,7 +100,7 @@ pub fn send_paced(port: &mut dyn Port, handle: &Handle, range: std::ops::Range<u
     }
 }
 
-/// Fetches until `count` numbered frames have come.
+/// Receives until `count` numbered frames have arrived.
 pub fn receive(port: &mut dyn Port, count: usize) -> Vec<u32> {
     let (mut frames, mut found) = (Vec::new(), Vec::new());
     until("the frames come out", || {
@@ -123,7 +123,7 @@ pub fn forward(handle: &Handle) -> DirectionStatistics {
     handle.statistics().unwrap().cables.swap_remove(0).forward
 }
 
-/// What the model alone delivers of the frames `0..count`, spaced so that its queue stays short.
+/// The frames of `0..count` that the model alone delivers, spaced so that its queue stays short.
 pub fn model_alone(config: &LinkConfig, count: u32) -> Vec<u32> {
     let mut link = Link::new(config, Time::ZERO).unwrap();
     let mut delivered = Vec::new();
@@ -140,7 +140,7 @@ pub fn model_alone(config: &LinkConfig, count: u32) -> Vec<u32> {
     delivered
 }
 
-/// Waits for a condition; its bound only keeps a fault from hanging the tests.
+/// Waits for a condition. The limit only keeps a bug from hanging the tests.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {

@@ -1,4 +1,4 @@
-//! Network namespaces for tests: two hosts, and between them a middle where ports are opened.
+//! Network namespaces for tests: two hosts, and a namespace between them for the ports.
 
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
@@ -13,11 +13,11 @@ use nix::sched::{CloneFlags, setns, unshare};
 use port::{Frame, Port, PortCounters};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A namespace, alive as long as this is.
+/// A namespace that lives as long as this value.
 pub struct Namespace(File);
 
 impl Namespace {
-    /// `None`, said aloud, where the test may not make one.
+    /// `None`, with a note, if the test may not make one.
     pub fn new() -> Option<Self> {
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -37,7 +37,7 @@ impl Namespace {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// Runs something on a thread of its own inside.
+    /// Runs a closure on a separate thread inside.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -67,8 +67,8 @@ pub fn try_command(program: &str, arguments: &str) -> bool {
     Command::new(program).args(arguments.split_whitespace()).status().unwrap().success()
 }
 
-/// Two hosts, 10.9.0.1 and .2, fd09::1 and ::2, whose `eth0` have their other ends `left` and
-/// `right` in the middle.
+/// Two hosts, 10.9.0.1 and .2, fd09::1 and ::2. The other ends of their `eth0` are `left` and
+/// `right` in the middle namespace.
 pub struct World {
     pub left: Namespace,
     pub middle: Namespace,
@@ -90,7 +90,7 @@ impl World {
     }
 }
 
-/// A thread that hands every frame on from one port to the other.
+/// A thread that forwards every frame from one port to the other.
 pub struct Forwarder {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<[PortCounters; 2]>,
@@ -113,7 +113,7 @@ impl Forwarder {
         Self { stop, thread }
     }
 
-    /// Ends it; says what the ports did, and that they lost nothing.
+    /// Ends it and returns the ports' counters; asserts that they lost nothing.
     pub fn stop(self) -> [PortCounters; 2] {
         self.stop.store(true, Ordering::Relaxed);
         let counters = self.thread.join().unwrap();
