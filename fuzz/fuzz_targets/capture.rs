@@ -1,4 +1,4 @@
-//! Captures of others, and frames as an interface gives them: the reader of CAQM's tags.
+//! The reader of CAQM's tags: captures from others, and frames from an interface.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

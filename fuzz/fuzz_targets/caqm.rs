@@ -1,5 +1,5 @@
-//! Whatever frames and tags come, CAQM's books balance and its windows stay in their bounds; and what C leaves
-//! undefined is a crash (see crates/cc/build.rs).
+//! For any frames and tags, CAQM's accounts balance and its windows stay in their bounds. Undefined
+//! behaviour in C is a crash (see crates/cc/build.rs).
 #![no_main]
 
 use cc::caqm::{CaqmReceiver, CaqmSender, CaqmSettings};
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     hosts(&mut words);
 });
 
-/// Nothing but a tag is read, and nothing but its 16 bits is written.
+/// The code reads only a tag, and writes only its 16 bits.
 fn tag(frame: &[u8], tpid: u16, info: Info) {
     let had = wire::caqm::read(frame, tpid);
     assert!(had.is_none_or(Info::is_caqm));
@@ -33,7 +33,7 @@ fn tag(frame: &[u8], tpid: u16, info: Info) {
     let _ = info.to_string();
 }
 
-/// Of an offer only the question is answered, beside the checksum.
+/// In an offer, only the answer to the question and the checksum change.
 fn offer(frame: &[u8], tpid: u16) {
     let asks = wire::caqm::offer::read(frame, tpid).filter(|info| info.is_question());
     let mut changed = frame.to_vec();
@@ -97,7 +97,7 @@ fn hosts(words: &mut Words<'_>) {
     }
 }
 
-/// More less fewer, of which only one is there at a time.
+/// Granted minus removed units, of which only one is non-zero at a time.
 fn net(receiver: &CaqmReceiver) -> i64 {
     let (more, fewer) = receiver.owed();
     assert!(more.count() == 0 || fewer.count() == 0);
@@ -113,7 +113,7 @@ impl Words<'_> {
         Some(*first)
     }
 
-    /// A byte says how many follow.
+    /// A byte gives the number of bytes that follow.
     fn number(&mut self) -> u64 {
         let count = self.byte().unwrap_or(0) % 9;
         (0..count).fold(0, |number, _| number << 8 | u64::from(self.byte().unwrap_or(0)))

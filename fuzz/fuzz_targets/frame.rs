@@ -1,4 +1,4 @@
-//! Any frame may come in at a port.
+//! Any frame may arrive at a port.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What the kernel prints and returns, in any version of it.
+//! The kernel's text files and results, in any version of it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

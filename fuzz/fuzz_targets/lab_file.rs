@@ -1,4 +1,4 @@
-//! Experiments of others, and the bounds of `lab check`.
+//! Lab files from others, and the bounds of `lab check`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

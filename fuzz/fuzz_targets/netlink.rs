@@ -1,4 +1,4 @@
-//! Answers of the kernel over netlink, in any version of it.
+//! The kernel's answers over netlink, in any version of it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! What comes on a control connection, from whoever found the port: lengths, JSON, and what is made of
-//! it. What a server accepts it can say again.
+//! Input on a control connection from an unknown client: lengths, JSON, and the values parsed from
+//! it. A server can print everything that it accepts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,9 +13,9 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(cookie) = rest.first_chunk::<{ Cookie::LENGTH }>() {
         let _ = Cookie::from_bytes(*cookie).map(|cookie| cookie.as_str().to_owned());
     }
-    // As it comes, with a length that may promise anything, in pieces of any size.
+    // The raw input, with a length that may have any value, in pieces of any size.
     fed(rest, usize::from(*first).max(1));
-    // And with a length that is right, so that the rest is looked at, too.
+    // The same with a valid length, so that the rest is parsed, too.
     let Ok(length) = u32::try_from(rest.len()) else { return };
     let framed = [&length.to_be_bytes()[..], rest].concat();
     let Some(message) = fed(&framed, framed.len()) else { return };
@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = (read::<Order>(&message), read::<Report>(&message));
 });
 
-/// Whole, or `None`. Never more than what came is kept.
+/// The complete message, or `None`. Never stores more than the bytes received.
 fn fed(bytes: &[u8], step: usize) -> Option<Message> {
     let mut message = Message::new(LONGEST);
     let mut rest = bytes;

@@ -1,4 +1,4 @@
-//! Datagrams of anybody: headers, the opening exchange, probes, and the count of what came.
+//! Datagrams from anybody: headers, the opening exchange, probes, and the receiver's counts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Some(echo) = Echo::parse(bytes) {
         assert_eq!(echo.encode(), bytes);
     }
-    // Nobody gets back what he did not send, or more of it.
+    // A sender gets back only its own bytes, and never more of them.
     assert!(respond(bytes, |_| true).is_none_or(|back| back == bytes));
     for wide in [false, true] {
         let counter = Counter::of(wide);
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The bytes as a row of datagrams, whose numbers may do anything.
+/// The bytes as a sequence of datagrams with arbitrary numbers.
 fn count(bytes: &[u8], wide: bool) {
     let mut arrivals = Arrivals::new(wide);
     let (mut came, mut nanos) = (0, 0_i64);

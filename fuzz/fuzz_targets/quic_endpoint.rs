@@ -1,6 +1,6 @@
-//! A QUIC server under a client that sends whatever it likes: datagrams of any content, and frames of any content in
-//! packets that are otherwise valid. The server never panics, it forgets the connection in the end, and it sends a
-//! stranger at most three times what came from it.
+//! A QUIC server under a hostile client: datagrams of any content, and frames of any content in
+//! otherwise valid packets. The server never panics, it forgets the connection in the end, and it
+//! sends an unvalidated address at most three times the bytes received from it.
 #![no_main]
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 enum Step {
     /// The client's next packets carry these frames.
     Frames(Vec<u8>),
-    /// Bytes of the client's next packets are replaced.
+    /// Replaces bytes of the client's next packets.
     Change { at: u8, byte: u8 },
     /// A datagram from another address or from the client's.
     Datagram { stranger: bool, bytes: Vec<u8> },
@@ -25,7 +25,7 @@ enum Step {
     Reset,
     Read,
     Drop(u8),
-    /// The client's packets come from this port from now on.
+    /// The client sends from this port from now on.
     Move(u8),
     Wait(u16),
 }
@@ -61,7 +61,7 @@ struct World {
     port: u16,
     dropped: u8,
     stream: Option<quic::StreamId>,
-    /// Bytes from and to an address that proved nothing.
+    /// Bytes from and to an address that is not validated.
     stranger: (u64, u64),
 }
 
@@ -94,7 +94,7 @@ impl World {
             stream: None,
             stranger: (0, 0),
         };
-        // Half of the inputs meet a handshake that is under way.
+        // Half of the inputs arrive during a handshake.
         if seed % 2 == 0 {
             world.run(60);
             assert_eq!(world.accepted.len(), 1);
@@ -122,7 +122,7 @@ impl World {
         match step {
             Step::Frames(frames) => {
                 self.forgery.lock().unwrap().frames = frames;
-                // Something makes the client send.
+                // Makes the client send a packet.
                 self.write(40);
                 self.run(2);
             }
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// The server takes streams and reads what came.
+    /// The server accepts streams and reads the received data.
     fn read(&mut self) {
         for key in self.accepted.clone() {
             let Some(connection) = self.server.get(key) else { continue };
@@ -234,7 +234,7 @@ impl World {
         }
     }
 
-    /// The client is gone: nothing stays at the server.
+    /// The client is gone: the server keeps no state.
     fn end(mut self) {
         self.read();
         for _ in 0..40 {

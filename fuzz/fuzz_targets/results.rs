@@ -1,4 +1,4 @@
-//! Results of others, as a terminal, a page and Markdown show them.
+//! Results from others, as a terminal, a page and Markdown show them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What people write on a command line; what is accepted prints as something that is accepted again.
+//! Values on a command line. The printed form of an accepted value is accepted again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! A super-packet and what the kernel says of it, both arbitrary: whatever is cut loses no payload.
+//! A super-packet and the kernel's description of it, both arbitrary: segmentation loses no
+//! payload.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Whatever a host tells tcpa's core, its answers can be used; and what C leaves undefined is a crash (see
-//! crates/cc/build.rs).
+//! For any input of a host, the answers of tcpa's core are usable. Undefined behaviour in C is a
+//! crash (see crates/cc/build.rs).
 #![no_main]
 
 use cc::{Ack, CongestionControl, Loss, Memory, Path, Tcpa, TcpaSettings};
@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut tcpa = Tcpa::with(&path, settings);
     let mut delivered = 0_u64;
     while let Some(kind) = words.byte() {
-        // Time goes on, or jumps anywhere.
+        // Time advances, or jumps to any value.
         now = if kind & 8 == 0 { now.saturating_add(words.number()) } else { words.number() };
         let at = Time::from_nanos(now);
         match kind & 7 {
@@ -79,7 +79,7 @@ fn loss(now: Time, words: &mut Words<'_>) -> Loss {
     Loss { now, lost, inflight: lost, repeated: false }
 }
 
-/// The input as numbers of any size: a byte says how many bytes follow.
+/// The input as numbers of any size: a byte gives the number of bytes that follow.
 struct Words<'a>(&'a [u8]);
 
 impl Words<'_> {

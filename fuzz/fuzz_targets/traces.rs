@@ -9,7 +9,7 @@ fuzz_target!(|text: &str| {
     }
     let _ = link::LossTrace::parse(text);
     if let Ok(loss) = text.parse::<link::Loss>() {
-        // Twelve digits of a share are shown.
+        // The printed form has twelve digits of a share.
         let shown = loss.to_string();
         assert_eq!(shown.parse::<link::Loss>().unwrap().to_string(), shown);
     }

@@ -1,4 +1,4 @@
-//! The tunnel's file, rules, pins and targets, by any hand. Keys are files: none is read here.
+//! The tunnel's file, rules, pins and targets, from any author. Keys are files; none is read here.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! What heads a stream and a datagram of a tunnel, from whoever was let in. What is read can be said again.
+//! The header of a stream and of a datagram of a tunnel, from any admitted peer. Decoded headers
+//! can be encoded again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The document on a status socket: another process may have written it. The text of it has no control characters.
+//! The document on a status socket: another process may have written it. Its text contains no
+//! control characters.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -11,23 +11,23 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// What to run, and where its words go.
+/// A program to run, and the destinations of its output.
 #[derive(Debug)]
 pub struct Program {
     pub argv: Vec<String>,
     pub environment: Vec<(String, String)>,
     pub stdout: File,
     pub stderr: File,
-    /// Where it may run; everywhere if empty.
+    /// The CPUs that it may use; all if empty.
     pub cpus: Vec<usize>,
 }
 
-/// A running program inside a namespace, first of its own process namespace: with it end all its
-/// descendants, and it ends with us.
+/// A running program inside a namespace, the first process of its own process namespace. All its
+/// descendants end with it, and it ends with this process.
 #[derive(Debug)]
 pub struct Confined {
     pid: u32,
-    /// A number may come to mean another process; this cannot.
+    /// A process ID may be reused for another process; this descriptor cannot.
     handle: OwnedFd,
     name: String,
     ended: mpsc::Receiver<io::Result<ExitStatus>>,
@@ -41,8 +41,8 @@ impl Confined {
         let inside = namespace.share()?;
         let (started, start) = mpsc::channel();
         let (ending, ended) = mpsc::channel();
-        // The parent-death signal follows the thread that forked, not the process: this thread
-        // lives exactly as long as the program.
+        // The parent-death signal depends on the thread that forked, not on the process: this
+        // thread lives exactly as long as the program.
         let keeper = std::thread::Builder::new()
             .name(format!("keeper of {}", name.replace('\0', "")))
             .spawn(move || match fork_into(&inside, program) {
@@ -68,7 +68,7 @@ impl Confined {
         &self.name
     }
 
-    /// How it ended, if it did within `patience`.
+    /// The exit status, if it ended within `patience`.
     pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
         if self.status.is_some() {
             return Ok(self.status);
@@ -87,7 +87,7 @@ impl Confined {
         }
     }
 
-    /// Asks it to end, waits for `grace`, then kills it and everything it started.
+    /// Asks it to end, waits for `grace`, then kills it and all its descendants.
     pub fn stop(&mut self, grace: Duration) -> Result<ExitStatus, HostError> {
         let deadline = Instant::now() + grace;
         for signal in [Signal::TERM, Signal::KILL] {
@@ -106,7 +106,7 @@ impl Confined {
         ))
     }
 
-    /// To a process that has ended already this does nothing.
+    /// Does nothing if the process has ended already.
     fn signal(&self, signal: Signal) {
         if self.status.is_none() {
             let _ = pidfd_send_signal(&self.handle, signal);
@@ -147,18 +147,19 @@ fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Ch
         .stdin(Stdio::null())
         .stdout(program.stdout)
         .stderr(program.stderr)
-        // Ctrl-C goes to the foreground group; the lab decides how its programs end.
+        // Ctrl-C signals the foreground group; the lab decides how its programs end.
         .process_group(0);
-    // As /proc counts, which may have been mounted in another process namespace than ours.
+    // The process ID in /proc, which may have been mounted in another process namespace than this
+    // one.
     let parent = std::fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok());
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl, and what
-    // `parent_is` does, which is open, read and close on a buffer of its own.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl, and the calls
+    // of `parent_is`, which are open, read and close on its own buffer.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // Whoever died before that call sends no signal any more.
+            // A parent that died before that call sends no signal any more.
             match parent_is(parent) {
                 true => Ok(()),
                 false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
@@ -171,8 +172,8 @@ fn fork_into(namespace: &Namespace, program: Program) -> Result<std::process::Ch
     })
 }
 
-/// Whether the calling process still has this parent. In a process namespace of its own getppid(2) is
-/// always 0; /proc, mounted outside, knows better. Where there is no /proc, it is believed.
+/// Whether the calling process still has this parent. In its own process namespace getppid(2) is
+/// always 0, but /proc, mounted outside, has the parent. Without /proc the answer is yes.
 fn parent_is(expected: Option<u32>) -> bool {
     let mut buffer = [0_u8; 512];
     // SAFETY: the path ends in NUL, the buffer outlives the read, and only its length is written.
@@ -192,7 +193,7 @@ fn parent_is(expected: Option<u32>) -> bool {
     }
 }
 
-/// The fourth field of /proc/PID/stat; the second is in brackets and may hold anything.
+/// The fourth field of /proc/PID/stat; the second is in brackets and may contain anything.
 fn parent_of(stat: &[u8]) -> Option<u32> {
     let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(2);

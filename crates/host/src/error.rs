@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a host could not be built. Each message says what to do.
+/// The reason why a host could not be built. Each message tells what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error(
@@ -10,7 +10,7 @@ pub enum HostError {
          user.max_user_namespaces)"
     )]
     NotPermitted { doing: String },
-    #[error("no network namespace is called `{name}`: `ip netns list` shows those there are")]
+    #[error("no network namespace is called `{name}`: `ip netns list` lists the existing ones")]
     NoSuchNamespace { name: String },
     #[error("no interface is called `{name}` in namespace {namespace}")]
     NoSuchInterface { name: String, namespace: String },

@@ -1,4 +1,4 @@
-//! Interfaces of a namespace: which there are, and what the kernel itself does with them.
+//! The interfaces of a namespace, and the kernel's own settings for them.
 
 use crate::wiring::{index_of, netlink};
 use crate::{HostError, Namespace, Sysctl, read_sysctl, write_sysctl};
@@ -6,8 +6,8 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use std::net::IpAddr;
 
-/// A namespace for the inner ends of links. They carry packets for others: a kernel that joins in,
-/// with IPv6's own solicitations, would add to them.
+/// A namespace for the inner ends of links. They carry packets for others: a kernel with IPv6's own
+/// solicitations would add to them.
 pub fn silent_namespace(name: &str) -> Result<Namespace, HostError> {
     let namespace = Namespace::create(name)?;
     namespace.run(|| match read_sysctl(IPV6_SWITCH) {
@@ -39,7 +39,7 @@ pub fn addresses(namespace: &Namespace, interface: &str) -> Result<Vec<IpAddr>, 
     })
 }
 
-/// Of a veth pair, the other end goes with it.
+/// Removing one end of a veth pair removes the other.
 pub fn remove_interface(namespace: &Namespace, interface: &str) -> Result<(), HostError> {
     namespace.run(|| {
         let index = index_of(interface, namespace.name())?;

@@ -1,12 +1,13 @@
-//! Hosts made of network namespaces: what an experiment builds its machines from.
+//! Hosts made of network namespaces: the machines of an experiment.
 //!
-//! A [`Namespace`] is held by a file descriptor alone and bears no name in the file system; a
+//! Only a file descriptor holds a [`Namespace`], which has no name in the file system. A
 //! [`Confined`] process lives in its own process namespace and dies with the thread that keeps it.
-//! So whatever ends the program that made them, `kill -9` included, the kernel takes all of it back:
-//! processes, namespaces, and the interfaces and queues inside.
+//! Therefore, however the program that made them ends, `kill -9` included, the kernel removes
+//! everything: processes, namespaces, and the interfaces and queues inside.
 //!
-//! Programs of one user find one another by sockets in the file system: a [`PrivateDirectory`] is that user's alone,
-//! a [`SocketFile`] removes nothing but dead sockets, and [`ListeningProcess`] is the kernel's word for who answers.
+//! Programs of one user find one another by sockets in the file system. A [`PrivateDirectory`]
+//! belongs to that user alone, a [`SocketFile`] removes only dead sockets, and [`ListeningProcess`]
+//! is the process behind a socket as the kernel reports it.
 
 mod confined;
 mod error;

@@ -4,17 +4,18 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The process behind a UNIX socket, as the kernel noted it when that process called listen(2): no text and no file
-/// name tells it.
+/// The process behind a UNIX socket, as the kernel recorded it when that process called listen(2).
+/// No text and no file name is involved.
 #[derive(Debug)]
 pub struct ListeningProcess {
     pid: u32,
-    /// A number may be given to another process when this one has ended; a descriptor never is.
+    /// A process ID may be reused when this process has ended; a descriptor never refers to another
+    /// process.
     process: OwnedFd,
 }
 
 impl ListeningProcess {
-    /// Takes a connected stream. A process of another user than this one, root or `also` is refused.
+    /// Takes a connected stream. Refuses a process of any user except this one, root and `also`.
     pub fn behind(stream: &impl AsFd, also: Option<u32>) -> Result<Self, HostError> {
         let failed = |source: io::Error| HostError::Io {
             doing: "asking the kernel which process listens there".to_owned(),

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// A network namespace, alive as long as this handle or anything inside it.
+/// A network namespace, which lives as long as this handle or anything inside it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -12,7 +12,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new, empty namespace with its loopback up. `name` is for messages only.
+    /// A new, empty namespace with its loopback up. Only messages use `name`.
     pub fn create(name: &str) -> Result<Self, HostError> {
         let doing = || format!("creating network namespace {name}");
         let descriptor = on_thread(name, || {
@@ -24,12 +24,12 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), descriptor })
     }
 
-    /// The namespace the calling thread is in.
+    /// The namespace of the calling thread.
     pub fn current() -> Result<Self, HostError> {
         Ok(Self { name: "(this one)".to_owned(), descriptor: open_own()? })
     }
 
-    /// One of `ip netns`, a path such as `/proc/123/ns/net`, or `pid:123`.
+    /// A namespace of `ip netns`, a path such as `/proc/123/ns/net`, or `pid:123`.
     pub fn named(name: &str) -> Result<Self, HostError> {
         let path = match name.strip_prefix("pid:") {
             Some(pid) => Path::new("/proc").join(pid).join("ns/net"),
@@ -80,7 +80,7 @@ impl AsFd for Namespace {
     }
 }
 
-/// `/proc/self` is the main thread's; a thread that moved finds its own namespace here.
+/// `/proc/self` is the main thread's; this path is the calling thread's own namespace.
 fn open_own() -> Result<OwnedFd, HostError> {
     File::open("/proc/thread-self/ns/net")
         .map(OwnedFd::from)

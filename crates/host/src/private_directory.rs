@@ -1,4 +1,4 @@
-//! Directories of one user alone, where programs of this user find one another's sockets.
+//! Directories of a single user, where programs of this user find one another's sockets.
 
 use crate::{HostError, SocketFile};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -11,8 +11,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory that belongs to this user and that nobody else may enter. It is held open, so that everything is
-/// looked up in the very directory that was checked.
+/// A directory that belongs to this user and that nobody else may enter. It is held open, so that
+/// every lookup uses the very directory that was checked.
 #[derive(Debug, Clone)]
 pub struct PrivateDirectory {
     folder: Arc<OwnedFd>,
@@ -20,8 +20,8 @@ pub struct PrivateDirectory {
 }
 
 impl PrivateDirectory {
-    /// The path of this user's: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or `/tmp/weir-UID` for others. To be
-    /// asked before a user namespace changes the user.
+    /// The path of this user's directory: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or
+    /// `/tmp/weir-UID` for others. Call this before a user namespace changes the user.
     pub fn of_user() -> PathBuf {
         let uid = rustix::process::geteuid();
         match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
@@ -31,27 +31,28 @@ impl PrivateDirectory {
         }
     }
 
-    /// Makes the directory where there is none, and opens it.
+    /// Makes the directory if it does not exist, and opens it.
     pub fn make(path: &Path) -> Result<Self, HostError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(failed("make", path, error));
             }
-            // The check below tells who made it.
+            // The check below verifies its owner.
             _ => {}
         }
         Self::open(path)?.ok_or_else(|| failed("open", path, io::ErrorKind::NotFound.into()))
     }
 
-    /// Nothing if there is none. One of another user, or one that others may enter, is refused.
+    /// `None` if it does not exist. A directory of another user, or one that others may enter, is
+    /// refused.
     pub fn open(path: &Path) -> Result<Option<Self>, HostError> {
-        // A symbolic link would lead where its owner likes.
+        // A symbolic link would lead to a place of its owner's choice.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => return Err(no_directory(path)),
-            // Its owner does not let this user in.
+            // Its owner does not admit this user.
             Err(Errno::ACCESS) => return Err(refused_entry(path)),
             opened => opened.map_err(|error| failed("open", path, error.into()))?,
         };
@@ -79,17 +80,18 @@ impl PrivateDirectory {
         SocketFile::inside(&self.folder, &self.path, name.as_ref())
     }
 
-    /// The sockets in it, by name, whether a process answers or not.
+    /// The sockets in it, by name, with and without a process that answers.
     pub fn sockets(&self) -> Result<Vec<SocketFile>, HostError> {
         SocketFile::all_inside(&self.folder, &self.path)
             .map_err(|error| failed("read", &self.path, error))
     }
 
-    /// One process at a time. The lock lasts until what this returns is dropped.
+    /// Locks the directory for one process at a time. The lock lasts until the returned value is
+    /// dropped.
     pub fn lock(&self) -> Result<File, HostError> {
         let failed = |error| failed("lock", &self.path, error);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // A description of its own: the lock belongs to it (flock(2)).
+        // Opened separately: the lock belongs to the open file description (flock(2)).
         let own = rustix::fs::openat(&*self.folder, ".", flags, Mode::empty());
         let own = own.map_err(|error| failed(error.into()))?;
         rustix::fs::flock(&own, FlockOperation::LockExclusive)

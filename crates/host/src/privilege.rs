@@ -5,17 +5,17 @@ use nix::unistd::{Uid, getgid, getuid};
 use std::fs;
 use std::time::Duration;
 
-/// With what rights the program builds its networks.
+/// The rights with which the program builds its networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
     Root,
-    /// Root of a user namespace of its own. Networks can be built; real-time scheduling, big socket
-    /// buffers and other namespaces of the machine are out of reach.
+    /// Root of a new user namespace. Networks can be built; real-time scheduling, large socket
+    /// buffers and other namespaces of the machine are not available.
     UserNamespace,
 }
 
 impl Privilege {
-    /// What is missing compared with root, in one sentence; nothing for root.
+    /// The restrictions compared with root, in one sentence; nothing for root.
     pub fn degradation(self) -> Option<&'static str> {
         match self {
             Self::Root => None,
@@ -43,7 +43,7 @@ pub fn acquire() -> Result<Privilege, HostError> {
     fs::write("/proc/self/setgroups", "deny").map_err(denied)?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1")).map_err(denied)?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1")).map_err(denied)?;
-    // AppArmor grants such a namespace and then forbids everything in it.
+    // AppArmor may grant such a namespace and then forbid everything in it.
     crate::wiring::bring_up_here("lo")?;
     Ok(Privilege::UserNamespace)
 }
@@ -52,7 +52,7 @@ fn become_root_of_a_namespace() -> std::io::Result<()> {
     let mut tries = 0;
     loop {
         match unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET) {
-            // A joined thread counts as one until the kernel is through with it.
+            // A joined thread counts as a thread until the kernel has finished with it.
             Err(Errno::EINVAL) if tries < 1000 => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(1));
@@ -62,7 +62,8 @@ fn become_root_of_a_namespace() -> std::io::Result<()> {
     }
 }
 
-/// Root in a container may lack any of what this needs, or be forbidden it; only trying tells the latter.
+/// Root in a container may lack a capability, or be forbidden to use it; only an attempt shows the
+/// latter.
 fn can_make_networks() -> bool {
     has_capabilities()
         && std::thread::scope(|scope| {
@@ -77,7 +78,7 @@ fn has_capabilities() -> bool {
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Without /proc the attempt itself must tell.
+    // Without /proc only the attempt decides.
     effective.is_none_or(|mask| NEEDED.iter().all(|bit| mask & (1 << bit) != 0))
 }
 

@@ -12,7 +12,7 @@ pub fn online_cpus() -> Vec<usize> {
     }
 }
 
-/// Keeps the calling thread, and what it starts, on these CPUs.
+/// Restricts the calling thread, and the threads and programs that it starts, to these CPUs.
 pub fn pin_to(cpus: &[usize]) -> Result<(), HostError> {
     let mut set = CpuSet::new();
     for cpu in cpus {
@@ -22,8 +22,8 @@ pub fn pin_to(cpus: &[usize]) -> Result<(), HostError> {
         .map_err(|e| HostError::io(format!("pinning to CPUs {cpus:?}"), e))
 }
 
-/// Gives the calling thread SCHED_FIFO at the lowest real-time priority: ahead of everything
-/// ordinary, behind the kernel's own.
+/// Gives the calling thread SCHED_FIFO at the lowest real-time priority: before all ordinary
+/// threads, after the kernel's own.
 pub fn real_time() -> Result<(), HostError> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the pointer is to a live sched_param, which the kernel only reads; 0 is this thread.
@@ -31,7 +31,7 @@ pub fn real_time() -> Result<(), HostError> {
     if failed == 0 {
         Ok(())
     } else {
-        // User namespaces, which other missing rights can be had in, do not help here.
+        // A user namespace provides other missing rights, but does not help here.
         Err(HostError::Io {
             doing: "asking for SCHED_FIFO".to_owned(),
             source: std::io::Error::last_os_error(),

@@ -1,4 +1,5 @@
-//! UNIX sockets by their files: a dead one is told from a live one, and nothing else is ever removed.
+//! UNIX sockets by their files: distinguishes dead sockets from live ones, and removes nothing
+//! else.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A place for a socket. Its folder is held open: nobody can put another folder in its place meanwhile.
+/// The path of a socket. Its folder is held open, so that nobody can replace the folder meanwhile.
 #[derive(Debug, Clone)]
 pub struct SocketFile {
     folder: Arc<OwnedFd>,
@@ -21,8 +22,8 @@ pub struct SocketFile {
     path: PathBuf,
 }
 
-/// The file of a socket that this process has bound. Dropped, it is removed, unless another file has taken its
-/// place.
+/// The file of a socket that this process has bound. Dropping it removes the file, unless another
+/// file has replaced it.
 #[derive(Debug)]
 pub struct BoundFile {
     file: SocketFile,
@@ -33,7 +34,7 @@ pub struct BoundFile {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Inode(u64, u64);
 
-/// A file as it was when it was looked at.
+/// The state of a file when it was examined.
 struct Seen {
     file: OwnedFd,
     inode: Inode,
@@ -41,7 +42,7 @@ struct Seen {
 }
 
 impl SocketFile {
-    /// Its folder must be there.
+    /// Its folder must exist.
     pub fn at(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "this path names no file: add a name")
@@ -80,14 +81,15 @@ impl SocketFile {
         &self.name
     }
 
-    /// The path for connect(2), valid as long as this lives. An address holds 107 bytes (unix(7)); by the folder's
-    /// descriptor a long path fits.
+    /// The path for connect(2), valid as long as this value lives. An address holds 107 bytes
+    /// (unix(7)); a path through the folder's descriptor makes a long one fit.
     pub fn address(&self) -> PathBuf {
         by_descriptor(&self.folder).join(&self.name)
     }
 
     /// Removes a socket that a process left behind when it died. A live socket stays
-    /// ([`io::ErrorKind::AddrInUse`]), and so does any other file ([`io::ErrorKind::AlreadyExists`]).
+    /// ([`io::ErrorKind::AddrInUse`]), and so does any other file
+    /// ([`io::ErrorKind::AlreadyExists`]).
     pub fn clear(&self) -> io::Result<()> {
         let Some(seen) = self.look()? else { return Ok(()) };
         if !seen.is_socket {
@@ -100,17 +102,19 @@ impl SocketFile {
         self.remove(seen.inode)
     }
 
-    /// Listens there, with the file mode `mode` where one is given. The socket of a dead process gives way.
+    /// Listens at the path, with the file mode `mode` if there is one. Replaces the socket of a
+    /// dead process.
     pub fn listen(self, mode: Option<Mode>) -> io::Result<(UnixListener, BoundFile)> {
         self.clear()?;
         let kind = SocketFlags::CLOEXEC;
         let family = AddressFamily::UNIX;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, kind, None)?;
         if let Some(mode) = mode {
-            // Before it has a place: unix_bind (net/unix/af_unix.c) gives the file the socket's own mode.
+            // Set before bind(2): unix_bind (net/unix/af_unix.c) gives the file the socket's own
+            // mode.
             rustix::fs::fchmod(&socket, mode)?;
         }
-        // The short form only where it must be: ss(8) shows the address.
+        // Use the short form only if necessary, because ss(8) shows the address.
         let short = self.path.as_os_str().len() > LONGEST_ADDRESS;
         let address = if short { self.address() } else { self.path.clone() };
         rustix::net::bind(&socket, &SocketAddrUnix::new(address)?).map_err(
@@ -125,12 +129,13 @@ impl SocketFile {
         Ok((UnixListener::from(socket), bound))
     }
 
-    /// A stream to the process that listens there. A full backlog is waited for no longer than `patience`.
+    /// Connects a stream to the process that listens. Waits no longer than `patience` for a full
+    /// backlog.
     pub fn connect(&self, patience: Duration) -> io::Result<UnixStream> {
         let family = AddressFamily::UNIX;
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // It bounds connect(2), too (unix_stream_connect in net/unix/af_unix.c).
+        // The timeout also bounds connect(2) (unix_stream_connect in net/unix/af_unix.c).
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience))?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(self.address())?).map_err(|error| {
             match error {
@@ -153,8 +158,8 @@ impl SocketFile {
         Ok(Some(Seen { file, inode: Inode::of(&found), is_socket }))
     }
 
-    /// Removes the file as long as it is that inode. The kernel removes by name only: the name is moved aside
-    /// first, and given back where it turns out to be another file's.
+    /// Removes the file if it is still that inode. The kernel removes by name only, so the name is
+    /// moved aside first, and restored if it turns out to be another file's.
     fn remove(&self, inode: Inode) -> io::Result<()> {
         if self.inode_of(&self.name)? != Some(inode) {
             return Ok(());
@@ -165,7 +170,7 @@ impl SocketFile {
         match self.rename(&self.name, &aside) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
-            // Not every file system has RENAME_NOREPLACE. There the comparison above has to do.
+            // Not every file system has RENAME_NOREPLACE. The comparison above must suffice there.
             Err(Errno::INVAL | Errno::NOSYS) => return Ok(self.unlink(&self.name)?),
             Err(error) => return Err(error.into()),
         }
@@ -194,9 +199,10 @@ impl SocketFile {
 }
 
 impl Seen {
-    /// Whether no process has this very socket any more. The kernel looks for the socket behind the inode, then
-    /// compares the types: a datagram socket that connects is refused by a dead one only (unix_find_bsd in
-    /// net/unix/af_unix.c). A listener does not notice, and nothing waits.
+    /// Whether no process has this very socket any more. The kernel looks for the socket behind the
+    /// inode, then compares the types: only a dead socket refuses a datagram socket that connects
+    /// (unix_find_bsd in net/unix/af_unix.c). A listener does not notice, and the call does not
+    /// block.
     fn is_dead(&self) -> io::Result<bool> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::UNIX;
@@ -242,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_socket_gives_way_and_nothing_else_does() {
+    fn only_a_dead_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = socket(&folder);
         let kept = |file: SocketFile, kind| {
@@ -259,7 +265,7 @@ mod tests {
         let datagrams = UnixDatagram::bind(&path).unwrap();
         kept(file.clone(), io::ErrorKind::AddrInUse);
         drop(datagrams);
-        // The dead datagram socket gives way to a listener, which is alive in its turn.
+        // A listener replaces the dead datagram socket and is then alive itself.
         let first = file.clone().listen(None).unwrap();
         kept(file.clone(), io::ErrorKind::AddrInUse);
         let (listener, bound) = first;
@@ -272,24 +278,24 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_with_a_full_backlog_is_alive_and_keeps_nobody_waiting() {
+    fn a_listener_with_a_full_backlog_is_alive_and_blocks_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = socket(&folder);
         let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
         let listener = listener.unwrap();
         listener.bind(&socket2::SockAddr::unix(&path).unwrap()).unwrap();
-        // It has a place and does not listen yet.
+        // It is bound and does not listen yet.
         assert_eq!(file.clear().unwrap_err().kind(), io::ErrorKind::AddrInUse);
         listener.listen(0).unwrap();
         let _first = UnixStream::connect(&path).unwrap();
-        // A stream's connect(2) waits for accept(2) now.
+        // From now on connect(2) of a stream waits for accept(2).
         assert_eq!(file.clear().unwrap_err().kind(), io::ErrorKind::AddrInUse);
         let late = file.connect(Duration::from_millis(10)).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]
-    fn the_end_of_a_listener_leaves_the_file_that_took_its_place() {
+    fn a_dropped_listener_leaves_the_file_that_replaced_it() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = socket(&folder);
         let ours = file.listen(None).unwrap();
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_takes_the_place_of_a_dead_socket_is_given_its_name_back() {
+    fn a_file_that_replaced_a_dead_socket_keeps_its_name() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = socket(&folder);
         drop(UnixListener::bind(&path).unwrap());

@@ -2,13 +2,13 @@ use crate::{HostError, Namespace};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Has what arrives at `interface` processed on `cpus` (receive packet steering,
-/// Documentation/networking/scaling.rst). Otherwise it would be processed by whoever sent it, in the
-/// sender's time: over a veth pair that is the emulated link, and a host's TCP may work for
-/// milliseconds on one acknowledgement.
+/// Makes `cpus` process the packets that arrive at `interface` (receive packet steering,
+/// Documentation/networking/scaling.rst). Otherwise the sender would process them in its own time
+/// slice: over a veth pair that is the emulated link, and a host's TCP may work for milliseconds on
+/// one acknowledgement.
 ///
-/// The setting stands in sysfs, which shows the namespace it was mounted from: the thread that sets it
-/// mounts one for itself alone.
+/// The setting is in sysfs, which shows the namespace from which it was mounted, so the thread that
+/// sets it makes a private mount.
 pub fn steer_receiving(
     namespace: &Namespace,
     interface: &str,
@@ -27,7 +27,7 @@ pub fn steer_receiving(
     })
 }
 
-/// As the kernel reads CPU masks: groups of 32 in hexadecimal, the highest first.
+/// The kernel's notation for CPU masks: groups of 32 bits in hexadecimal, the highest first.
 fn mask(cpus: &[usize]) -> String {
     let groups = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
     let mut words = vec![0_u32; groups];

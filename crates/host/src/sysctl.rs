@@ -1,20 +1,20 @@
 use crate::HostError;
 use std::path::PathBuf;
 
-/// A kernel setting by its dotted name, as `sysctl` writes it.
+/// A kernel setting by its dotted name, as for `sysctl`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     pub name: String,
     pub value: String,
 }
 
-/// The value in the calling thread's network namespace; `None` where the kernel has no such setting.
+/// The value in the calling thread's network namespace; `None` if the kernel has no such setting.
 pub fn read_sysctl(name: &str) -> Option<String> {
     std::fs::read_to_string(path(name)).ok().map(|text| normalised(&text))
 }
 
-/// Sets it in the calling thread's network namespace and reads it back: some settings are clamped,
-/// and some writes succeed without effect.
+/// Sets it in the calling thread's network namespace and reads it back, because the kernel clamps
+/// some settings, and some writes succeed without effect.
 pub fn write_sysctl(sysctl: &Sysctl) -> Result<(), HostError> {
     std::fs::write(path(&sysctl.name), &sysctl.value).map_err(|source| HostError::Sysctl {
         name: sysctl.name.clone(),

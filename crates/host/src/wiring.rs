@@ -16,7 +16,7 @@ pub struct Address {
     pub prefix: u8,
 }
 
-/// A way to a network: through `gateway`.
+/// A route to a network through `gateway`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     pub to: Address,
@@ -46,7 +46,8 @@ pub fn bring_up(namespace: &Namespace, interface: &str) -> Result<(), HostError>
     namespace.run(|| bring_up_here(interface))
 }
 
-/// Adds an address that is usable at once (no duplicate address detection: the network is ours).
+/// Adds an address that is usable at once, without duplicate address detection: no other host is in
+/// the network.
 pub fn add_address(
     namespace: &Namespace,
     interface: &str,
@@ -82,8 +83,8 @@ pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
     })
 }
 
-/// Tells `namespace` the hardware address of a neighbour, so that nobody has to ask: the question
-/// itself may be lost on the way, and costs a second then.
+/// Adds the hardware address of a neighbour to `namespace`, so that no host has to ask for it. The
+/// request itself may be lost on the way, which costs a second.
 pub fn add_neighbour(
     namespace: &Namespace,
     interface: &str,
@@ -113,7 +114,7 @@ pub(crate) fn index_of(interface: &str, namespace: &str) -> Result<u32, HostErro
     })
 }
 
-/// One conversation with the kernel in the calling thread's namespace.
+/// A netlink socket in the calling thread's namespace.
 pub(crate) fn netlink<F>(doing: String, talk: impl FnOnce(Handle) -> F) -> Result<(), HostError>
 where
     F: Future<Output = Result<(), rtnetlink::Error>>,

@@ -1,4 +1,4 @@
-//! What is built goes away, however its builder ends.
+//! All objects disappear, however the process that made them ends.
 #![allow(clippy::unwrap_used)]
 
 use host::{Address, Confined, HostError, Namespace, Program, add_address, connect};
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Without rights to make networks there is nothing to test here, and the output says so.
+/// Without the right to make networks the test is skipped, and the output says so.
 fn namespace(name: &str) -> Option<Namespace> {
     match Namespace::create(name) {
         Ok(namespace) => Some(namespace),
@@ -44,7 +44,7 @@ fn two_hosts_talk_over_a_cable() {
 }
 
 #[test]
-fn a_program_ends_with_all_it_started() {
+fn a_program_ends_with_all_its_descendants() {
     let Some(inside) = namespace("inside") else {
         return;
     };
@@ -78,7 +78,7 @@ fn a_missing_program_is_named() {
 }
 
 #[test]
-fn an_exit_status_comes_back() {
+fn an_exit_status_is_returned() {
     let Some(inside) = namespace("inside") else {
         return;
     };

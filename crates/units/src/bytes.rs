@@ -40,7 +40,7 @@ impl std::ops::AddAssign for Bytes {
 
 impl std::ops::Sub for Bytes {
     type Output = Self;
-    /// Saturating: a queue never holds fewer than no bytes.
+    /// Saturates: a queue never holds less than zero bytes.
     fn sub(self, other: Self) -> Self {
         self.saturating_sub(other)
     }

@@ -1,4 +1,4 @@
-/// Why a text is not the quantity it was read as. The message says what would have been one.
+/// The reason why a text is not a valid quantity. The message gives a valid example.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error("`{text}` is not a {quantity}: write a number and a unit, for example {example}")]

@@ -1,11 +1,13 @@
 use serde_json::Value;
 use std::fmt::{self, Display, Formatter, Write};
 
-/// Text from outside, for a line of a log, a table or a report: a peer's reason, the name it asked for, a file's
-/// title. Shown, it is one line of at most [`Foreign::LONGEST`] characters and an ellipsis, and no terminal obeys it.
+/// Text from outside, for a line of a log, a table or a report: a peer's reason, a requested name,
+/// a file's title. It is shown as one line of at most [`Foreign::LONGEST`] characters and an
+/// ellipsis, without any control sequence for a terminal.
 ///
-/// Control characters, marks of direction and invisible characters are written as `\x1b` and `\u{202e}`. A tab
-/// becomes a space. What is shown is never longer than asked for, however long the text is.
+/// Control characters, marks of direction and invisible characters are written as `\x1b` and
+/// `\u{202e}`. A tab becomes a space. The output never exceeds the requested length, however long
+/// the text is.
 #[derive(Debug, Clone, Copy)]
 pub struct Foreign<T> {
     text: T,
@@ -17,8 +19,8 @@ pub fn foreign<T: Display>(text: T) -> Foreign<T> {
     Foreign { text, longest: Foreign::<T>::LONGEST }
 }
 
-/// A whole document with text from outside in it, line by line: nothing is cut, and what no terminal and no reader
-/// should obey is written as in [`Foreign`].
+/// A whole document that contains text from outside, line by line. Nothing is cut, and control
+/// sequences are escaped as in [`Foreign`].
 pub fn visible(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.replace("\r\n", "\n").chars() {
@@ -30,7 +32,7 @@ pub fn visible(document: &str) -> String {
     out
 }
 
-/// A document whose texts and names come from outside, each as [`Foreign`] shows it.
+/// A document whose texts and names come from outside, each escaped as in [`Foreign`].
 pub fn foreign_json(document: &mut Value, longest: usize) {
     let shown = |text: &str| foreign(text).up_to(longest).to_string();
     match document {
@@ -48,7 +50,7 @@ pub fn foreign_json(document: &mut Value, longest: usize) {
 impl<T> Foreign<T> {
     pub const LONGEST: usize = 256;
 
-    /// With another bound.
+    /// The same with another bound.
     pub fn up_to(self, longest: usize) -> Self {
         Self { longest, ..self }
     }
@@ -57,7 +59,7 @@ impl<T> Foreign<T> {
 impl<T: Display> Display for Foreign<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut cut = Cut { out: f, left: self.longest, is_full: false };
-        // A full line ends the writing of the text, which is no failure.
+        // A full line ends the output of the text; this is not an error.
         match write!(cut, "{}", self.text) {
             Err(_) if cut.is_full => f.write_char('…'),
             written => written,
@@ -65,7 +67,7 @@ impl<T: Display> Display for Foreign<T> {
     }
 }
 
-/// Takes so many characters and no more.
+/// Writes at most this many characters.
 struct Cut<'a, 'b> {
     out: &'a mut Formatter<'b>,
     left: usize,
@@ -104,8 +106,8 @@ fn push(out: &mut String, c: char) {
     debug_assert!(written.is_ok(), "a String takes everything");
 }
 
-/// Control characters (C0, DEL, C1), and those of Unicode's general categories Cf, Zl and Zp: they change how other
-/// characters are shown, or are not shown themselves.
+/// Control characters (C0, DEL, C1), and those of Unicode's general categories Cf, Zl and Zp: they
+/// change the display of other characters, or are not displayed themselves.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -133,7 +135,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_terminal_obeys_nothing_of_it() {
+    fn terminal_control_sequences_are_escaped() {
         let text = "a\nb\r\x1b[31mc\u{7f}\u{9b}2J\u{202e}d\u{200b}\te\u{2028}\0";
         let shown = foreign(text).to_string();
         let expected = r"a\nb\r\x1b[31mc\x7f\x9b2J\u{202e}d\u{200b} e\u{2028}\x00";

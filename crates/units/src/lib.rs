@@ -8,9 +8,9 @@
 //! | [`Time`] | – | a point on a logical clock, in nanoseconds |
 //! | [`Share`] | `1%`, `0.01` | a part of a whole, 0 to 1 |
 //!
-//! Numbers never travel without their unit: a bare integer in a signature is a count.
+//! Numbers always carry their unit: a bare integer in a signature is a count.
 //!
-//! [`foreign`] and [`visible`] show text from outside so that no terminal, log or report obeys it.
+//! [`foreign`] and [`visible`] escape text from outside for terminals, logs and reports.
 
 mod bytes;
 mod error;
@@ -32,8 +32,8 @@ pub use share::Share;
 pub use span::Span;
 pub use time::Time;
 
-/// Serialises through `Display` and deserialises through `FromStr`, so that every file and
-/// every JSON document shows a quantity the way a person would write it.
+/// Serialises through `Display` and deserialises through `FromStr`, so that every file and every
+/// JSON document shows a quantity as a person would write it.
 macro_rules! as_text {
     ($type:ty, $expected:literal) => {
         impl serde::Serialize for $type {

@@ -1,16 +1,16 @@
-//! The part every quantity shares: a decimal number, then letters.
+//! The common part of all quantities: a decimal number, then letters.
 
 use crate::UnitError;
 
-/// What a quantity is called and how it is written, for its error messages.
+/// The name and the notation of a quantity, for its error messages.
 pub(crate) struct Grammar {
     pub(crate) quantity: &'static str,
     pub(crate) example: &'static str,
     pub(crate) known: &'static str,
     pub(crate) range: &'static str,
-    /// (unit in lower case, how many of the base unit it is)
+    /// (unit in lower case, its size in base units)
     pub(crate) units: &'static [(&'static str, f64)],
-    /// What a bare number counts, where one is allowed.
+    /// The unit of a bare number, if bare numbers are allowed.
     pub(crate) bare: Option<f64>,
 }
 
@@ -30,7 +30,7 @@ impl Grammar {
         })?;
         let scale = self.scale(text, unit, number)?;
         let value = (number * scale).round();
-        // 2^63 keeps sums and differences of any two quantities inside 64 bits.
+        // 2^63 keeps sums and differences of any two quantities within 64 bits.
         if !value.is_finite() || value >= 9.2e18 {
             return Err(UnitError::OutOfRange {
                 text: text.to_owned(),

@@ -22,8 +22,8 @@ impl Rate {
         self.0 as f64 / 1e6
     }
 
-    /// How long `size` takes at this rate, rounded to the nearest nanosecond; for ever (the longest
-    /// span) at rate 0.
+    /// The time that `size` takes at this rate, rounded to the nearest nanosecond; the longest span
+    /// at rate 0.
     pub fn time_for(self, size: Bytes) -> Span {
         if self.0 == 0 {
             return Span::MAX;
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn parses_common_notations() {
         for (text, bits) in [
             ("600mbit", 600_000_000),
             ("2.5gbit", 2_500_000_000),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_would_have_been_a_rate() {
+    fn an_error_gives_a_valid_rate() {
         let message = |text: &str| text.parse::<Rate>().unwrap_err().to_string();
         assert_eq!(message("600"), "`600` has no unit: a rate is written like 600mbit or 2.5gbit");
         assert!(message("600mbut").contains("`mbut` in `600mbut` is not a unit of a rate"));

@@ -1,4 +1,4 @@
-//! Whatever a quantity prints, it reads back as the same quantity.
+//! The printed form of a quantity parses to the same quantity.
 
 use crate::{Bytes, Rate, Share, Span};
 use proptest::prelude::*;

@@ -53,7 +53,7 @@ impl std::str::FromStr for Share {
 
 impl std::fmt::Display for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Ten significant decimals hide the rounding of `/ 100`, then trailing zeros go.
+        // Ten significant decimals hide the rounding of `/ 100`; trailing zeros are removed then.
         let percent = format!("{:.10}", self.percent());
         let percent = percent.trim_end_matches('0').trim_end_matches('.');
         f.pad(&format!("{percent}%"))
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_between_nothing_and_all() {
+    fn a_share_is_between_zero_and_one() {
         assert_eq!("1%".parse::<Share>().unwrap().fraction(), 0.01);
         assert_eq!("0.01".parse::<Share>().unwrap().to_string(), "1%");
         assert_eq!("0.1%".parse::<Share>().unwrap().to_string(), "0.1%");

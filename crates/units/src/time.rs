@@ -1,13 +1,13 @@
 use crate::Span;
 
 /// A point on a logical clock: nanoseconds since that clock's own start. The emulator's clock
-/// starts at `CLOCK_MONOTONIC`'s, the simulator's at 0; the two never mix.
+/// starts with `CLOCK_MONOTONIC`, the simulator's at 0; the two never mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
 impl Time {
     pub const ZERO: Self = Self(0);
-    /// Later than anything that happens.
+    /// Later than any event.
     pub const NEVER: Self = Self(u64::MAX);
 
     pub const fn from_nanos(nanos: u64) -> Self {
@@ -18,7 +18,7 @@ impl Time {
         self.0
     }
 
-    /// The time passed since `earlier`; nothing if that is still to come.
+    /// The time passed since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Self) -> Span {
         Span::from_nanos(self.0.saturating_sub(earlier.0))
     }

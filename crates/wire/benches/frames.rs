@@ -1,4 +1,4 @@
-//! What the finishing of a packet costs: `cargo bench -p weir-wire`.
+//! Measures the cost of completing a packet: `cargo bench -p weir-wire`.
 
 #![allow(clippy::unwrap_used)]
 

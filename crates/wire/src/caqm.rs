@@ -1,28 +1,30 @@
-//! The tag of CAQM (Confined Active Queue Management): four bytes behind the MAC addresses, or behind at most two
-//! VLAN tags, that ask on a data packet for a change of the window and answer on an acknowledgement.
+//! The tag of CAQM (Confined Active Queue Management): four bytes behind the MAC addresses, or
+//! behind at most two VLAN tags. On a data packet it requests a change of the window, and on an
+//! acknowledgement it carries the answer.
 //!
 //! ```text
 //! | TPID (16) | kind (3) | last hop | - | request | C | I | hint (8) | EtherType of what follows
 //! ```
 //!
-//! The TPID is a setting of the network. Where it is 0x88a8, the default, the offloads of a stock kernel carry
-//! the tag, and service tags of 802.1ad cannot be told from it: a network that has those sets another.
+//! The TPID is a setting of the network. With the default, 0x88a8, the offloads of a stock kernel
+//! carry the tag, but service tags of 802.1ad look the same: a network with such tags uses another
+//! TPID.
 
 pub mod offer;
 
 use crate::headers::{MAC_HEADER, TAG, is_tag, word};
 use std::fmt;
 
-/// What a tag says: its 16 bits behind the TPID.
+/// The content of a tag: its 16 bits behind the TPID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Info(u16);
 
-/// What the two bits C and I make of the hint.
+/// The meaning of the hint, from the two bits C and I.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// So many units more.
+    /// An increase by this many units.
     More(u8),
-    /// A request that was refused, or an answer of so many units fewer.
+    /// A request that was refused, or an answer that removes this many units.
     Fewer(u8),
     Nothing,
 }
@@ -36,33 +38,33 @@ impl Info {
         self.0
     }
 
-    /// A data packet that asks for `hint` units.
+    /// A data packet that requests `hint` units.
     pub fn request(hint: u8) -> Self {
         Self(REQUEST | VALID | u16::from(hint))
     }
 
-    /// In an [`offer`]: does a port on the way speak CAQM?
+    /// In an [`offer`]: asks whether a port on the way supports CAQM.
     pub fn question() -> Self {
         Self(QUESTION)
     }
 
-    /// What a port makes of a [`Self::question`]; all that it says otherwise stays.
+    /// A port's reply to a [`Self::question`]; all other bits stay.
     pub fn answered(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
 
-    /// In the offer that answers one: that one's question was answered on its way.
+    /// In the offer that answers one: a port answered the question of that one on its way.
     pub fn echoed(self) -> Self {
         Self(self.0 | ECHO)
     }
 
-    /// On the handshake's last packet, be it of data or an acknowledgement: a port on the way that the other end's data
-    /// go speaks, and tags may come. Everywhere else it means nothing.
+    /// On the handshake's last packet, data or acknowledgement: a port on the path of the other
+    /// end's data supports CAQM, and tags may follow. Anywhere else it has no meaning.
     pub fn go_ahead(request: bool) -> Self {
         Self(if request { QUESTION } else { CONGESTION | VALID })
     }
 
-    /// An acknowledgement that tells so many units, not more than a hint holds.
+    /// An acknowledgement that reports this many units, at most a hint's capacity.
     pub fn answer(units: i16) -> Self {
         let hint = units.unsigned_abs().min(255);
         match units {
@@ -72,7 +74,7 @@ impl Info {
         }
     }
 
-    /// Other kinds are not CAQM's: leave the packet alone.
+    /// Other kinds do not belong to CAQM: ignore the packet.
     pub fn is_caqm(self) -> bool {
         self.0 & KIND == 0
     }
@@ -86,7 +88,7 @@ impl Info {
         self.0 & QUESTION == QUESTION
     }
 
-    /// In an offer that answers one.
+    /// In an offer that answers another.
     pub fn is_echoed(self) -> bool {
         self.0 & ECHO != 0
     }
@@ -96,7 +98,7 @@ impl Info {
         self.0 & (CONGESTION | VALID) == CONGESTION | VALID
     }
 
-    /// Of another kind, from 1 to 7; [`Self::is_caqm`] is kind 0.
+    /// A tag of another kind, from 1 to 7; [`Self::is_caqm`] is kind 0.
     pub fn of_kind(self, kind: u8) -> Self {
         Self(self.0 & !KIND | u16::from(kind) << KIND.trailing_zeros())
     }
@@ -114,12 +116,12 @@ impl Info {
         }
     }
 
-    /// Refused: there is congestion.
+    /// The request was refused because of congestion.
     pub fn refused(self) -> Self {
         Self(self.0 & !VALID | CONGESTION)
     }
 
-    /// So many units in place of what was asked for.
+    /// This many units instead of the requested ones.
     pub fn with_hint(self, hint: u8) -> Self {
         Self(self.0 & !HINT | u16::from(hint))
     }
@@ -136,7 +138,7 @@ impl fmt::Debug for Info {
     }
 }
 
-/// As a capture shows it: `request +255`, `answer -3`, `kind 2`.
+/// As in a capture: `request +255`, `answer -3`, `kind 2`.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_caqm() {
@@ -154,15 +156,15 @@ impl fmt::Display for Info {
     }
 }
 
-/// What the tag of a frame says, if it has one: the first with this TPID, whole, with something behind it,
-/// and of CAQM's kind.
+/// The tag of a frame, if it has one: the first with this TPID, if it is complete, has a header
+/// behind it, and is of CAQM's kind.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let bits = word(frame, find(frame, tpid)?)?;
     Some(Info(bits)).filter(|info| info.is_caqm())
 }
 
-/// Writes over what [`read`] reads. False, and nothing done, where there is no tag.
+/// Overwrites the tag that [`read`] returns. Returns false and changes nothing if there is no tag.
 #[inline]
 pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
     if read(frame, tpid).is_none() {
@@ -175,19 +177,20 @@ pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
     })
 }
 
-/// Whether tags may bear it: it is no length, and says nothing else to everybody. 0x8100 may where there are no VLANs.
+/// Whether the TPID may mark tags: it is not a length, and no other protocol uses it. 0x8100 is
+/// allowed in networks without VLANs.
 pub fn is_free(tpid: u16) -> bool {
     !matches!(tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x86dd)
 }
 
-/// Where the 16 bits stand.
+/// The offset of the 16 bits.
 #[inline]
 fn find(frame: &[u8], tpid: u16) -> Option<usize> {
     let mut at = MAC_HEADER - 2;
     for _ in 0..=MOST_VLANS {
         let ether_type = word(frame, at)?;
         if ether_type == tpid {
-            // The EtherType of what it encapsulates is part of a whole tag.
+            // A complete tag includes the EtherType of the encapsulated packet.
             return word(frame, at + TAG).map(|_| at + 2);
         }
         if !is_tag(ether_type) {
@@ -208,7 +211,7 @@ const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
 const HINT: u16 = 0xff;
 const QUESTION: u16 = REQUEST | CONGESTION | VALID;
-/// In an offer, where there is no hint.
+/// In an offer, in place of the hint.
 const ECHO: u16 = 1;
 const MOST_VLANS: usize = 2;
 
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_where_the_format_has_them() {
+    fn bits_match_the_format() {
         assert_eq!(Info::request(8).bits(), 0x0508);
         assert_eq!(Info::request(8).refused().bits(), 0x0608);
         assert_eq!(Info::request(8).without_hint().bits(), 0x0408);
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_at_most_two_vlans() {
+    fn a_tag_is_found_behind_at_most_two_vlans() {
         let request = Info::request(7);
         for vlans in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             let whole = [vlans, &[TPID, request.bits(), 0x0800, 0x4500]].concat();
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_anywhere_it_is_whole_or_nothing() {
+    fn a_truncated_tag_is_not_read() {
         let whole = frame(&[0x8100, 5, TPID, 0x0508, 0x0800]);
         for length in 0..=whole.len() {
             let mut cut = whole[..length].to_vec();

@@ -2,9 +2,8 @@
 
 /// A one's complement sum in progress.
 ///
-/// The words are added as they lie in memory: the sum does not depend on the byte order as long as
-/// it is swapped once at the end (RFC 1071 section 2 B), and not swapping eight bytes at a time is
-/// what makes it fast.
+/// The words are added in memory order. The sum does not depend on the byte order if it is swapped
+/// once at the end (RFC 1071 section 2 B), and the speed comes from not swapping every eight bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -19,9 +18,10 @@ impl Sum {
         Self(merge(lanes) + tail(blocks.remainder()))
     }
 
-    /// Copies `from` to the start of `to` and sums it on the way. `to` must not be the shorter.
+    /// Copies `from` to the start of `to` and sums it in the same pass. `to` must be at least as
+    /// long.
     ///
-    /// One pass cuts a super-packet in a fifth less time than copying and then summing.
+    /// One pass segments a super-packet in a fifth less time than copying and then summing.
     pub fn of_copy(from: &[u8], to: &mut [u8]) -> Self {
         let to = &mut to[..from.len()];
         let mut lanes = [0u64; LANES];
@@ -41,13 +41,13 @@ impl Sum {
         Self(self.0 + other.0)
     }
 
-    /// Adds one 16-bit word, given as the number it stands for.
+    /// Adds one 16-bit word, given as a number.
     #[must_use]
     pub fn plus_word(self, word: u16) -> Self {
         Self(self.0 + u64::from(word.to_be()))
     }
 
-    /// Adds a 32-bit length, as the pseudo-header of IPv6 has it (RFC 8200 section 8.1).
+    /// Adds a 32-bit length, as in the pseudo-header of IPv6 (RFC 8200 section 8.1).
     #[must_use]
     pub fn plus_long(self, long: u32) -> Self {
         self.plus_word((long >> 16) as u16).plus_word(long as u16)
@@ -62,7 +62,7 @@ impl Sum {
         u16::from_be(sum as u16)
     }
 
-    /// What goes into a header's checksum field.
+    /// The value of a header's checksum field.
     pub fn checksum(self) -> u16 {
         !self.folded()
     }
@@ -76,7 +76,8 @@ impl Sum {
     }
 }
 
-/// The checksum after one 16-bit word it covers went from `old` to `new` (RFC 1624, equation 3).
+/// The checksum after one 16-bit word covered by it changed from `old` to `new` (RFC 1624, equation
+/// 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     let mut sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     sum = (sum & 0xffff) + (sum >> 16);
@@ -85,10 +86,10 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
 }
 
 /// Completes a partial checksum: the field at `start + offset` holds the pseudo-header's sum, and
-/// everything from `start` on is to be added. False, and nothing done, if that lies outside.
+/// everything from `start` on is added. Returns false and changes nothing if that lies outside.
 ///
-/// A result of 0 is written as 0xffff whatever the protocol, as `skb_checksum_help` in
-/// net/core/dev.c does; for TCP the two mean the same.
+/// A result of 0 is written as 0xffff for any protocol, as `skb_checksum_help` in net/core/dev.c
+/// does; for TCP the two are equivalent.
 pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> bool {
     let field = start.saturating_add(offset);
     if field.saturating_add(2) > packet.len() {

@@ -1,9 +1,10 @@
-//! What a bad wire does to a frame.
+//! Corruption of a frame, as by a faulty wire.
 
 use crate::headers::MAC_HEADER;
 
-/// Flips one bit behind the MAC header, chosen by a random number: a receiver's checksum is to
-/// notice, which for a damaged address nobody would get to compute. False if there is nothing.
+/// Flips one bit behind the MAC header, chosen by a random number, so that a receiver's checksum
+/// detects it. A frame with a damaged address would reach no receiver. Returns false if there is no
+/// such bit.
 pub fn flip_bit(frame: &mut [u8], random: u64) -> bool {
     let Some(body) = frame.get_mut(MAC_HEADER..).filter(|body| !body.is_empty()) else {
         return false;

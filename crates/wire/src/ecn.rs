@@ -1,4 +1,4 @@
-//! Explicit congestion notification (RFC 3168): the two bits, and setting them on the way.
+//! Explicit congestion notification (RFC 3168): reading and setting the two bits.
 
 use crate::checksum;
 use crate::headers::{IPV4, IPV6, Layout, MAC_HEADER, Network, word};
@@ -12,7 +12,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// What an IP packet says; `None` if the frame carries none.
+    /// The ECN field of an IP packet; `None` if the frame carries none.
     pub fn read(frame: &[u8]) -> Option<Self> {
         let (network, offset) = network(frame)?;
         let bits = match network {
@@ -34,8 +34,8 @@ impl Ecn {
     }
 }
 
-/// Sets "congestion experienced" and corrects IPv4's header checksum. False, and nothing done, if
-/// the packet does not understand marks and must be dropped instead.
+/// Sets "congestion experienced" and corrects IPv4's header checksum. Returns false and changes
+/// nothing if the packet is not ECN-capable and must be dropped instead.
 pub fn mark(frame: &mut [u8]) -> bool {
     match Ecn::read(frame) {
         Some(Ecn::CongestionExperienced) => return true,
@@ -61,7 +61,7 @@ pub fn mark(frame: &mut [u8]) -> bool {
     }
 }
 
-/// The network header alone; the common untagged frame takes the short way.
+/// The network header only; the common untagged frame takes a fast path.
 fn network(frame: &[u8]) -> Option<(Network, usize)> {
     match word(frame, MAC_HEADER - 2)? {
         IPV4 if frame.len() >= MAC_HEADER + 20 && frame[MAC_HEADER] >> 4 == 4 => {

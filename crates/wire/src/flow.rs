@@ -1,12 +1,12 @@
-//! Which flow a frame belongs to, as a number for fair queues.
+//! The flow of a frame, as a number for fair queues.
 
 use crate::headers::{Layout, MAC_HEADER, Network, Transport};
 
 /// A hash over addresses, protocol and ports (not symmetric), different for every `seed`.
 ///
-/// Fragments have no ports beyond the first one, so all pieces of a packet hash without; IPv6
-/// packets without ports use the flow label instead (RFC 6437 section 3). ICMP echoes count by
-/// identifier. What is not IP is told apart by MAC addresses and EtherType.
+/// Fragments after the first have no ports, so all fragments of a packet hash without them. IPv6
+/// packets without ports use the flow label instead (RFC 6437 section 3). ICMP echoes are
+/// distinguished by identifier, and packets other than IP by MAC addresses and EtherType.
 pub fn hash(frame: &[u8], seed: u64) -> u64 {
     let mut hash = Hash(seed ^ SALT);
     let Some(layout) = Layout::parse(frame) else {
@@ -55,7 +55,7 @@ impl Hash {
         }
     }
 
-    /// Multiply and fold, as wyhash does: every bit in reaches every bit out.
+    /// Multiply and fold, as in wyhash: every input bit affects every output bit.
     fn mix(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word) * u128::from(MULTIPLIER);
         self.0 = (product as u64) ^ ((product >> 64) as u64) ^ self.0.rotate_left(29);

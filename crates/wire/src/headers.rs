@@ -1,4 +1,4 @@
-//! Where the headers of an Ethernet frame lie.
+//! The offsets of the headers of an Ethernet frame.
 
 /// The offsets within one frame. Every offset is inside the frame or at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,10 +8,10 @@ pub struct Layout {
     pub network: Network,
     pub network_offset: usize,
     pub transport: Transport,
-    /// Where the transport header starts, or what there is instead of it.
+    /// The start of the transport header, or of the bytes in its place.
     pub transport_offset: usize,
-    /// Where the IP packet ends: before the padding of a short frame, and at the frame's end for
-    /// anything that is not IP or claims to be longer than the frame is.
+    /// The end of the IP packet: before the padding of a short frame, and at the frame's end for a
+    /// packet that is not IP or whose length field exceeds the frame.
     pub end: usize,
 }
 
@@ -19,12 +19,12 @@ pub struct Layout {
 pub enum Network {
     Ipv4,
     Ipv6,
-    /// Neither, with its EtherType; or IP whose header does not hold together.
+    /// Neither, with its EtherType; or IP with an invalid header.
     Other(u16),
 }
 
-/// What follows the network header. Only a header that lies wholly within the frame is named
-/// `Tcp`, `Udp` or `Icmp`.
+/// The header that follows the network header. Only a header that lies completely within the frame
+/// is named `Tcp`, `Udp` or `Icmp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// With the header's length, options included.
@@ -32,12 +32,12 @@ pub enum Transport {
         header_len: usize,
     },
     Udp,
-    /// ICMP or ICMPv6: 8 bytes are there.
+    /// ICMP or ICMPv6: 8 bytes are present.
     Icmp,
-    /// Another protocol, or one of the above cut short.
+    /// Another protocol, or one of the above truncated.
     Other(u8),
-    /// A fragment, the first one included: whoever treats the pieces of a packet alike must not
-    /// look at ports that only one of them has.
+    /// A fragment, including the first one. Code that treats all fragments of a packet alike must
+    /// not use ports, which only the first one has.
     Fragment(u8),
     /// The packet is not IP.
     None,
@@ -78,7 +78,7 @@ impl Layout {
         })
     }
 
-    /// Where the transport's payload starts, if the transport header is known.
+    /// The start of the transport's payload, if the transport header is known.
     pub fn payload_offset(&self) -> Option<usize> {
         match self.transport {
             Transport::Tcp { header_len } => Some(self.transport_offset + header_len),
@@ -105,7 +105,7 @@ pub fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
 }
 
-/// The 16-bit number at `offset`, if it lies within.
+/// The 16-bit number at `offset`, if it lies within the frame.
 #[inline]
 pub fn word(bytes: &[u8], offset: usize) -> Option<u16> {
     let piece = bytes.get(offset..offset.checked_add(2)?)?;
@@ -128,7 +128,7 @@ fn ipv4(frame: &[u8], offset: usize) -> Option<Ip> {
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let fragment = u16::from_be_bytes([header[6], header[7]]) & MORE_FRAGMENTS_OR_OFFSET != 0;
     let transport_offset = offset + header_len;
-    // A total of 0 is a super-packet beyond 64 KiB ("BIG TCP"): the frame's length tells.
+    // A total of 0 is a super-packet beyond 64 KiB ("BIG TCP"), so the frame's length counts.
     let end = if total < header_len { frame.len() } else { frame.len().min(offset + total) };
     Some(Ip {
         network: Network::Ipv4,
@@ -202,7 +202,7 @@ fn transport(protocol: u8, fragment: bool, packet: &[u8], offset: usize) -> Tran
 }
 
 const MAX_TAGS: u8 = 3;
-/// More than any real packet has; a longer chain is taken as an unknown transport.
+/// More than any real packet has; a longer chain counts as an unknown transport.
 const MAX_EXTENSIONS: usize = 8;
 const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
 const HOP_BY_HOP: u8 = 0;

@@ -1,15 +1,15 @@
-//! Packet formats, as pure code: what an Ethernet frame holds, and the few changes a link makes
-//! to one. Nothing here does I/O, allocates on the way of a packet or panics on what it reads.
+//! Packet formats, as pure code: the headers of an Ethernet frame, and the few changes that a link
+//! makes to it. The code does no I/O, allocates nothing per packet and never panics on its input.
 //!
 //! | module | for |
 //! | --- | --- |
-//! | [`headers`] | where a frame's headers lie: VLAN tags, IPv4, IPv6, TCP, UDP, fragments |
+//! | [`headers`] | the offsets of a frame's headers: VLAN tags, IPv4, IPv6, TCP, UDP, fragments |
 //! | [`checksum`] | the internet checksum: sum, copy and sum, update, complete |
-//! | [`virtio`] | `virtio_net_hdr`, in which Linux says what is left to do on a packet |
-//! | [`segment`] | what is left to do on a super-packet: cutting it into frames |
+//! | [`virtio`] | `virtio_net_hdr`, in which Linux describes the unfinished work on a packet |
+//! | [`segment`] | cutting a super-packet into frames |
 //! | [`vlan`] | inserting and removing tags |
 //! | [`caqm`] | the tag of CAQM |
-//! | [`flow`], [`ecn`], [`corrupt`] | what queues and impairments ask of a frame |
+//! | [`flow`], [`ecn`], [`corrupt`] | the operations of queues and impairments on a frame |
 
 pub mod caqm;
 pub mod checksum;

@@ -1,8 +1,8 @@
-//! Cutting a super-packet into the frames a wire would have seen.
+//! Cuts a super-packet into the frames that a wire would carry.
 //!
-//! Linux hands TCP and UDP data on in packets of up to 64 KiB (GSO, generic segmentation offload)
-//! and leaves the cutting to the last one who can do it. The result here is what the kernel's own
-//! code makes: `tcp_gso_segment` (net/ipv4/tcp_offload.c), `__udp_gso_segment`
+//! Linux passes TCP and UDP data on in packets of up to 64 KiB (GSO, generic segmentation offload)
+//! and leaves the segmentation to the last stage that can do it. The result equals that of the
+//! kernel's own code: `tcp_gso_segment` (net/ipv4/tcp_offload.c), `__udp_gso_segment`
 //! (net/ipv4/udp_offload.c), `inet_gso_segment` (net/ipv4/af_inet.c) and `ipv6_gso_segment`
 //! (net/ipv6/ip6_offload.c).
 
@@ -10,7 +10,7 @@ use crate::checksum::Sum;
 use crate::headers::{Layout, Network, TCP, Transport, UDP, word};
 use crate::virtio::{GsoKind, VirtioHeader};
 
-/// Writes the frames of one super-packet, one after the other.
+/// Writes the frames of one super-packet in order.
 #[derive(Debug, Clone)]
 pub struct Segmenter<'a> {
     header: &'a [u8],
@@ -20,9 +20,9 @@ pub struct Segmenter<'a> {
     network_offset: usize,
     transport_offset: usize,
     udp: bool,
-    /// A UDP datagram over IPv4 may go without a checksum, and then goes so.
+    /// A UDP datagram over IPv4 may omit the checksum; its frames then omit it, too.
     checksummed: bool,
-    /// Everything the checksums cover that is the same in every frame.
+    /// The part of the checksummed data that is the same in every frame.
     network_sum: Sum,
     transport_sum: Sum,
     identification: u16,
@@ -37,7 +37,7 @@ pub enum SegmentError {
     NotSuper,
     #[error("segmentation of type {0:?} is not known; turn that offload off on the sender")]
     UnknownKind(GsoKind),
-    #[error("virtio_net_hdr says {0:?}, and the packet's headers say otherwise")]
+    #[error("virtio_net_hdr has type {0:?}, and the packet's headers contradict it")]
     Mismatch(GsoKind),
     #[error("virtio_net_hdr asks for segments without payload")]
     NoSize,
@@ -90,12 +90,12 @@ impl<'a> Segmenter<'a> {
         Ok(this)
     }
 
-    /// How many frames there are in all.
+    /// The total number of frames.
     pub fn count(&self) -> usize {
         self.payload.len().div_ceil(self.size).max(1)
     }
 
-    /// How long the next frame is; `None` when all are written.
+    /// The length of the next frame; `None` when all are written.
     pub fn next_len(&self) -> Option<usize> {
         let left = self.payload.len() - self.done;
         // Without payload there is one frame, of headers only.
@@ -103,7 +103,7 @@ impl<'a> Segmenter<'a> {
             .then(|| self.header.len() + left.min(self.size))
     }
 
-    /// Writes the next frame to the start of `out` and says how long it is. `None` when all are
+    /// Writes the next frame to the start of `out` and returns its length. `None` when all are
     /// written, or when `out` is shorter than [`next_len`](Self::next_len).
     pub fn write_next(&mut self, out: &mut [u8]) -> Option<usize> {
         let len = self.next_len()?;
@@ -138,7 +138,7 @@ impl<'a> Segmenter<'a> {
             _ => (&header[ip + 8..ip + 40], if self.udp { UDP } else { TCP }),
         };
         if self.network == Network::Ipv4 {
-            // All but the length, the identification and the checksum itself.
+            // All fields but the length, the identification and the checksum itself.
             self.network_sum = Sum::of(&header[ip..ip + 2])
                 .plus(Sum::of(&header[ip + 6..ip + 10]))
                 .plus(Sum::of(&header[ip + 12..at]));
@@ -147,7 +147,7 @@ impl<'a> Segmenter<'a> {
         self.transport_sum = if self.udp {
             pseudo.plus(Sum::of(&header[at..at + 4]))
         } else {
-            // All but the sequence number, the flags and the checksum.
+            // All fields but the sequence number, the flags and the checksum.
             pseudo
                 .plus(Sum::of(&header[at..at + 4]))
                 .plus(Sum::of(&header[at + 8..at + 12]))

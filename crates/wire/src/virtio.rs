@@ -1,15 +1,16 @@
-//! `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h): what the kernel left undone on a
-//! packet it hands to a packet socket or a TAP device.
+//! `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h): the work that the kernel left undone
+//! on a packet that it passes to a packet socket or a TAP device.
 
-/// Says which checksum is partial, and how a super-packet is to be cut.
+/// Describes the partial checksum of a packet, and how to cut a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VirtioHeader {
     /// The field at `start + offset` holds only the pseudo-header's sum.
     pub partial_checksum: Option<PartialChecksum>,
-    /// The receiver need not verify: it was done, or there was no wire to damage anything.
+    /// The receiver need not verify: the checksum was verified, or the packet crossed no wire.
     pub data_valid: bool,
     pub gso: Option<Gso>,
-    /// The sender's hint of how long all headers are together; may be wrong, so nobody relies on it.
+    /// The sender's hint of the total length of all headers. It may be wrong, so no code relies on
+    /// it.
     pub header_len: u16,
 }
 
@@ -19,13 +20,13 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
-/// Generic segmentation offload: the packet stands for many.
+/// Generic segmentation offload: the packet represents many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
     pub kind: GsoKind,
     /// The sender's congestion window reduced flag may be set (`VIRTIO_NET_HDR_GSO_ECN`).
     pub ecn: bool,
-    /// Payload bytes of every frame but the last.
+    /// Payload bytes of every frame except the last.
     pub size: u16,
 }
 
@@ -35,20 +36,20 @@ pub enum GsoKind {
     TcpV6,
     /// UDP datagrams of one socket (`UDP_SEGMENT`), each to get its own UDP header.
     UdpL4,
-    /// The old UDP fragmentation offload, which no kernel since 4.14 makes by itself.
+    /// The old UDP fragmentation offload, which no kernel since 4.14 generates by itself.
     UdpFragments,
     /// A type this code does not know.
     Unknown(u8),
 }
 
 impl VirtioHeader {
-    /// The header's length before `num_buffers` was added to it; packet sockets and TAP use it
-    /// unless told otherwise.
+    /// The header's length before `num_buffers` was added to it; packet sockets and TAP use it by
+    /// default.
     pub const LEN: usize = 10;
     /// With `num_buffers` (`virtio_net_hdr_mrg_rxbuf`).
     pub const LEN_MERGEABLE: usize = 12;
 
-    /// Reads the first 10 bytes, in the machine's own byte order; `None` if there are fewer.
+    /// Reads the first 10 bytes, in native byte order; `None` if there are fewer.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LEN] = bytes.first_chunk()?;
         let [flags, gso, header_0, header_1, size_0, size_1, start_0, start_1, offset_0, offset_1] =
@@ -88,7 +89,7 @@ impl VirtioHeader {
         bytes
     }
 
-    /// The same packet after `bytes` were inserted in front of what the offsets point to.
+    /// The same packet after `bytes` were inserted before the position of the offsets.
     #[must_use]
     pub fn shifted(mut self, bytes: u16) -> Self {
         self.header_len = self.header_len.saturating_add(bytes);

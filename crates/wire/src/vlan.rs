@@ -10,7 +10,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The tag as it stands between the source address and the EtherType.
+    /// The tag in its position between the source address and the EtherType.
     pub fn to_bytes(self) -> [u8; TAG] {
         let [tpid_0, tpid_1] = self.tpid.to_be_bytes();
         let [tci_0, tci_1] = self.tci.to_be_bytes();
@@ -18,8 +18,9 @@ impl Tag {
     }
 }
 
-/// Moves the addresses to the front and puts the tag behind them: the frame lies in
-/// `buffer[4..]` and fills `buffer` afterwards. False, and nothing done, if it has no addresses.
+/// Moves the addresses to the front and inserts the tag behind them: the frame lies in
+/// `buffer[4..]` and fills `buffer` afterwards. Returns false and changes nothing if it has no
+/// addresses.
 pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
     if buffer.len() < TAG + ADDRESSES {
         return false;
@@ -29,14 +30,14 @@ pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
     true
 }
 
-/// Takes the outermost tag out: the frame lies in `frame[4..]` afterwards.
+/// Removes the outermost tag: the frame lies in `frame[4..]` afterwards.
 pub fn remove(frame: &mut [u8]) -> Option<Tag> {
     let tag = outermost(frame)?;
     frame.copy_within(0..ADDRESSES, TAG);
     Some(tag)
 }
 
-/// The outermost tag, if the frame has one and something behind it.
+/// The outermost tag, if the frame has one and a header behind it.
 pub fn outermost(frame: &[u8]) -> Option<Tag> {
     let tpid = word(frame, ADDRESSES)?;
     let tci = word(frame, ADDRESSES + 2)?;
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_and_out_again() {
+    fn an_inserted_tag_can_be_removed() {
         let frame: Vec<u8> = (0..60).collect();
         for tpid in [0x8100, 0x88a8] {
             let tag = Tag { tpid, tci: 0x2005 };

@@ -1,4 +1,4 @@
-//! No bytes, however wrong, may stop a port.
+//! No input bytes may make a port panic.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use wire::{
     Ecn, Gso, Layout, Segmenter, Transport, VirtioHeader, checksum, corrupt, ecn, flow, vlan,
 };
 
-/// Bytes that get past the first checks: the start of a real frame, changed here and there.
+/// Bytes that pass the first checks: the start of a valid frame with a few changes.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let change = (0usize..120, any::<u8>());
     let near = (0u8..4, prop::collection::vec(change, 0..6), 0usize..200).prop_map(
@@ -112,7 +112,8 @@ proptest! {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             checksum::Sum::of(&bytes).checksum()
         };
-        // Not all zero: then and only then the two zeroes of one's complement could be confused.
+        // Not all zero, the only case in which the two zeroes of one's complement could be
+        // confused.
         words[0] |= 1;
         let at = 1 + at % (words.len() - 1);
         let before = sum(&words);
@@ -150,7 +151,7 @@ fn a_mark_keeps_the_header_valid() {
 }
 
 #[test]
-fn flows_are_told_apart_and_fragments_kept_together() {
+fn flows_are_distinguished_and_fragments_share_a_flow() {
     let frame = |source: u16| {
         let mut frame = Vec::new();
         let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
@@ -175,7 +176,7 @@ fn flows_are_told_apart_and_fragments_kept_together() {
 }
 
 #[test]
-fn extension_headers_are_stepped_over() {
+fn extension_headers_are_skipped() {
     // Hop-by-hop, destination options, then UDP.
     let mut frame = vec![0; 14 + 40 + 8 + 16 + 8];
     frame[12..14].copy_from_slice(&[0x86, 0xdd]);
@@ -187,7 +188,7 @@ fn extension_headers_are_stepped_over() {
     frame[63] = 1;
     let layout = Layout::parse(&frame).unwrap();
     assert_eq!((layout.transport, layout.transport_offset), (Transport::Udp, 78));
-    // An atomic fragment header is no fragment, any other is.
+    // An atomic fragment header does not make a fragment, any other does.
     frame[20] = 44;
     frame[54] = 17;
     frame[55..62].fill(0);

@@ -1,4 +1,4 @@
-//! What the segmenter writes, read by an implementation that shares nothing with it.
+//! The segmenter's output, parsed by an independent implementation.
 
 #![allow(clippy::unwrap_used)]
 
@@ -39,7 +39,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// The super-packet as the kernel hands it over: the checksum field holds something partial.
+/// The super-packet as the kernel passes it: the checksum field holds a partial value.
 fn super_packet(shape: &Shape) -> (Vec<u8>, VirtioHeader) {
     let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let vlan = |tci| {
@@ -159,7 +159,7 @@ proptest! {
         let layout = Layout::parse(&packet).unwrap();
         let partial = virtio.partial_checksum.unwrap();
         let (start, offset) = (usize::from(partial.start), usize::from(partial.offset));
-        // What the kernel leaves in the field: the pseudo-header's sum, not inverted.
+        // The kernel's value in the field: the pseudo-header's sum, not inverted.
         let at = layout.network_offset;
         let addresses = if shape.v6 { at + 8..at + 40 } else { at + 12..at + 20 };
         let pseudo = wire::checksum::Sum::of(&packet[addresses])
@@ -179,7 +179,7 @@ proptest! {
             (NetHeaders::Ipv6(ip, _), TransportHeader::Udp(udp)) => (udp.checksum, udp.calc_checksum_ipv6(&ip, payload).unwrap()),
             other => panic!("unexpected {other:?}"),
         };
-        // Both zeroes mean the same (RFC 1624 section 3).
+        // Both zeroes are equivalent (RFC 1624 section 3).
         prop_assert!(written == correct || (written == 0xffff && correct == 0));
     }
 }

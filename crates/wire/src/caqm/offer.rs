@@ -1,26 +1,30 @@
-//! How a connection's ends offer CAQM to each other, and how they learn that a port on the way speaks it, before
-//! anything bears a tag: SYN and SYN-ACK have an experimental option of TCP (RFC 6994) with a tag's words in it.
+//! The offer with which a connection's ends negotiate CAQM, and learn that a port on the way
+//! supports it, before any packet carries a tag. SYN and SYN-ACK carry an experimental TCP option
+//! (RFC 6994) with a tag's words in it.
 //!
 //! ```text
 //! | kind 254 (8) | length 10 (8) | "CAQM" (32) | TPID (16) | Info::question() (16)
 //! ```
 //!
-//! A port that the packet passes answers the question in it. The SYN-ACK tells with [`Info::echoed`] what became of the
-//! SYN's, and the tag of the handshake's last packet with [`Info::go_ahead`] what became of the SYN-ACK's. Whoever does
-//! not know the option leaves it as it is, and whoever takes it out has the connection go on without CAQM.
+//! A port that the packet passes answers the question in it. The SYN-ACK reports the outcome of the
+//! SYN's question with [`Info::echoed`], and the tag of the handshake's last packet reports the
+//! outcome of the SYN-ACK's with [`Info::go_ahead`]. A host that does not know the option ignores
+//! it, and if a middlebox removes it, the connection continues without CAQM.
 
 use super::Info;
 use crate::checksum;
 use crate::headers::{Layout, Transport, word};
 
-/// What an offer of tags with this TPID says, of whatever kind, if the frame is a SYN or a SYN-ACK with a whole one.
+/// The info word of an offer of tags with this TPID, of any kind, if the frame is a SYN or a
+/// SYN-ACK with a complete offer.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let (_, at) = find(frame, tpid)?;
     word(frame, at).map(Info::from_bits)
 }
 
-/// Says in an offer that a port speaks. False, and nothing done, where there is none that asks for it.
+/// Answers in an offer that a port supports CAQM. Returns false and changes nothing if there is no
+/// offer that asks.
 #[inline]
 pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     let Some((tcp, at)) = find(frame, tpid) else { return false };
@@ -28,8 +32,8 @@ pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     if !(asks.is_caqm() && asks.is_question()) {
         return false;
     }
-    // Only the first of the two bytes changes. Options begin anywhere, and what the checksum sums up are words from the
-    // header's first byte on.
+    // Only the first of the two bytes changes. Options may begin at any byte, and the checksum sums
+    // words from the header's first byte on.
     let summed = tcp + ((at - tcp) & !1);
     let (Some(old), Some(sum)) = (word(frame, summed), word(frame, tcp + CHECKSUM)) else {
         return false;
@@ -40,7 +44,7 @@ pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     true
 }
 
-/// Where TCP's header begins, and where the offer's 16 bits stand.
+/// The offsets of TCP's header and of the offer's 16 bits.
 #[inline]
 fn find(frame: &[u8], tpid: u16) -> Option<(usize, usize)> {
     let layout = Layout::parse(frame)?;
@@ -71,7 +75,7 @@ fn find(frame: &[u8], tpid: u16) -> Option<(usize, usize)> {
     }
 }
 
-/// What the option takes, filled up to a word of TCP's header.
+/// The length of the option, padded to a word of TCP's header.
 pub const SIZE: usize = 12;
 
 const LENGTH: usize = 10;
@@ -93,7 +97,7 @@ mod tests {
 
     const IPV4_HEADER: usize = 20;
 
-    /// TCP over IPv4 with these flags and options, behind these tags, its checksum whole.
+    /// TCP over IPv4 with these flags and options, behind these tags, with a valid checksum.
     fn segment(tags: &[u16], flags: u8, options: &[u8]) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend(tags.iter().flat_map(|word| word.to_be_bytes()));
@@ -111,7 +115,7 @@ mod tests {
         frame
     }
 
-    /// With the pseudo-header; all ones where the checksum is right.
+    /// The sum with the pseudo-header; all ones if the checksum is valid.
     fn summed(frame: &[u8], start: usize) -> u16 {
         let tcp = &frame[start + IPV4_HEADER..];
         let addresses = Sum::of(&frame[start + 12..start + 20]);
@@ -129,7 +133,7 @@ mod tests {
         for tags in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             for info in [Info::question(), Info::question().echoed()] {
                 for before in 0..4 {
-                    // Wherever it begins, at an odd byte too.
+                    // At any offset, including odd ones.
                     let options = [&mss[..], &vec![PADDING; before], &offer(TPID, info)].concat();
                     let mut frame = segment(tags, 0x12, &options);
                     let start = 14 + 2 * tags.len();
@@ -140,7 +144,7 @@ mod tests {
                     assert!(!info.answered().is_question());
                     assert_eq!(info.answered().is_echoed(), info.is_echoed());
                     assert_eq!(summed(&frame, start), 0xffff, "{tags:x?} {before}");
-                    // Once is enough.
+                    // A second answer changes nothing.
                     let answered = frame.clone();
                     assert!(!answer(&mut frame, TPID) && frame == answered);
                 }
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_offer_passes_as_it_came() {
+    fn a_frame_without_an_offer_passes_unchanged() {
         let question = Info::question();
         let whole = offer(TPID, question);
         let mut magic = whole.clone();
@@ -182,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of any frame not more than the question's byte and the checksum is changed.
+        /// In any frame, at most the question's byte and the checksum change.
         #[test]
         fn nothing_but_the_question_and_the_checksum_is_written(
             flags: u8,
