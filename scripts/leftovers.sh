@@ -1,11 +1,11 @@
-# Sourced by scripts/test: what tests may leave behind on a machine, listed before and after.
-# Others may work on the machine meanwhile, so processes and files are told by a mark: every process that
-# the tests start inherits WEIR_TESTS in its environment and a TMPDIR of its own. A namespace without a
-# name lives no longer than the processes in it.
+# Sourced by scripts/test: lists everything that tests may leave behind on a machine, before and
+# after. Others may work on the machine meanwhile, so a mark identifies processes and files: every
+# process that the tests start inherits WEIR_TESTS in its environment and a private TMPDIR. A
+# namespace without a name lives no longer than the processes in it.
 
 export WEIR_TESTS="$$-${RANDOM}"
 
-# The machine's state outside that folder, one thing a line.
+# The machine's state outside that folder, one object per line.
 machine_state() {
   [ ! -d /run/netns ] || find /run/netns -mindepth 1 -printf 'namespace %f\n'
   local interface
@@ -14,7 +14,7 @@ machine_state() {
   find /sys/fs/cgroup -type d -name 'weir*' -printf 'control group %p\n' 2>/dev/null || true
 }
 
-# Processes that bear the mark, but for this script's own.
+# Processes with the mark, except this script's own.
 marked_processes() {
   local environ pid
   for environ in /proc/[0-9]*/environ; do
@@ -22,7 +22,7 @@ marked_processes() {
     pid=${pid%/environ}
     [ "$pid" != "$$" ] && [ "$pid" != "$BASHPID" ] || continue
     { tr '\0' '\n' <"$environ"; } 2>/dev/null | grep -qx "WEIR_TESTS=$WEIR_TESTS" || continue
-    # The commands of this loop bear the mark too and are gone by now.
+    # The commands of this loop have the mark too and have ended by now.
     [ ! -e "/proc/$pid/comm" ] || echo "process $pid: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
   done 2>/dev/null
 }

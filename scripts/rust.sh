@@ -1,7 +1,7 @@
-# Sourced by the scripts beside it: puts a Rust that is new enough first in PATH, if there is one.
-# A machine may have several: a distribution's old one, its newer one in a folder of its own, rustup's.
+# Sourced by the scripts beside it: puts a Rust that is new enough first in PATH, if there is one. A
+# machine may have several: a distribution's old one, its newer one in a separate folder, rustup's.
 
-# What cargo installs is found too.
+# Programs installed by cargo are found too.
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
 
 oldest_rust=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)

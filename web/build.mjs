@@ -1,10 +1,10 @@
-// One script and one style sheet, and the hashes by which a report's Content-Security-Policy
-// admits exactly these two and nothing else.
+// One script and one style sheet, and the hashes by which a report's Content-Security-Policy admits
+// exactly these two.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
-// The bundle travels inside every report, so uPlot's licence travels with it.
+// Every report contains the bundle, so it must contain uPlot's licence.
 const licence = `/*! uPlot\n${readFileSync("node_modules/uplot/LICENSE", "utf8").trim()}\n*/`;
 
 await build({

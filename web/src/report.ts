@@ -15,12 +15,12 @@ for (const cell of document.querySelectorAll<HTMLDetailsElement>("details.cell")
   if (cell.open) drawSeries(cell, data);
 }
 
-// A measurement has one set of charts, and they are what it is about.
+// The page of a measurement has one set of charts, and they are its main content.
 for (const section of document.querySelectorAll<HTMLElement>("section.charted")) {
   drawSeries(section, data);
 }
 
-// Paper has no triangles to click: what is collapsed is printed open.
+// Paper has no triangles to click: collapsed sections are printed open.
 let opened: HTMLDetailsElement[] = [];
 addEventListener("beforeprint", () => {
   opened = [...document.querySelectorAll<HTMLDetailsElement>("details.print:not([open])")];
