@@ -86,7 +86,7 @@ impl LinkOptions {
         let length =
             read.map_err(|source| UsageError::Unreadable { file: name.clone(), source })?;
         if length as u64 > LONGEST {
-            let problem = "longer than 1 MiB: this is no file of a link".to_owned();
+            let problem = "longer than 1 MiB: this is not the file of a link".to_owned();
             return Err(UsageError::File { file: name, line: 1, problem });
         }
         Ok(self.or(Self::parse(&name, &text)?))

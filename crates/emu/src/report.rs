@@ -94,7 +94,7 @@ fn problems(
         let lost = statistics.lost_outside_model;
         (lost > 0).then(|| {
             format!(
-                "{lost} frames from {way} were lost at the ports, which the model did not order"
+                "{lost} frames from {way} were lost at the ports, but the model did not drop them"
             )
         })
     });

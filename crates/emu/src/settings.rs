@@ -229,7 +229,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_read_survives_the_wire(
+        fn parsed_settings_survive_serialisation(
             rate in 1u64..10_000, delay in 0u64..10_000, loss in 0u32..=100, packets in 1u64..1000, seed: u64,
         ) {
             let settings = settings(&[

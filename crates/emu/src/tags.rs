@@ -134,7 +134,7 @@ fn told(info: Info, (data_unit, ack_unit): (u64, u64)) -> String {
         bits & 0xff,
     );
     let meaning = match (info.is_request(), info.meaning()) {
-        _ if info.is_go_ahead() => "says that a port on the way back speaks".to_owned(),
+        _ if info.is_go_ahead() => "reports a CAQM port on the return path".to_owned(),
         (true, Meaning::More(hint)) => format!("asks for {} bytes", u64::from(hint) * data_unit),
         (true, Meaning::Fewer(_)) => "refused".to_owned(),
         (true, Meaning::Nothing) => "asks for nothing more".to_owned(),
@@ -222,10 +222,10 @@ mod tests {
         assert!(answer.contains("ack 7, vlan 0x8100 5, tag"), "{answer}");
         assert!(answer.ends_with("last_hop 1 en 0 C 1 I 0 hint 3, takes 192 bytes"), "{answer}");
         for (bits, meaning) in [
-            (0x0700, "says that a port on the way back speaks"),
+            (0x0700, "reports a CAQM port on the return path"),
             (0x0608, "refused"),
             (0x0400, "asks for nothing more"),
-            (0x0300, "says that a port on the way back speaks"),
+            (0x0300, "reports a CAQM port on the return path"),
             (0x0000, "grants nothing"),
             (0x0102, "grants 128 bytes"),
         ] {

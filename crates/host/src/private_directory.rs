@@ -66,7 +66,7 @@ impl PrivateDirectory {
             return Err(HostError::NotPrivate {
                 path: path.to_owned(),
                 found: format!("can be entered by others (mode {:04o})", mode.as_raw_mode()),
-                advice: format!("look at what is in it, then chmod 700 {}", path.display()),
+                advice: format!("check its contents, then chmod 700 {}", path.display()),
             });
         }
         Ok(Some(Self { folder: Arc::new(folder), path: path.to_owned() }))

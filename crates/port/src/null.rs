@@ -40,6 +40,6 @@ impl Port for NullPort {
     }
 
     fn describe(&self) -> String {
-        "null: takes every frame, never has one".to_owned()
+        "null: discards every frame, never receives one".to_owned()
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kernels_columns() {
+    fn the_columns_of_each_kernel_version_are_read() {
         let columns =
             ["0000001f", "2", "3", "0", "0", "0", "0", "0", "0", "9", "a", "b", "7", "d", "e"];
         for count in 0..=columns.len() {

@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_comes_is_one_line_of_bounded_length(text in "(?s).{0,400}") {
+        fn any_text_becomes_one_line_of_bounded_length(text in "(?s).{0,400}") {
             let shown = foreign(&text).to_string();
             prop_assert!(shown.chars().count() <= 257);
             prop_assert!(!shown.chars().any(is_obeyed), "{shown:?}");

@@ -20,7 +20,7 @@ fn count(totals: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn both_ends_agree_and_every_data_packet_bears_a_tag() {
+fn both_ends_agree_and_every_data_packet_carries_a_tag() {
     let Some(world) = AccelWorld::new() else { return };
     let pair = Pair::lay(&world);
     let said = accel(&world, &[&ENABLE[..], &["--trusts-path"]].concat());
@@ -149,7 +149,7 @@ fn data_asks_and_acknowledgements_answer() {
     assert!(data.len() > 5000, "{} of {}", data.len(), tags.len());
     assert!(answers.len() > 100, "{} of {}", answers.len(), tags.len());
     // Both directions lead through the port, and the client says so in its first tagged packet.
-    let ahead = "says that a port on the way back speaks";
+    let ahead = "reports a CAQM port on the return path";
     assert!(tags[0].contains(ahead) && tags[0].contains(" > 10.0.0.2:"), "{}", tags[0]);
     assert!(with(&[ahead]).iter().all(|line| line.contains("> 10.0.0.2:")));
     assert!(!with(&["asks for", "> 10.0.0.2:"]).is_empty());

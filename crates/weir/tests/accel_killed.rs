@@ -67,7 +67,7 @@ fn leaves_nothing(world: &AccelWorld, before: &str) {
 }
 
 #[test]
-fn the_group_of_a_killed_test_goes_with_the_next_one() {
+fn the_next_test_removes_the_group_of_a_killed_test() {
     let Some(world) = AccelWorld::new() else { return };
     // One name of a process that cannot exist (PID_MAX_LIMIT of linux/threads.h), and one of a live
     // process.

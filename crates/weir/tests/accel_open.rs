@@ -16,11 +16,11 @@ fn open_connections_change_where_asked_and_back() {
     accel(&world, &["enable", "tcpa", "--port", "5601"]);
     assert_eq!(algorithms(&world), before, "nobody asked for open ones");
     let told = accel(&world, &["enable", "tcpa", "--port", "5601", "--open"]);
-    assert!(told.contains("2 were given it"), "{told}");
+    assert!(told.contains("2 now use it"), "{told}");
     assert_eq!(with_tcpa(&world), 2);
     goes_on(&world);
     let told = accel(&world, &["enable", "tcpa", "--all", "--open"]);
-    assert!(told.contains("2 were given it"), "{told}");
+    assert!(told.contains("2 now use it"), "{told}");
     assert_eq!(with_tcpa(&world), 4);
     goes_on(&world);
 
@@ -28,10 +28,10 @@ fn open_connections_change_where_asked_and_back() {
     accel(&world, &["policy", &file]);
     assert_eq!(with_tcpa(&world), 4, "nobody asked for open ones");
     let told = accel(&world, &["policy", &file, "--open"]);
-    assert!(told.contains("2 have what they had before"), "{told}");
+    assert!(told.contains("2 use their former algorithm again"), "{told}");
     assert_eq!(with_tcpa(&world), 2);
     let told = accel(&world, &["disable", "--open"]);
-    assert!(told.contains("2 have what they had before"), "{told}");
+    assert!(told.contains("2 use their former algorithm again"), "{told}");
     assert_eq!(algorithms(&world), before);
     assert!(!available().contains("tcpa"));
     goes_on(&world);
@@ -48,12 +48,12 @@ fn connections_that_kept_tcpa_are_found_after_disable() {
     goes_on(&world);
     // A new installation takes them over.
     let told = accel(&world, &["enable", "tcpa", "--port", "5611", "--open"]);
-    assert!(told.contains("2 were given it"), "{told}");
+    assert!(told.contains("2 now use it"), "{told}");
     assert_eq!(with_tcpa(&world), 4);
     accel(&world, &["disable"]);
     let told = accel(&world, &["disable", "--open"]);
     assert!(told.contains("off already"), "{told}");
-    assert!(told.contains("4 have what they had before"), "{told}");
+    assert!(told.contains("4 use their former algorithm again"), "{told}");
     assert_eq!(with_tcpa(&world), 0);
     goes_on(&world);
 }
@@ -66,7 +66,7 @@ fn open_connections_of_another_machine_are_left_alone() {
     let _transfer = Transfer::start(&other, 5621);
     let before = algorithms(&other);
     let told = accel(&world, &["enable", "tcpa", "--all", "--open"]);
-    assert!(told.contains("0 were given it"), "{told}");
+    assert!(told.contains("0 now use it"), "{told}");
     assert_eq!(algorithms(&other), before);
 }
 
@@ -93,7 +93,7 @@ fn open_connections_of_other_namespaces_change_too() {
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     inner.wait().unwrap();
-    assert!(told.contains("4 were given it"), "{told}");
+    assert!(told.contains("4 now use it"), "{told}");
     assert_eq!(rest.matches("tcpa").count(), 4, "{rest}");
 }
 
@@ -110,7 +110,7 @@ fn an_update_reaches_open_connections_where_asked() {
     accel(&world, &["update"]);
     assert_eq!(known(), 0, "nobody asked for open ones");
     let told = accel(&world, &["update", "--open"]);
-    assert!(told.contains("4 were given it"), "{told}");
+    assert!(told.contains("4 now use it"), "{told}");
     assert_eq!((known(), with_tcpa(&world)), (4, 4));
     goes_on(&world);
 }

@@ -8,7 +8,7 @@ use accel_world::{AccelWorld, available};
 use std::time::Duration;
 
 #[test]
-fn all_connections_have_it_until_it_is_switched_off() {
+fn all_connections_use_tcpa_until_it_is_disabled() {
     let Some(world) = AccelWorld::new() else { return };
     assert_eq!(world.status()["state"], "off");
     let said = world.weir(&["accel", "enable", "tcpa", "--all", "--init-cwnd", "90"]);

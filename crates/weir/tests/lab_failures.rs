@@ -122,7 +122,7 @@ fn programs_that_fail_are_failed_cells() {
 }
 
 #[test]
-fn a_program_that_is_not_installed_is_left_out_only_if_that_is_allowed() {
+fn a_missing_program_is_skipped_only_if_allowed() {
     let Some(world) = World::new() else { return };
     let missing = external("missing", "no-such-server {port}", CLIENT) + "optional = true\n";
     world.write("failures.toml", lab(LINK, 1, &(CUBIC.to_owned() + &missing)));

@@ -33,7 +33,7 @@ fn setpriv(options: &[&str], words: &[&str]) -> Command {
 }
 
 #[test]
-fn without_root_it_runs_and_says_what_is_missing() {
+fn without_root_a_lab_runs_and_names_the_restrictions() {
     let Some(world) = world() else { return };
     let mut tried = setpriv(NOBODY, &["unshare", "--user", "--net", "true"]);
     if !tried.output().unwrap().status.success() {
@@ -54,7 +54,7 @@ fn without_root_it_runs_and_says_what_is_missing() {
 }
 
 #[test]
-fn where_user_namespaces_are_forbidden_one_sentence_says_so() {
+fn forbidden_user_namespaces_are_reported_in_one_sentence() {
     let Some(world) = world() else { return };
     // Forbidden inside a user namespace only, not on the machine.
     let line = format!(

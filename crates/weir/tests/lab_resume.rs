@@ -34,7 +34,7 @@ cells = [{ rate = ["10mbit"] }]
 "#;
 
 #[test]
-fn a_killed_run_goes_on_where_it_was() {
+fn a_killed_run_resumes_where_it_stopped() {
     let Some(world) = World::quiet() else { return };
     world.write("steps.toml", LAB);
     // Later runs that a bare `--resume` must skip: a run of another form, and a finished one.

@@ -139,7 +139,7 @@ fn turns_may_be_fractions_of_a_second() {
 }
 
 #[test]
-fn without_iperf3_its_system_is_left_out_and_that_is_said() {
+fn without_iperf3_its_system_is_skipped_with_a_note() {
     let Some(world) = World::quiet() else { return };
     world.write("traffic.toml", lab(&["perf-bare", "iperf3"], "direct = true", "1s"));
     let run = |words: &[&str]| {
@@ -163,7 +163,7 @@ fn without_iperf3_its_system_is_left_out_and_that_is_said() {
 }
 
 #[test]
-fn a_slice_in_which_nothing_is_seen_is_refused() {
+fn a_slice_out_of_range_is_refused() {
     let Some(world) = World::new() else { return };
     world.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
     let systems = ["--base", "perf-bare", "--change", "sockets"];
@@ -177,7 +177,7 @@ fn a_slice_in_which_nothing_is_seen_is_refused() {
 }
 
 #[test]
-fn ends_that_cannot_be_apart_say_so() {
+fn ends_that_share_one_cpu_are_reported() {
     let Some(world) = World::quiet() else { return };
     if !is_installed("taskset") {
         eprintln!("SKIPPED: taskset is needed");

@@ -113,7 +113,7 @@ fn a_link_leaves_nothing_however_it_ends() {
 }
 
 #[test]
-fn a_name_is_for_one_link_and_a_vanished_interface_ends_it() {
+fn a_name_belongs_to_one_link_and_a_vanished_interface_ends_it() {
     let Some(world) = World::new() else { return };
     let name = name("one");
     let mut running = up(&world, &name, &[]);

@@ -38,7 +38,7 @@ fn invalid_arguments_are_refused_with_a_suggestion() {
         (&["-u", "-M", "1000"], "--set-mss is for TCP"),
         (&["-C", "cubix"], "did you mean cubic?"),
         (&["-B", "eth0"], "%eth0"),
-        (&["-A", "x"], "no CPU's number"),
+        (&["-A", "x"], "not the number of a CPU"),
         (&["--dscp", "efe"], "did you mean ef?"),
         (&["-f", "x"], "k, m, g or t"),
         (&["--udp-counters-64bit"], "add --udp"),
@@ -90,7 +90,7 @@ fn both_spellings_of_values_are_understood() {
 }
 
 #[test]
-fn a_signal_ends_the_test_with_what_was_measured() {
+fn a_signal_ends_the_test_with_the_figures_so_far() {
     let Some(world) = World::new() else { return };
     let Some(server) = iperf3(&world) else { return };
     let client =

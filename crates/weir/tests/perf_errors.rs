@@ -10,7 +10,7 @@ use std::time::Instant;
 use support::{Said, World, await_some, is_installed};
 
 #[test]
-fn nobody_listens() {
+fn a_closed_port_is_reported() {
     let Some(world) = World::new() else { return };
     let said = sentence(&world, &["127.0.0.1"], 1);
     assert!(said.contains("127.0.0.1") && said.contains("5201"), "{said}");
@@ -20,7 +20,7 @@ fn nobody_listens() {
 
 /// In a namespace without any route.
 #[test]
-fn there_is_no_way_there() {
+fn a_missing_route_is_reported() {
     let Some(world) = World::new() else { return };
     for host in ["192.0.2.1", "2001:db8::1"] {
         let said = sentence(&world, &[host, "--connect-timeout", "2000"], 1);
@@ -39,7 +39,7 @@ fn an_address_of_the_wrong_family() {
 
 /// A web server, and a service that answers nothing.
 #[test]
-fn another_service_listens_there() {
+fn another_service_on_the_port_is_reported() {
     let Some(world) = World::new() else { return };
     let web = answering(&world, b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n");
     let said = sentence(&world, &["127.0.0.1", "-p", &web.port().to_string()], 1);
@@ -50,7 +50,7 @@ fn another_service_listens_there() {
 }
 
 #[test]
-fn a_firewall_is_in_between() {
+fn a_firewall_in_between_is_reported() {
     let Some(world) = World::new() else { return };
     if !is_installed("nft") {
         eprintln!("SKIPPED: nft is needed to drop what the client sends");
@@ -103,7 +103,7 @@ fn a_failure_in_json_is_one_document() {
 }
 
 #[test]
-fn a_port_that_is_taken() {
+fn a_port_in_use_is_reported() {
     let Some(world) = World::new() else { return };
     let _web = answering_at(&world, "0.0.0.0:5201", b"");
     let said = one_line(&world.weir(&["perf", "server", "-4", "-1"]), 1);

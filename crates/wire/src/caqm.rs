@@ -303,7 +303,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_tells_what_it_was_given(units in -255_i16..=255) {
+        fn an_answer_holds_the_given_units(units in -255_i16..=255) {
             let told = match Info::answer(units).meaning() {
                 Meaning::More(hint) => i16::from(hint),
                 Meaning::Fewer(hint) => -i16::from(hint),

@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn completion_gives_what_the_whole_sum_gives(shape in shapes()) {
+    fn completion_equals_the_sum_of_the_whole(shape in shapes()) {
         let (mut packet, virtio) = super_packet(&shape);
         let layout = Layout::parse(&packet).unwrap();
         let partial = virtio.partial_checksum.unwrap();

@@ -96,7 +96,7 @@ fn welcome(stream: UnixStream, shared: &Arc<Shared>) {
     let mut lines = Lines::new(stream, PATIENCE);
     if shared.clients.fetch_add(1, Ordering::AcqRel) >= MOST_CLIENTS {
         shared.clients.fetch_sub(1, Ordering::AcqRel);
-        let _ = say(&mut lines, &Reply::Error("too many ask at once: try again".to_owned()));
+        let _ = say(&mut lines, &Reply::Error("too many clients: try again later".to_owned()));
         return;
     }
     let inside = Arc::clone(shared);

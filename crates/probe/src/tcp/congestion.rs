@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn each_algorithms_form() {
+    fn the_data_of_each_algorithm_is_parsed() {
         let bbr = bytes([1_000_000, 0, 20_000, 739, 512]);
         let Some(CongestionInfo::Bbr { bandwidth, min_rtt, pacing_gain, cwnd_gain }) =
             CongestionInfo::parse(BBR, &bbr)

@@ -320,7 +320,7 @@ fn tell(reach: Reach, turned: Turned) {
     }
     let Turned { given, put_back, refused } = turned;
     note(format_args!(
-        "open connections: {given} were given it, {put_back} have what they had before"
+        "open connections: {given} now use it, {put_back} use their former algorithm again"
     ));
     if refused > 0 {
         note(format_args!("the kernel refused to change {refused}"));

@@ -189,7 +189,7 @@ impl Run {
         }
         anyhow::ensure!(
             terminal::is_there(),
-            "the question whether to run these commands cannot be shown, since standard error is no terminal: \
+            "the question whether to run these commands cannot be shown, since standard error is not a terminal: \
              read them, then add --trust"
         );
         let agreed = terminal::confirm("Run them?").context("asking on the terminal")?;

@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_full_is_why_a_test_was_called_off() {
+    fn a_full_disk_ends_the_test_with_the_reason() {
         let called_off = || Err(PerfError::Interrupted.into());
         let full = || Err(io::ErrorKind::StorageFull.into());
         let error = ended(called_off(), false, full()).unwrap_err();

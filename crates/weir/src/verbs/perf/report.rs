@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_drawn_of_a_far_sender_is_told_with_the_reason() {
+    fn missing_curves_of_a_far_sender_are_explained() {
         let why = |direction, weir, sends, series: &[_]| {
             unseen_sender(&started(direction, weir), &ended(sends, series))
         };

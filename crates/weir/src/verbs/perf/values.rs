@@ -148,7 +148,7 @@ pub(crate) fn affinity(text: &str) -> Result<Affinity, String> {
         "" => Ok(None),
         _ => match text.parse::<usize>() {
             Ok(cpu @ 0..=1023) => Ok(Some(cpu)),
-            _ => Err(format!("`{text}` is no CPU's number: write 0, or 0,1 for both ends")),
+            _ => Err(format!("`{text}` is not the number of a CPU: write 0, or 0,1 for both ends")),
         },
     };
     let affinity = Affinity { here: cpu(here)?, there: cpu(there)? };
@@ -177,7 +177,7 @@ pub(crate) fn bind(text: &str) -> Result<Bind, String> {
     match address.parse() {
         Ok(address) => Ok(Bind { address: Some(address), device }),
         Err(_) => Err(format!(
-            "`{address}` is no address: write one of this machine's, for example 10.0.0.1, fe80::1%eth0 or %eth0"
+            "`{address}` is not an address: write an address of this machine, for example 10.0.0.1, fe80::1%eth0 or %eth0"
         )),
     }
 }
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_right_is_answered_with_what_is_right() {
+    fn a_typo_is_answered_with_a_suggestion() {
         assert!(bitrate("100mbut").unwrap_err().ends_with("did you mean 100mbit?"));
         assert!(bitrate("100M/0").unwrap_err().contains("1 to 1000 blocks, as in 100M/16"));
         assert!(duration("10sek").unwrap_err().ends_with("did you mean 10s?"));

@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
     let (certificate, key) = (file("crt"), file("key"));
     let identity = if !arguments.force && certificate.exists() && key.exists() {
         note(format_args!(
-            "{} is there already and stays; --force puts a new key in its place",
+            "{} exists already and was not changed; --force replaces the key",
             certificate.display()
         ));
         Identity::load(&certificate, &key)?
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
             .with_context(|| format!("making {}", arguments.directory.display()))?;
         made.write(&certificate, &key, arguments.force)?;
         note(format_args!(
-            "{} and {} are good until {}",
+            "{} and {} are valid until {}",
             certificate.display(),
             key.display(),
             identity.certificate().valid_until_date()
