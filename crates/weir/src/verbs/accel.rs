@@ -80,7 +80,8 @@ pub(crate) enum Enable {
     /// Faster sending than CUBIC and BBR over lossy and long paths; works with any receiver
     #[command(after_help = ENABLE_EXAMPLES)]
     Tcpa(EnableTcpa),
-    /// For networks whose ports support CAQM: both ends request every increase of their window in a tag
+    /// For networks whose ports support CAQM: both ends request every increase of their window in a
+    /// tag
     #[command(after_help = caqm::EXAMPLES)]
     Caqm(caqm::EnableCaqm),
 }
@@ -138,13 +139,15 @@ struct Values {
     /// The window in segments after a retransmission timeout [default: 10]
     #[arg(long, value_name = "N")]
     loss_init_cwnd: Option<u32>,
-    /// Maximum age of a path record that a new connection starts from; 0s: use none [default: 10 minutes]
+    /// Maximum age of a path record that a new connection starts from; 0s: use none [default: 10
+    /// minutes]
     #[arg(long, value_name = "TIME")]
     memory_age: Option<String>,
     /// The shortest retransmission timeout, 5ms to 200ms [default: the kernel's 200ms]
     #[arg(long, value_name = "TIME")]
     rto_min: Option<String>,
-    /// The longest retransmission timeout, 1s to 120s; Linux 6.15 and later [default: the kernel's 120s]
+    /// The longest retransmission timeout, 1s to 120s; Linux 6.15 and later [default: the kernel's
+    /// 120s]
     #[arg(long, value_name = "TIME")]
     rto_max: Option<String>,
 }

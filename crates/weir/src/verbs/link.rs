@@ -56,7 +56,8 @@ pub(crate) struct Up {
     /// End after this time, for example 30s
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
-    /// A TOML file with these flags' names as keys, and tables `[ab]` and `[ba]`; flags take precedence
+    /// A TOML file with these flags' names as keys, and tables `[ab]` and `[ba]`; flags take
+    /// precedence
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print one JSON document at the end, with the queues' traces, instead of the table
@@ -119,7 +120,8 @@ struct Both {
     /// Bytes that each frame takes in addition to its own: ethernet (+24), ip (-14) or a number
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     overhead: Option<String>,
-    /// The seed; equal seeds give equal decisions. The direction from b to a uses the seed plus one [default: 0]
+    /// The seed; equal seeds give equal decisions. The direction from b to a uses the seed plus one
+    /// [default: 0]
     #[arg(long, value_name = "N")]
     seed: Option<String>,
 }

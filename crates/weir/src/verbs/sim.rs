@@ -14,7 +14,8 @@ pub(crate) enum Verb {
 pub(crate) struct RunInVirtualTime {
     #[command(flatten)]
     run: Run,
-    /// Number of cells to simulate in parallel; the results do not depend on it [default: one per CPU]
+    /// Number of cells to simulate in parallel; the results do not depend on it [default: one per
+    /// CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
 }

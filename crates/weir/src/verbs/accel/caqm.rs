@@ -9,8 +9,8 @@ use clap::Args;
 pub(crate) struct EnableCaqm {
     #[command(flatten)]
     whose: Whose,
-    /// Interface where tags are added and removed: eth0, or NAMESPACE:eth0; may be repeated [default: all Ethernet
-    /// interfaces of this network namespace]
+    /// Interface where tags are added and removed: eth0, or NAMESPACE:eth0; may be repeated
+    /// [default: all Ethernet interfaces of this network namespace]
     #[arg(long, value_name = "IF")]
     interface: Vec<String>,
     #[command(flatten)]

@@ -194,7 +194,8 @@ struct Connection {
     /// How long the server may take to answer: milliseconds, or with a unit [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = values::timeout)]
     connect_timeout: Option<Duration>,
-    /// How long a receiver waits without receiving anything: milliseconds, or with a unit [default: 120s]
+    /// How long a receiver waits without receiving anything: milliseconds, or with a unit [default:
+    /// 120s]
     #[arg(long, value_name = "TIME", value_parser = values::silence)]
     rcv_timeout: Option<Duration>,
 }

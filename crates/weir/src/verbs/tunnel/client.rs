@@ -13,7 +13,8 @@ pub(crate) struct Client {
     /// The server; may be repeated: the next one is used if the one before cannot be reached
     #[arg(long, value_name = "HOST:PORT")]
     server: Vec<HostPort>,
-    /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, and any of them is accepted
+    /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, and any of them is
+    /// accepted
     #[arg(long, value_name = "PIN", requires = "server")]
     pin: Vec<Pin>,
     /// Listen here, reach the target from the server: tcp:ADDRESS:PORT, udp:ADDRESS:PORT or unix:/PATH

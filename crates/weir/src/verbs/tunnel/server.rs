@@ -16,8 +16,9 @@ pub(crate) struct Server {
     /// A client that may connect, as `weir tunnel keys client` prints it there; may be repeated
     #[arg(long, value_name = "NAME=PIN")]
     peer: Vec<NamedPin>,
-    /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH; HOST is a name,
-    /// *.name, an address or a prefix, PORTS 22 or 80,443 or 8000-8999 or *; may be repeated
+    /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH;
+    /// HOST is a name, *.name, an address or a prefix, PORTS 22 or 80,443 or 8000-8999 or *; may be
+    /// repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow: Vec<Rule>,
     /// Also look up names that only a prefix of --allow could cover

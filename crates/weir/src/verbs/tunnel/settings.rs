@@ -22,13 +22,15 @@ pub(super) struct Settings {
     /// Their revocation lists, in PEM or DER form, one for each authority; may be repeated
     #[arg(long, value_name = "FILE")]
     crl_file: Vec<PathBuf>,
-    /// tcpa, bbr, cubic, or "fixed RATE": that rate whatever the loss, for a path that nobody else uses [default: tcpa]
+    /// tcpa, bbr, cubic, or "fixed RATE": that rate whatever the loss, for a path that nobody else
+    /// uses [default: tcpa]
     #[arg(long, value_name = "NAME", help_heading = "Operation")]
     congestion: Option<Congestion>,
     /// Memory limit for the buffers of all tunnels together [default: 256MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Operation")]
     memory: Option<Bytes>,
-    /// Silence after which the other end is probed; after three times this it counts as dead [default: 5s]
+    /// Silence after which the other end is probed; after three times this it counts as dead
+    /// [default: 5s]
     #[arg(long, value_name = "TIME", help_heading = "Operation")]
     keepalive: Option<Span>,
     /// Time limit for a target to accept, including the lookup of its name [default: 10s]
@@ -45,7 +47,8 @@ pub(super) struct Settings {
     /// be free or hold a dead socket
     #[arg(long, value_name = "PATH", help_heading = "Monitoring")]
     status_socket: Option<PathBuf>,
-    /// Keep all rights of the user; otherwise Landlock and seccomp remove those that an end never needs
+    /// Keep all rights of the user; otherwise Landlock and seccomp remove those that an end never
+    /// needs
     #[arg(long, help_heading = "Operation")]
     unconfined: bool,
 }
