@@ -39,7 +39,7 @@ fn framed(to: [u8; 6], tags: &[(u16, u16)], body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A SYN to a listening port, with these options. Only the header length describes them.
+/// A SYN to a listening port, with these raw options. Only the header length covers them.
 fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     let mut bytes = tcp_over_ipv4((40_000, port), [10, 0, 0, 1], [10, 0, 0, 2], 0);
     let header_len = 20 + options.len().next_multiple_of(4).min(40);
@@ -48,7 +48,7 @@ fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     bytes.extend(options);
     bytes.resize(22 + header_len, 0);
     bytes[4..6].copy_from_slice(&(20 + header_len as u16).to_be_bytes());
-    // The kernel itself validates well-formed options.
+    // The kernel itself processes well-formed segments, so they need valid checksums.
     let sum = |bytes: &[u8], more: u32| {
         let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
         let mut sum = words.sum::<u32>() + more;

@@ -34,7 +34,7 @@ pub struct Said {
 impl AccelWorld {
     /// `None`, with a note, if it cannot be made.
     pub fn new() -> Option<Self> {
-        // Another build's tests may run on this machine, so the folder is shared with them.
+        // Lock a folder that all builds share, because another build's tests may run as well.
         let turn = File::open("/sys/kernel").unwrap();
         turn.lock().unwrap();
         if let Some(taken) = taken() {

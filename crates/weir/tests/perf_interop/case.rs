@@ -80,7 +80,7 @@ impl Case {
 }
 
 impl Both {
-    /// The client's document contains this value.
+    /// The value at `pointer` in the client's document.
     pub(crate) fn client_says(&self, pointer: &str) -> &Value {
         self.client.value(pointer)
     }
@@ -89,7 +89,7 @@ impl Both {
         self.server.value(pointer)
     }
 
-    /// Both documents contain this value.
+    /// Both documents hold `value` at `pointer`.
     pub(crate) fn ends_say(&self, pointer: &str, value: &Value) -> Result<(), String> {
         let said = [self.client_says(pointer), self.server_says(pointer)];
         expect(said == [value, value], || format!("{pointer} is {said:?}, not {value}"))

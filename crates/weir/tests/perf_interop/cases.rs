@@ -208,8 +208,8 @@ fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
     expect(found == (up, down), || format!("streams {found:?}, not {:?}", (up, down)))
 }
 
-/// At least this many bytes, less a datagram that was in flight when the sender counted, and at
-/// most the bytes that each end may have in flight when the limit is reached.
+/// At least this many bytes, less a datagram that was in flight when the sender counted. The excess
+/// is at most what each end may have in flight when the limit is reached.
 fn sent(both: &Both, bytes: u64) -> Result<(), String> {
     let way = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
     let least = bytes - way.datagrams.map_or(0, |datagrams| way.sent.bytes / datagrams.sent.max(1));
