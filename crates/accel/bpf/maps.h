@@ -14,7 +14,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* [0] is for sockets that chose the algorithm themselves, the others belong to the policy's rules. */
+/* [0] is for sockets that chose the algorithm themselves, the others are the policy's rules. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2 * ACCEL_RULES + 1);

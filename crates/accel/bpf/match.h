@@ -48,7 +48,7 @@ static __always_inline bool within_cgroup(const struct connection *connection, u
 	return false;
 }
 
-/* A cgroup's ancestors are listed by level, itself last (cgroup_is_descendant() of linux/cgroup.h). */
+/* The list is by level, the cgroup itself last (cgroup_is_descendant(), linux/cgroup.h). */
 static __always_inline void list_ancestors(struct connection *connection, struct cgroup *cgroup)
 {
 	struct cgroup *ancestor;

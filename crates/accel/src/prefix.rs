@@ -2,7 +2,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// The addresses that share their first bits, as `192.0.2.0/24`, `2001:db8::/32` or a single address.
+/// The addresses that share their first bits, as `192.0.2.0/24`, `2001:db8::/32` or a single
+/// address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     address: IpAddr,

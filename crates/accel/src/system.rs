@@ -40,7 +40,8 @@ struct Entry {
 }
 
 impl System {
-    /// Room for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s and 200 ms, unless there is more.
+    /// Room for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s and 200 ms, unless there
+    /// is more.
     pub fn roomy() -> Self {
         let now = words(&read_sysctl(WMEM).unwrap_or_default());
         match now[..] {

@@ -246,7 +246,7 @@ CC_INLINE u32 caqm_believed(struct caqm_sender *s, u32 bytes)
 	return believed;
 }
 
-/* An answer: `more` or `fewer` units, or neither. `limited`: the window bounds what is in flight. */
+/* An answer: `more` or `fewer` units, or neither. `limited`: the window limits the flow. */
 CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limited, u64 now_us)
 {
 	const struct caqm_params *p = &s->params;

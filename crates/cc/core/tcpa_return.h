@@ -84,8 +84,8 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 	t->train_since_us = ack->now_us;
 	t->train_delivered = ack->delivered;
 	window = cc_div(cc_min(came, 1ULL << 40) * 1000000U, passed);
-	/* Beside other flows a short train may arrive faster than the flow's share. Above the rate that the
-	 * path carried before, only a rate of four windows a round trip is believed. */
+	/* Beside other flows a short train may arrive faster than the flow's share. Above the rate
+	 * that the path carried before, only a rate of four windows a round trip is believed. */
 	if (t->lumpy || cc_bytes_in(window, t->min_rtt) < 4ULL * t->window)
 		window = cc_min(window, t->most);
 	window = cc_bytes_in(cc_min(window, 2 * t->most), t->min_rtt);

@@ -121,8 +121,8 @@ pub trait CongestionControl: Debug + Send {
     /// The target of the window while a loss is repaired, and the end of slow start.
     fn ssthresh(&self) -> Bytes;
 
-    /// `None` leaves pacing to the host: Linux then paces at 2 (slow start) or 1.2 windows a round trip,
-    /// if it paces at all.
+    /// `None` leaves pacing to the host: Linux then paces at 2 (slow start) or 1.2 windows a round
+    /// trip, if it paces at all.
     fn pacing_rate(&self) -> Option<Rate>;
 
     fn reduction(&self) -> Reduction;

@@ -73,8 +73,9 @@ impl TcpaCore {
         assert!(needed <= TCPA_BYTES as u64, "struct tcpa has outgrown TCPA_BYTES: {needed}");
         let mut core = Self([0; TCPA_BYTES]);
         let mut out = CoreOut::default();
-        // SAFETY: the state is zeroed, aligned and at least as large as the struct (checked above); the
-        // other pointers are to live values of the same layout as in C. The core keeps none of them.
+        // SAFETY: the state is zeroed, aligned and at least as large as the struct (checked above);
+        // the other pointers are to live values of the same layout as in C. The core keeps none of
+        // them.
         unsafe {
             weir_tcpa_init(&mut core, params, path);
             weir_tcpa_decide(&core, &mut out);

@@ -86,7 +86,8 @@ pub fn of_capture(bytes: &[u8]) -> Result<Vec<(Time, Vec<u8>)>, EmuError> {
 /// `None` for a frame without a tag of CAQM.
 ///
 /// ```text
-/// 0.001204 10.0.0.1:33740 > 10.0.0.2:5803 data 1448 seq 1:1449, tag 0x88a8 0x0580: cc_type 0 en 1 C 0 I 1 hint 128, asks for 1024 bytes
+/// 0.001204 10.0.0.1:33740 > 10.0.0.2:5803 data 1448 seq 1:1449, tag 0x88a8 0x0580: cc_type 0 en 1
+/// C 0 I 1 hint 128, asks for 1024 bytes
 /// ```
 pub fn line(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<String> {
     let info = wire::caqm::read(frame, tpid)?;

@@ -14,8 +14,8 @@
 //! | [`plain`] | a minimal transfer, as a baseline |
 //! | [`event`] | events of both roles; [`output`] writes them |
 //!
-//! A role reports [`event::Event`]s to an [`event::Audience`]. Text, `-J`, `--json-stream`, the report and
-//! the lab are audiences; no other code prints.
+//! A role reports [`event::Event`]s to an [`event::Audience`]. Text, `-J`, `--json-stream`, the
+//! report and the lab are audiences; no other code prints.
 
 pub mod accounts;
 pub mod client;

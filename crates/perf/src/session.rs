@@ -6,12 +6,10 @@
 //! audience.event(&Event::Started(&Started { streams: session.streams(), … }));
 //! // … TestStart, TestRunning …
 //! let halt = session.run(&mut control, audience)?;                   // go, intervals, …
-//! let account = session.settle(audience);                            // senders stop, counting ends
-//! // … TestEnd, ExchangeResults …
-//! control.send_json(&account.results(peer_is_weir))?;
-//! let theirs: Results = control.receive_json(LONGEST, "sending its results")?;
-//! drop(session);                                                     // the streams close
-//! audience.event(&Event::Ended(&account.ended(&theirs)));
+//! let account = session.settle(audience);                            // senders stop, counting
+//! ends // … TestEnd, ExchangeResults … control.send_json(&account.results(peer_is_weir))?; let
+//! theirs: Results = control.receive_json(LONGEST, "sending its results")?; drop(session);
+//! // the streams close audience.event(&Event::Ended(&account.ended(&theirs)));
 //! ```
 
 mod account;

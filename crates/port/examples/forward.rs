@@ -1,7 +1,8 @@
 //! Measures the cost of a port: two namespaces, a thread that forwards every frame between them,
 //! and a bulk transfer through it with the ends' default offloads.
 //!
-//! `cargo run --release -p weir-port --example forward -- [SECONDS [queue|ring [IPERF3 ARGUMENTS...]]]`
+//! `cargo run --release -p weir-port --example forward -- [SECONDS [queue|ring [IPERF3
+//! ARGUMENTS...]]]`
 //!
 //! Needs root and iperf3. The forwarding thread is pinned to the first processor, the two ends of
 //! the transfer to the second.

@@ -1,7 +1,8 @@
 use std::time::{Duration, Instant};
 
-/// When the next packets may leave. They leave in trains, as one call hands them to the kernel; a train takes
-/// at most a millisecond at the pacing rate, or two packets on a slow path, so that it fits into a short queue.
+/// When the next packets may leave. They leave in trains, as one call hands them to the kernel; a
+/// train takes at most a millisecond at the pacing rate, or two packets on a slow path, so that it
+/// fits into a short queue.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
     /// Bytes a second; none: packets leave as the window allows.
@@ -60,15 +61,15 @@ impl Pacer {
     }
 }
 
-/// A fast path has room for a millisecond of packets, and each call less saves CPU. A slow one may have a queue of
-/// a few packets.
+/// A fast path has room for a millisecond of packets, and each call less saves CPU. A slow one may
+/// have a queue of a few packets.
 fn train(rate: u64, packet: u64) -> u64 {
     let length = SHORT_TRAIN + (TRAIN - SHORT_TRAIN).mul_f64(speed(rate));
     bytes(rate, length).max(2 * packet)
 }
 
-/// While the sender was late the path's queue ran empty. It takes what the sender catches up with, but no more than its
-/// length.
+/// While the sender was late the path's queue ran empty. It takes what the sender catches up with,
+/// but no more than its length.
 fn most_overdue(rate: u64) -> Duration {
     SHORT_OVERDUE + (MOST_OVERDUE - SHORT_OVERDUE).mul_f64(speed(rate))
 }

@@ -2,9 +2,9 @@
 //! and never allocates by a length that the peer claims.
 //!
 //! ```text
-//! opening:  version u8 = 1 | kind u8 | address length u16 | properties length u16 | address | properties
-//! answer:   version u8 = 1 | status u8 | message length u16 | message
-//! datagram: flow (QUIC varint) | payload
+//! opening:  version u8 = 1 | kind u8 | address length u16 | properties length u16 | address |
+//! properties answer:   version u8 = 1 | status u8 | message length u16 | message datagram: flow
+//! (QUIC varint) | payload
 //! ```
 //!
 //! The opening is followed at once by the application's first bytes, without waiting for the

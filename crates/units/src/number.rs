@@ -65,7 +65,8 @@ impl Grammar {
     }
 }
 
-/// `value` in the largest unit that prints it exactly in at most three decimals, or else in the base unit.
+/// `value` in the largest unit that prints it exactly in at most three decimals, or else in the
+/// base unit.
 pub(crate) fn exact(value: u64, units: &[(&str, u64)]) -> String {
     for (name, scale) in units {
         if value < *scale {

@@ -33,7 +33,8 @@ impl Rate {
         Span::from_nanos(nanos.min(u64::MAX as u128) as u64)
     }
 
-    /// The bytes that fit into `span`, rounded down: with a round-trip time, the bandwidth-delay product.
+    /// The bytes that fit into `span`, rounded down: with a round-trip time, the bandwidth-delay
+    /// product.
     pub fn bytes_in(self, span: Span) -> Bytes {
         let bytes = self.0 as u128 * span.nanos() as u128 / 8 / 1_000_000_000;
         Bytes::new(bytes.min(u64::MAX as u128) as u64)

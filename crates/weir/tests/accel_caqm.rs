@@ -1,4 +1,5 @@
-//! `weir accel enable caqm` as a user runs it: two hosts that agree, and tags on the way between them.
+//! `weir accel enable caqm` as a user runs it: two hosts that agree, and tags on the way between
+//! them.
 #![allow(clippy::unwrap_used)]
 
 mod accel_world;

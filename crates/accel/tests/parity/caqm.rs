@@ -112,7 +112,8 @@ thread_local! {
 extern "C" fn weir_caqm_parity_record(step: *const u8) {
     RECORD.with_borrow_mut(|record| {
         if let Some(record) = record {
-            // SAFETY: caqm_native.c hands over a whole `struct caqm_step`, zeroed before it was filled.
+            // SAFETY: caqm_native.c hands over a whole `struct caqm_step`, zeroed before it was
+            // filled.
             let bytes = unsafe { std::slice::from_raw_parts(step, Caqm::size()) };
             record.push(Step::from_bytes(bytes));
         }

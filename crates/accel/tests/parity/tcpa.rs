@@ -181,7 +181,8 @@ thread_local! {
 extern "C" fn weir_parity_record(step: *const u8) {
     RECORD.with_borrow_mut(|record| {
         if let Some(record) = record {
-            // SAFETY: native.c hands over a whole `struct parity_step`, zeroed before it was filled.
+            // SAFETY: native.c hands over a whole `struct parity_step`, zeroed before it was
+            // filled.
             let bytes = unsafe { std::slice::from_raw_parts(step, Tcpa::size()) };
             record.push(Step::from_bytes(bytes));
         }

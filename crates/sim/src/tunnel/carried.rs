@@ -166,6 +166,7 @@ impl Carried {
     }
 }
 
-/// The simulator's applications send zeros. The tests of crates/quic check that bytes arrive as sent.
+/// The simulator's applications send zeros. The tests of crates/quic check that bytes arrive as
+/// sent.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 const AT_ONCE: usize = 128 * 1024;

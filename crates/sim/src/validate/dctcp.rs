@@ -3,9 +3,9 @@ use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use units::{Rate, Span};
 
-/// Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3.3: with N flows in step and marks above
-/// K segments, W* = (C RTT + K) / N, alpha = sqrt(2 / W*), and the queue swings by N W* alpha / 2 up
-/// to K + N.
+/// Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3.3: with N flows in step and marks
+/// above K segments, W* = (C RTT + K) / N, alpha = sqrt(2 / W*), and the queue swings by N W* alpha
+/// / 2 up to K + N.
 pub(super) fn cases() -> Vec<Case> {
     let case = |name, unit, tolerance, pick: fn(&Queue) -> (f64, f64)| Case {
         name,

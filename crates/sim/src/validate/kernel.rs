@@ -3,8 +3,8 @@ use super::{Case, Effort, Layer, Measured};
 use cc::Algorithm;
 use units::{Bytes, Rate, Span};
 
-/// Measured with Linux 6.18 over the emulated link: the lab `kernel-cells`, goodput in Mbit/s of all
-/// flows together, from the third second to the eighth.
+/// Measured with Linux 6.18 over the emulated link: the lab `kernel-cells`, goodput in Mbit/s of
+/// all flows together, from the third second to the eighth.
 pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = MEASURED.iter().map(Cell::case).collect();
     for (name, every, expected) in [

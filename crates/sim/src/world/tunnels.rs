@@ -1,4 +1,5 @@
-//! Tunnels in a world: their packets and timers, and the connections within the hosts at their ends.
+//! Tunnels in a world: their packets and timers, and the connections within the hosts at their
+//! ends.
 
 use super::World;
 use crate::connection::{Connection, Leg};

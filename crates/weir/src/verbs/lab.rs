@@ -49,10 +49,12 @@ pub(crate) struct Run {
     /// Directory for the run [default: runs/LAB-FORM-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and form
+    /// Continue an interrupted run: the one at DIR, or the latest unfinished one of this lab and
+    /// form
     #[arg(long, value_name = "DIR", num_args = 0..=1, conflicts_with = "out")]
     resume: Option<Option<PathBuf>>,
-    /// Run the commands of a lab file without asking, and continue a run in another user's directory
+    /// Run the commands of a lab file without asking, and continue a run in another user's
+    /// directory
     #[arg(long)]
     trust: bool,
     /// Print results.json instead of the table

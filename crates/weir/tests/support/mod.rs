@@ -287,7 +287,8 @@ pub fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The relay of examples/relay.rs; `cargo test` builds it beside the tests, `cargo test --test` does not.
+/// The relay of examples/relay.rs; `cargo test` builds it beside the tests, `cargo test --test`
+/// does not.
 pub fn relay() -> String {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.parent().and_then(Path::parent).unwrap();

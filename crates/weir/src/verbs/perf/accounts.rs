@@ -12,7 +12,8 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Accounts")]
 pub(super) struct ServerAccounts {
-    /// Serve only the users in this file: lines of NAME,HASH, where HASH is SHA-256 of {NAME}PASSWORD
+    /// Serve only the users in this file: lines of NAME,HASH, where HASH is SHA-256 of
+    /// {NAME}PASSWORD
     #[arg(
         long,
         value_name = "FILE",

@@ -17,8 +17,8 @@ pub(crate) struct Client {
     /// accepted
     #[arg(long, value_name = "PIN", requires = "server")]
     pin: Vec<Pin>,
-    /// Listen here, reach the target from the server: tcp:ADDRESS:PORT, udp:ADDRESS:PORT or unix:/PATH
-    /// on either side; may be repeated
+    /// Listen here, reach the target from the server: tcp:ADDRESS:PORT, udp:ADDRESS:PORT or
+    /// unix:/PATH on either side; may be repeated
     #[arg(long, value_name = "LISTEN=TARGET")]
     forward: Vec<Forward>,
     /// Listen at the server, reach the target from here; may be repeated
