@@ -24,7 +24,9 @@ pub enum EmuError {
     Host { end: String, source: HostError },
     #[error("{end}: {source}")]
     Attach { end: String, source: PortError },
-    #[error("no network namespace is called `{name}`{hint}; `ip netns list` lists the existing ones")]
+    #[error(
+        "no network namespace is called `{name}`{hint}; `ip netns list` lists the existing ones"
+    )]
     NoSuchNamespace { name: String, hint: String },
     #[error(
         "{end}: without root no other namespace of this machine can be entered; run as root, or leave \

@@ -402,7 +402,10 @@ const METHOD_OF_DOWNLOADS: &[(&str, &str)] = &[
         "the share of started downloads that arrived complete and undamaged. Failed downloads do not \
          count in the rates, but a path without any complete download counts as 0",
     ),
-    ("retransmitted", "share of all bytes the server's connections sent, as its kernel counts them"),
+    (
+        "retransmitted",
+        "share of all bytes the server's connections sent, as its kernel counts them",
+    ),
     (
         "queue",
         "the data that waits at the path's bottleneck during a download, as time at the bottleneck's rate",

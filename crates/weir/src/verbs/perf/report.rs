@@ -72,9 +72,8 @@ impl Audience for ReportAudience {
             }
             Event::Started(started) => self.started = Some((*started).clone()),
             Event::Failed(error) => {
-                let reason = format!(
-                    "the test broke off, and the figures cover the time before: {error}"
-                );
+                let reason =
+                    format!("the test broke off, and the figures cover the time before: {error}");
                 self.hear_end(Some(reason));
             }
             Event::Listening(_) | Event::Idle(_) | Event::Interval(_) => {}
