@@ -133,10 +133,19 @@ impl Hosts {
         if !within {
             return Reach::Elsewhere;
         }
+        // A rule for this one address lists it in every special range. The question whether it is the
+        // machine's own costs a request to the kernel.
+        if self.is_one_address() {
+            return Reach::Covered;
+        }
         match special() {
             Some(special) if !self.lists(address, special) => Reach::NotExplicitly(special),
             _ => Reach::Covered,
         }
+    }
+
+    fn is_one_address(&self) -> bool {
+        matches!(self, Self::Prefix(prefix) if prefix.prefix_len() == prefix.max_prefix_len())
     }
 
     fn lists(&self, address: IpAddr, special: Special) -> bool {
