@@ -17,7 +17,6 @@ use crate::transport::quic::{QuicClient, QuicError};
 use crate::transport::{Connection, Shards, Statistics, Tuning};
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
-use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -26,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use units::Bytes;
 
@@ -143,7 +143,7 @@ struct World {
 #[derive(Debug)]
 struct Remote {
     address: HostPort,
-    trust: ServerTrust,
+    trust: watch::Sender<ServerTrust>,
     quic: QuicClient,
 }
 
@@ -160,7 +160,7 @@ impl Client {
         let mut servers = Vec::new();
         for server in parts.servers {
             servers.push(Arc::new(Remote {
-                trust: server.trust,
+                trust: watch::Sender::new(server.trust),
                 quic: QuicClient::new(server.tls, parts.tuning.clone(), budget.meter())?,
                 address: server.address,
             }));
@@ -212,13 +212,11 @@ impl Client {
         });
     }
 
-    /// Closes connections to servers that are no longer trusted. `believes` receives a server's
-    /// index in the configured order and the certificates it presented.
-    pub fn doubt(&self, believes: impl Fn(usize, &[CertificateDer<'_>]) -> bool) {
-        for (server, session) in self.world.links.all().iter().filter_map(|link| link.current()) {
-            if !believes(server, &session.connection.certificates()) {
-                session.connection.close("this server is no longer trusted");
-            }
+    /// Replaces the trust in the server with this index in the configured order. Connections that
+    /// it does not cover end, also those whose handshake is under way.
+    pub fn replace_trust(&self, server: usize, trust: &ServerTrust) {
+        if let Some(server) = self.world.servers.get(server) {
+            server.trust.send_replace(trust.clone());
         }
     }
 

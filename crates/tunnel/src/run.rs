@@ -173,12 +173,10 @@ async fn take_over(
     let waits = new.waits_for_start(running);
     client.replace_listeners(new.listeners(), &new.reverse()).await?;
     if !waits.contains(&"server") {
-        for (credentials, far) in credentials.iter().zip(&new.servers) {
+        for (server, (credentials, far)) in credentials.iter().zip(&new.servers).enumerate() {
             credentials.replace(&new.identity, far.trust.clone());
+            client.replace_trust(server, &far.trust);
         }
-        client.doubt(|server, shown| {
-            credentials.get(server).is_some_and(|credentials| credentials.believes(shown))
-        });
     }
     warn_of_expiry(&new.identity);
     Ok((new.identity.clone(), waits))

@@ -27,14 +27,20 @@ pub(crate) async fn of_peer<C: Connection, L>(
     }
 }
 
-/// Runs at a client: closes the connection once the server's certificate has expired.
-pub(crate) async fn of_server<C: Connection>(connection: C, name: String, trust: ServerTrust) {
+/// Runs at a client: closes the connection once the server's certificate has expired or `trust` no
+/// longer covers it. The trust may have been replaced since the handshake.
+pub(crate) async fn of_server<C: Connection>(
+    connection: C,
+    name: String,
+    mut trust: watch::Receiver<ServerTrust>,
+) {
     let shown = connection.certificates();
     loop {
-        let good = trust.good_until(&shown, UnixTime::now());
+        let good = trust.borrow_and_update().good_until(&shown, UnixTime::now());
         let Some(end) = end_of(good, &connection, &name) else { return };
         tokio::select! {
             _ = connection.closed() => return,
+            changed = trust.changed() => if changed.is_err() { return },
             () = past(end) => {}
         }
     }

@@ -324,3 +324,30 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Short-lived certificates still last long enough to connect on a busy machine.
 const LIFE: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The handshake still trusts the former pin; the reload came before it was done.
+#[tokio::test]
+async fn a_server_whose_pin_is_replaced_during_the_handshake_loses_its_connection() {
+    let keys = Keys::new();
+    let server = Server::start(keys.server_parts(keys.guard(&[], &[]))).unwrap();
+    let mut parts = keys.client_parts(&[server.local_addr().unwrap()], Vec::new());
+    let former = parts.servers[0].trust.clone();
+    parts.servers[0].trust = ServerTrust::Pins(vec![keys.client.pin()]);
+    let client = Client::start(parts).await.unwrap();
+    await_some(|| (client.counted().connections_made > 0).then_some(())).await;
+    await_some(|| client.links().iter().all(|link| link.server.is_none()).then_some(())).await;
+    client.replace_trust(0, &former);
+    client.connected().await;
+    client.replace_trust(0, &ServerTrust::Pins(vec![keys.client.pin()]));
+    await_some(|| client.links().iter().all(|link| link.server.is_none()).then_some(())).await;
+}
+
+async fn await_some(mut look: impl FnMut() -> Option<()>) {
+    for _ in 0..6000 {
+        if look().is_some() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never came");
+}

@@ -124,8 +124,9 @@ impl Link {
             tracing::info!(server = %address, "connected");
             tokio::spawn(Arc::clone(&session).deliver_datagrams());
             tokio::spawn(Arc::clone(&session).end_if_silent(world.tuning.keepalive));
-            let (connection, trust) = (session.connection.clone(), &world.servers[index].trust);
-            tokio::spawn(tenure::of_server(connection, address.to_string(), trust.clone()));
+            let (connection, trust) =
+                (session.connection.clone(), world.servers[index].trust.subscribe());
+            tokio::spawn(tenure::of_server(connection, address.to_string(), trust));
             tokio::spawn(reverse::arrivals(Arc::clone(world), Arc::clone(&session)));
             self.current.send_replace(Some((index, Arc::clone(&session))));
             world.links.made.send_modify(|made| *made += 1);
@@ -173,7 +174,8 @@ async fn connect(world: &World, remote: &Arc<Remote>, place: u8) -> Result<Stand
         Ok(address) => vec![address],
         Err(_) => {
             let found = tokio::time::timeout(world.tuning.handshake, world.resolver.resolve(host));
-            let found = found.await.map_err(|_| Lost::Failed(format!("{host}: lookup timed out")))?;
+            let found =
+                found.await.map_err(|_| Lost::Failed(format!("{host}: lookup timed out")))?;
             found.map_err(|error| Lost::Failed(format!("{host} cannot be looked up: {error}")))?
         }
     };
@@ -209,7 +211,8 @@ async fn first_to_answer(
         if let Some(address) = next.take() {
             let remote = Arc::clone(remote);
             tries.spawn(async move {
-                remote.quic.connect(address, remote.trust.server_name(), place).await
+                let name = remote.trust.borrow().server_name().to_owned();
+                remote.quic.connect(address, &name, place).await
             });
         }
         tokio::select! {

@@ -70,12 +70,6 @@ impl ServerCredentials {
 }
 
 impl ClientCredentials {
-    /// Whether a server that presented these certificates would be trusted now.
-    pub fn believes(&self, shown: &[CertificateDer<'_>]) -> bool {
-        let Some((first, chain)) = shown.split_first() else { return false };
-        self.trust().check(first, chain, UnixTime::now()).is_ok()
-    }
-
     pub fn tls(self: &Arc<Self>) -> Result<ClientConfig, IdentityError> {
         self.tls_by(provider())
     }

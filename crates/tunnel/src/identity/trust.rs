@@ -58,10 +58,15 @@ impl ServerTrust {
         shown: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<Option<Duration>, IdentityError> {
-        if matches!(self, Self::Pins(_)) {
-            return Ok(None);
-        }
         let (first, chain) = shown.split_first().ok_or(IdentityError::Nothing)?;
+        if let Self::Pins(pins) = self {
+            let pin = Certificate::parse(first)?.pin;
+            return if pins.contains(&pin) {
+                Ok(None)
+            } else {
+                Err(IdentityError::UnknownKey(pin))
+            };
+        }
         self.check(first, chain, now)?;
         Ok(next_end(shown, now))
     }
