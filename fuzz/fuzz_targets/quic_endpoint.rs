@@ -74,6 +74,7 @@ impl World {
             largest_packet: 1452,
             streams: 64,
             seed: u64::from(seed),
+            epoch: Instant::now(),
             meter: Arc::new(Meter::unlimited()),
         };
         let mut plain = Plain::new(u64::from(seed));

@@ -118,12 +118,24 @@ struct Gate {
     due: Option<Instant>,
 }
 
+/// The present, and the instant from which the algorithm counts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    pub(crate) epoch: Instant,
+    pub(crate) now: Instant,
+}
+
 impl Shared {
-    pub(crate) fn new(congestion: Congestion, now: Instant, seed: u64, readings: Readings) -> Self {
+    pub(crate) fn new(
+        congestion: Congestion,
+        Clock { epoch, now }: Clock,
+        seed: u64,
+        readings: Readings,
+    ) -> Self {
         let control = Control {
             congestion,
             seed,
-            epoch: now,
+            epoch,
             arrived: now,
             now,
             path: PathControl::new(0),
@@ -770,7 +782,7 @@ mod tests {
     fn credit_passes_a_slow_pacer_where_acknowledgements_are_due() {
         let now = Instant::now();
         let congestion = Congestion::Algorithm(Algorithm::Tcpa);
-        let shared = Shared::new(congestion, now, 1, Readings::default());
+        let shared = Shared::new(congestion, Clock { epoch: now, now }, 1, Readings::default());
         let mut control = shared.lock();
         control.path.mtu = 1200;
         control.path.pacer.set_rate(Some(2000));

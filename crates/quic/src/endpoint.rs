@@ -3,7 +3,7 @@
 
 use crate::choice::Congestion;
 use crate::connection::{Connection, Event, FIRST_STREAMS};
-use crate::control::{Factory, Shared, UNKNOWN_RTT};
+use crate::control::{Clock, Factory, Shared, UNKNOWN_RTT};
 use crate::lost::Lost;
 use crate::meter::Meter;
 use crate::reading::Readings;
@@ -34,6 +34,8 @@ pub struct Settings {
     pub streams: u32,
     /// The seed for random decisions of algorithms.
     pub seed: u64,
+    /// Algorithms count time from this instant. tcpa flows with the same instant pause together.
+    pub epoch: Instant,
     /// Counts the memory that peers make this endpoint, and others that share the meter, hold.
     pub meter: Arc<Meter>,
 }
@@ -386,7 +388,8 @@ impl Endpoint {
         self.serial += 1;
         // Each connection of one endpoint seed gets a different seed.
         let seed = self.settings.seed.wrapping_add(self.serial.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        (Shared::new(self.settings.congestion, now, seed, readings.clone()), readings)
+        let clock = Clock { epoch: self.settings.epoch, now };
+        (Shared::new(self.settings.congestion, clock, seed, readings.clone()), readings)
     }
 
     fn add(

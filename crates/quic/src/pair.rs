@@ -36,6 +36,7 @@ impl Pair {
             largest_packet: 1452,
             streams: 256,
             seed: 1,
+            epoch: Instant::now(),
             meter: Arc::new(Meter::unlimited()),
         };
         let mut plain = Plain::new(1);

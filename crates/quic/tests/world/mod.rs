@@ -76,6 +76,9 @@ impl World {
 
     pub fn of(seed: u64, [client, server]: [Settings; 2], path: &Path) -> Self {
         let mut plain = Plain::new(seed);
+        let start = Instant::now();
+        let [client, server] =
+            [client, server].map(|settings| Settings { epoch: start, ..settings });
         let addresses = [
             SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 4000)),
             SocketAddr::from((Ipv4Addr::new(10, 0, 1, 1), 443)),
@@ -85,7 +88,7 @@ impl World {
             Host::new(plain.server(server), addresses[SERVER]),
         ];
         let mut world = Self {
-            start: Instant::now(),
+            start,
             now: Time::ZERO,
             plain,
             hosts,
@@ -450,6 +453,8 @@ pub fn settings(congestion: &str) -> Settings {
         largest_packet: 1452,
         streams: 4096,
         seed: 1,
+        // A world counts from its start.
+        epoch: Instant::now(),
         meter: Arc::new(quic::Meter::unlimited()),
     }
 }

@@ -97,6 +97,7 @@ impl Tunnel {
             largest_packet: LARGEST_PACKET,
             streams: STREAMS,
             seed: link::mix(seed ^ side),
+            epoch: start,
             meter: Arc::new(Meter::unlimited()),
         };
         let client = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1), 4000));

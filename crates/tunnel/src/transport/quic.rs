@@ -448,8 +448,18 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
         largest_packet: tuning.largest_packet,
         streams: tuning.streams,
         seed: rand::random(),
+        epoch: boot(),
         meter: Arc::clone(meter),
     }
+}
+
+/// The zero of the monotonic clock, which the kernel uses too: all tcpa flows of this host pause
+/// together, those of the kernel included.
+fn boot() -> Instant {
+    let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let up = Duration::try_from(up).unwrap_or_default();
+    let now = Instant::now();
+    now.checked_sub(up).unwrap_or(now)
 }
 
 fn reset_key(secret: &Secret) -> hmac::Key {
