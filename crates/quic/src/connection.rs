@@ -3,6 +3,9 @@
 
 mod driving;
 mod records;
+mod tail;
+
+pub(crate) use tail::Outstanding;
 
 use crate::control::{Losses, Shared};
 use crate::credit::{Allowed, EarlyFinals, Granted, Record};
@@ -21,6 +24,7 @@ use records::RecordKey;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+use tail::TailProbe;
 
 /// An event for the code that waits on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +109,7 @@ pub struct Connection {
     owes: bool,
     /// The time at which the pacer releases the next packets.
     paced_until: Option<Instant>,
+    tail: TailProbe,
     /// Buffers of [`Self::pump`]. Each call reuses the same memory.
     readable: Vec<StreamId>,
     arrived: Vec<(u64, Bytes)>,
@@ -151,6 +156,7 @@ impl Connection {
             rtt_is_of_handshake: true,
             owes: false,
             paced_until: None,
+            tail: TailProbe::default(),
             readable: Vec::new(),
             arrived: Vec::new(),
             since_pumped: 0,

@@ -5,6 +5,7 @@
 
 use crate::ack::AckFrame;
 use crate::choice::Congestion;
+use crate::connection::Outstanding;
 use crate::fixed::Fixed;
 use crate::flight::{Acked, Flight};
 use crate::lag::Lag;
@@ -58,6 +59,8 @@ struct PathControl {
     mtu: u16,
     recovery_until: Option<u64>,
     newest_sent: u64,
+    /// The newest packet when the last loss was found.
+    newest_at_loss: Option<u64>,
     window_limited: bool,
     app_limited: bool,
     /// The largest recent number of bytes in one acknowledgement. So many bytes may have left the
@@ -238,6 +241,7 @@ impl Control {
         let path = &mut self.path;
         let Some(largest) = path.flight.on_lost(bytes) else { return };
         path.lost += bytes;
+        path.newest_at_loss = Some(path.newest_sent);
         path.lost_in_recovery += bytes;
         let pending = path.pending.get_or_insert(Pending::new(now, path.clock));
         let loss = pending.loss.get_or_insert(PendingLoss { bytes: 0, largest, persistent: false });
@@ -449,6 +453,15 @@ impl Control {
         self.path.srtt
     }
 
+    /// The tail of the packets in flight, on a path that lost packets lately.
+    pub(crate) fn outstanding(&self) -> Option<Outstanding> {
+        let path = &self.path;
+        let lossy = path.newest_sent.saturating_sub(path.newest_at_loss?) < LOSSY_FOR;
+        let (srtt, sent_at) = (path.srtt?, path.last_sent?);
+        let newest = path.newest_sent;
+        (lossy && path.flight.inflight() > 0).then_some(Outstanding { newest, sent_at, srtt })
+    }
+
     /// Losses on the present path.
     pub(crate) fn losses(&self) -> Losses {
         Losses {
@@ -520,6 +533,7 @@ impl PathControl {
             mtu,
             recovery_until: None,
             newest_sent: 0,
+            newest_at_loss: None,
             window_limited: false,
             app_limited: false,
             batch: 0,
@@ -762,6 +776,8 @@ const INITIAL_SEGMENTS: u64 = 10;
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
+/// A path counts as lossy for so many packets after a loss.
+const LOSSY_FOR: u64 = 2000;
 /// Records of lost packets are kept for this time plus four RTTs. A late arrival proves a loss
 /// wrong.
 const KEPT: Duration = Duration::from_millis(100);

@@ -34,7 +34,8 @@ fn around(side: usize, change: Change, path: &Path) -> ([Bytes; 2], [u64; 2]) {
     world.run_until(seconds(5));
     let second = world.hosts[1 - side].application.received;
     let before = world.statistics(side).reading.cwnd;
-    // Long enough for the server to receive packets from the new address.
+    // The server learns of the new address by the client's next packet.
+    world.transfer(CLIENT, Transfer { up: 1, ..Transfer::default() });
     world.run_until(millis(5600));
     let after = world.statistics(side).reading.cwnd;
     world.run_until(seconds(8));

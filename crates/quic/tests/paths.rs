@@ -149,3 +149,82 @@ fn paths() -> Vec<(String, Path, Changes)> {
     paths.push(("1/40mbit 30ms 100p".to_owned(), at("40mbit"), changes.collect()));
     paths
 }
+
+/// Times of small requests, each answered before the next is made.
+fn requests(path: &Path, pause: Span, count: usize) -> Vec<Span> {
+    let mut world = World::new(11, settings("tcpa"), path);
+    assert!(world.run_until_confirmed(seconds(10)));
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let (began, whole) = (world.now(), world.hosts[CLIENT].application.whole);
+        world.transfer(CLIENT, Transfer { up: 500, down: 500, ..Transfer::default() });
+        while world.hosts[CLIENT].application.whole == whole {
+            world.run_for(Span::from_micros(500));
+            assert!(world.now().since(began) < Span::from_secs(20), "{:?}", world.lost());
+        }
+        times.push(world.now().since(began));
+        world.run_for(pause);
+    }
+    times.sort_unstable();
+    times
+}
+
+#[test]
+#[ignore = "prints figures for people"]
+fn figures_of_small_requests() {
+    println!(
+        "| round trip | loss | pause | p50 | p95 | p99 | longest |\n|---|---|---|---|---|---|---|"
+    );
+    for round_trip in ["1ms", "20ms", "100ms"] {
+        for loss in ["0%", "1%", "5%"] {
+            for pause in [Span::from_millis(10), Span::from_secs(1)] {
+                let path = Path::new("600mbit", round_trip, "droptail:7500KB").loss(loss);
+                let times = requests(&path, pause, 400);
+                let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+                println!(
+                    "| {round_trip} | {loss} | {pause} | {} | {} | {} | {} |",
+                    at(0.5),
+                    at(0.95),
+                    at(0.99),
+                    at(1.0),
+                );
+            }
+        }
+    }
+}
+
+/// Uploads that start on a path with random loss, and the slowest of them.
+#[test]
+#[ignore = "prints figures for people"]
+fn figures_of_many_starts() {
+    let count: u64 = std::env::var("WEIR_STARTS").map_or(50, |text| text.parse().unwrap());
+    let first: u64 = std::env::var("WEIR_SEED").map_or(1, |text| text.parse().unwrap());
+    let stall_ms: u64 = std::env::var("WEIR_STALL_MS").map_or(0, |text| text.parse().unwrap());
+    let path = Path::new("600mbit", "100ms", "droptail:7500KB").loss("5%");
+    let mut all = Vec::new();
+    for seed in first..first + count {
+        let mut world = World::new(seed, settings("tcpa"), &path);
+        world.transfer(CLIENT, Transfer { up: 1 << 40, ..Transfer::default() });
+        // Now and then a host stalls.
+        for step in 0..10 {
+            let stall = link::mix(seed ^ (step << 32)) % (1 + stall_ms);
+            for host in &mut world.hosts {
+                (host.slack, host.moderation) =
+                    (Span::from_millis(stall), Span::from_millis(stall));
+            }
+            world.run_for(Span::from_millis(50));
+            for host in &mut world.hosts {
+                (host.slack, host.moderation) = (Span::ZERO, Span::ZERO);
+            }
+            world.run_for(Span::from_millis(150));
+        }
+        world.run_for(Span::from_secs(3));
+        let before = world.hosts[SERVER].application.received;
+        world.run_for(Span::from_secs(2));
+        let received = world.hosts[SERVER].application.received - before;
+        all.push((received * 8 / 2_000_000, seed));
+    }
+    all.sort_unstable();
+    println!("slowest (Mbit/s, seed): {:?}", &all[..all.len().min(10)]);
+    println!("median: {} Mbit/s", all[all.len() / 2].0);
+}

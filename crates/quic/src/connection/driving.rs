@@ -25,6 +25,9 @@ impl Connection {
             self.one_by_one = PROBES;
             self.inner.handle_timeout(now);
         }
+        if self.tail.fire(now) && self.control.lock().outstanding().is_some() {
+            self.inner.ping();
+        }
     }
 
     pub(crate) fn endpoint_event(&mut self) -> Option<EndpointEvent> {
@@ -40,10 +43,8 @@ impl Connection {
     }
 
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        match (self.inner.poll_timeout(), self.paced_until) {
-            (Some(timeout), Some(paced)) => Some(timeout.min(paced)),
-            (timeout, paced) => timeout.or(paced),
-        }
+        let all = [self.inner.poll_timeout(), self.paced_until, self.tail.due()];
+        all.into_iter().flatten().min()
     }
 
     /// Processes the engine's events since the last call.
@@ -128,7 +129,12 @@ impl Connection {
             }
             None => self.one_by_one = 0,
         }
-        let blocked = self.control.lock().close_gate(now, transmit.is_some());
+        let mut control = self.control.lock();
+        let blocked = control.close_gate(now, transmit.is_some());
+        if transmit.is_none() {
+            self.tail.arm(control.outstanding());
+        }
+        drop(control);
         self.paced_until = match blocked {
             Blocked::Until(at) => Some(at),
             Blocked::No => None,
