@@ -1,8 +1,8 @@
 //! Tail loss probes, as RFC 8985, section 7 has them for TCP.
 //!
-//! The engine's probe timeout sends a PING, and only the acknowledgement of the PING shows that data
-//! before it was lost: a lost last packet is repaired after three round trips. On a path that loses
-//! packets this sends the PING an eighth of a round trip after the last packet.
+//! The engine's probe timeout sends a PING, and only the acknowledgement of the PING shows that
+//! data before it was lost: a lost last packet is repaired after three round trips. On a path that
+//! loses packets this sends the PING an eighth of a round trip after the last packet.
 
 use std::time::{Duration, Instant};
 

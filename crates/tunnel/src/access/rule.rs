@@ -133,8 +133,8 @@ impl Hosts {
         if !within {
             return Reach::Elsewhere;
         }
-        // A rule for this one address lists it in every special range. The question whether it is the
-        // machine's own costs a request to the kernel.
+        // A rule for this one address lists it in every special range. To find out whether it is
+        // the machine's own costs a request to the kernel.
         if self.is_one_address() {
             return Reach::Covered;
         }
