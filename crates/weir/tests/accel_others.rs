@@ -60,7 +60,7 @@ fn disable_does_not_follow_the_link_of_another_user() {
     assert_eq!(world.status()["state"], "off");
     let said = world.weir(&["accel", "enable", "tcpa", "--all"]);
     assert_eq!(said.code, Some(1), "{}", said.stderr);
-    assert!(said.stderr.contains("it is no directory"), "{}", said.stderr);
+    assert!(said.stderr.contains("it is not a directory"), "{}", said.stderr);
     assert!(!available().contains("tcpa"));
     root(&world, "rm /sys/fs/bpf/weir-accel");
     accel(&world, &["enable", "tcpa", "--all"]);
@@ -106,8 +106,8 @@ fn the_lock_of_another_user_is_not_taken() {
     for (script, problem) in [
         ("touch /run/weir-accel.lock && chown 65534 /run/weir-accel.lock", "belongs to user 65534"),
         ("touch /run/weir-accel.lock && chmod 666 /run/weir-accel.lock", "others can lock it"),
-        ("ln -s /run/victim /run/weir-accel.lock", "it is no file"),
-        ("mkdir /run/weir-accel.lock", "it is no file"),
+        ("ln -s /run/victim /run/weir-accel.lock", "it is not a file"),
+        ("mkdir /run/weir-accel.lock", "it is not a file"),
     ] {
         root(&world, script);
         let said = world.weir(&["accel", "status"]);

@@ -74,7 +74,7 @@ fn a_setting_that_cannot_be_restored_is_reported() {
         .write("policy.toml", "[[rule]]\nport = 5403\n[system]\nwmem = [4096, 16384, 9000000]\n");
     let said = world.weir(&["accel", "policy", &file]);
     assert_eq!(said.code, Some(1), "{}", said.stderr);
-    for told in ["not all could be put back", "weir accel status", "weir accel disable"] {
+    for told in ["not everything could be put back", "weir accel status", "weir accel disable"] {
         assert!(said.stderr.contains(told), "{}", said.stderr);
     }
     // The other settings were restored.

@@ -117,10 +117,10 @@ fn each_executor_names_the_other_for_what_it_cannot_do() {
         ),
         (
             ["lab", "run", "validate"],
-            "labs/validate.toml:13: this workload exists in virtual time alone",
+            "labs/validate.toml:14: this workload exists only in virtual time",
         ),
         (["sim", "run", "link-accuracy"], "virtual time has none: weir lab run link-accuracy"),
-        (["sim", "run", "cable.toml"], "cable.toml:9: a way without a `rate`"),
+        (["sim", "run", "cable.toml"], "cable.toml:9: a link without a `rate`"),
         (["sim", "run", "stranger.toml"], "stranger.toml:17: "),
         (["sim", "run", "streams.toml"], "streams.toml:16: a workload `flows` counts `flows`"),
         (
@@ -230,10 +230,10 @@ fn an_impossible_tunnel_in_a_lab_file_is_refused() {
         (
             "lab",
             bbr.to_owned(),
-            "tunnels.toml:24: `kind = \"tunnel\"` exists in virtual time alone",
+            "tunnels.toml:24: `kind = \"tunnel\"` exists only in virtual time",
         ),
         ("lab", bbr.to_owned(), "a system of `kind = \"external\"` that runs weir tunnel"),
-        ("sim", bbr.replace("bbr", "vegas"), "there are tcpa, bbr, cubic and 'fixed RATE'"),
+        ("sim", bbr.replace("bbr", "vegas"), "choose one of tcpa, bbr, cubic and 'fixed RATE'"),
         ("sim", bbr.replace("congestion", "note"), "add `congestion = \"tcpa\"`"),
         ("sim", format!("{bbr}\nwarm = true"), "`warm` is for systems of `kind = \"tcp\"`"),
         ("sim", format!("{bbr}\nclient = \"weir\""), "`kind = \"external\"` run commands"),
