@@ -92,6 +92,38 @@ CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 	t->echoes = TCPA_ECHO_ROUNDS;
 }
 
+/* A small window that loses packets without any queue: a policer, a short queue under many flows,
+ * or a start-up that ended too soon on a path that loses packets by itself. Only another start-up
+ * tells them apart. */
+CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
+{
+	u32 now_s = (u32)(now_us / 1000000U);
+
+	if (t->window >= 4 * TCPA_SMALL_SEGMENTS * t->mss || !tcpa_drained(t) || t->starved ||
+	    now_s < t->again_s)
+		return 0;
+	/* A policer answers each time with losses: try less and less often. */
+	t->again_s = now_s + (TCPA_AGAIN_S << t->agains);
+	t->agains = (u8)cc_min(t->agains + 1U, 6);
+	t->mode = TCPA_STARTUP;
+	t->rate[0] = t->average;
+	t->rate[1] = 0;
+	t->full_rate = t->average;
+	t->full_rounds = 0;
+	/* The first round that loses far too much ends it. */
+	t->lossy_rounds = 1;
+	t->slump_since_us = 0;
+	t->haste = 0;
+	t->depth = 0;
+	t->sound_depth = 0;
+	t->shallow = 0;
+	t->peak_rate = 0;
+	t->unanswered = 0;
+	t->echoes = 0;
+	t->debt = 0;
+	return 1;
+}
+
 /* Alone, or among other tcpa flows. */
 CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 {
@@ -131,6 +163,8 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	/* If no queue warns, grow as CUBIC does, at least by a small part of a segment a round:
 	 * shares become equal. */
 	if (t->shallow) {
+		if (tcpa_starts_again(t, ack->now_us))
+			return;
 		if (!t->starved && !t->echoes)
 			tcpa_grow(t, ack, (u32)cc_scale(t->mss, tcpa_own_cut(t) / 2));
 		return;

@@ -79,6 +79,7 @@ struct tcpa {
 	/* queue control */
 	u8 haste; /* rounds in a row that met no queue */
 	u8 echoes; /* rounds left whose losses were sent before the last answer to loss */
+	u8 agains; /* start-ups after the first */
 	u8 shallow; /* the queue that overflowed was smaller than the target */
 	u64 full_rate; /* in start-up the rate to exceed, then the estimated path rate */
 
@@ -88,6 +89,7 @@ struct tcpa {
 	u64 floor_sent;
 	u64 pause_lost; /* the same, in pauses alone */
 	u64 pause_sent;
+	u32 again_s; /* no further start-up before */
 	u32 burst; /* bytes lost at a time */
 
 	/* rivals */
@@ -154,6 +156,7 @@ struct tcpa {
 #define TCPA_ECHO_ROUNDS 2U
 #define TCPA_HASTE_MOST 5U
 #define TCPA_FEW_LUMPS 4U
+#define TCPA_AGAIN_S 8U
 #define TCPA_PATIENCE 1U
 #define TCPA_PATIENCE_MOST 8U
 #define TCPA_SMALL_SEGMENTS 8U
