@@ -202,7 +202,11 @@ fn both_ways(stream: TcpStream, salt: u64) -> Hashes {
     let mut buffer = vec![0; 1 << 16];
     let mut stream = stream;
     loop {
-        match stream.read(&mut buffer).unwrap() {
+        let read = match stream.read(&mut buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            read => read.unwrap(),
+        };
+        match read {
             0 => break,
             len => buffer[..len].iter().for_each(|byte| hash.write_u8(*byte)),
         }

@@ -235,7 +235,7 @@ fn blocked_udp_is_reported_and_applications_do_not_hang() {
     words.extend(own.iter().map(String::as_str));
     let said = world.weir(&words);
     assert_eq!(said.status.code(), Some(1), "{said:?}");
-    assert!(said.stdout.contains("blocks UDP"), "{said:?}");
+    assert!(said.stdout.contains("UDP is blocked on the path"), "{said:?}");
 }
 
 /// The commands of the README, in two namespaces, on a machine within the machine.

@@ -94,7 +94,7 @@ mod tests {
         let expected = vec![(Span::from_secs(5), half), (Span::from_secs(7), ten)];
         assert_eq!(steps("50% at 5s, 10mbit at 7s"), Ok(expected));
         assert!(steps("50%").unwrap_err().contains("write `10mbit at 5s`"));
-        assert!(steps("50% at 0s").unwrap_err().contains("the `rate`"));
+        assert!(steps("50% at 0s").unwrap_err().contains("by `rate`"));
         assert!(steps("50% at 5s, 10% at 5s").unwrap_err().contains("not after"));
         assert!(steps("5 at 5s").unwrap_err().contains("no unit"));
     }

@@ -198,10 +198,10 @@ mod tests {
         for (wrong, says) in [
             ("alpha=65", "alpha is 65: choose a value from 1 to 64"),
             ("alhpa=8", "did you mean `alpha`?"),
-            ("beta=1MB", "beta is from 1 to 65536"),
-            ("rtt_standard=2s", "rtt_standard is from 1 to 1000000"),
+            ("beta=1MB", "choose a value from 1 to 65536"),
+            ("rtt_standard=2s", "choose a value from 1 to 1000000"),
             ("cc_type=8", "0 to 7"),
-            ("tpid=0x0800", "says something else"),
+            ("tpid=0x0800", "another protocol has this number"),
             ("tpid=88a8", "write it like 0x88a8"),
             ("ends=sever", "did you mean `server`?"),
             ("path=none", "ask, trust"),
