@@ -103,17 +103,11 @@ CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
 	    now_s < t->again_s)
 		return 0;
 	/* A policer answers each time with losses: try less and less often. */
-	t->again_s = now_s + (TCPA_AGAIN_S << t->agains);
-	t->agains = (u8)cc_min(t->agains + 1U, 6);
-	t->mode = TCPA_STARTUP;
-	t->rate[0] = t->average;
-	t->rate[1] = 0;
-	t->full_rate = t->average;
-	t->full_rounds = 0;
+	t->again_s = now_s + (TCPA_AGAIN_S << t->restarts);
+	t->restarts = (u8)cc_min(t->restarts + 1U, 6);
+	tcpa_start_up_again(t);
 	/* The first round that loses far too much ends it. */
 	t->lossy_rounds = 1;
-	t->slump_since_us = 0;
-	t->haste = 0;
 	t->depth = 0;
 	t->sound_depth = 0;
 	t->shallow = 0;

@@ -93,6 +93,19 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_take_up(t, ack, cc_max(window, t->window));
 }
 
+/* Start-up from the rate of the last round. */
+CC_INLINE void tcpa_start_up_again(struct tcpa *t)
+{
+	t->mode = TCPA_STARTUP;
+	t->rate[0] = t->average;
+	t->rate[1] = 0;
+	t->full_rate = t->average;
+	t->full_rounds = 0;
+	t->lossy_rounds = 0;
+	t->slump_since_us = 0;
+	t->haste = 0;
+}
+
 /* No packet of this round met a queue, and either one stood since the rate fell or none has been
  * met for some rounds. Rounds that report a pause do not count. */
 CC_INLINE u8 tcpa_seek(struct tcpa *t)
@@ -101,16 +114,9 @@ CC_INLINE u8 tcpa_seek(struct tcpa *t)
 
 	if (!t->fallen || t->calm < 2 || !(t->settled || t->haste > 1) || most < t->window + t->window / 2)
 		return 0;
-	t->mode = TCPA_STARTUP;
+	tcpa_start_up_again(t);
 	t->settled = 0;
 	t->seeking = 1;
-	t->rate[0] = t->average;
-	t->rate[1] = 0;
-	t->full_rate = t->average;
-	t->full_rounds = 0;
-	t->lossy_rounds = 0;
-	t->slump_since_us = 0;
-	t->haste = 0;
 	t->cwnd = (u32)cc_max(t->cwnd, cc_min(most, cc_max(2ULL * t->window, (u64)TCPA_SMALL_SEGMENTS * t->mss)));
 	tcpa_pace(t, cc_div((u64)t->cwnd * 1000000U, cc_max(t->min_rtt, 1)));
 	return 1;

@@ -79,7 +79,7 @@ struct tcpa {
 	/* queue control */
 	u8 haste; /* rounds in a row that met no queue */
 	u8 echoes; /* rounds left whose losses were sent before the last answer to loss */
-	u8 agains; /* start-ups after the first */
+	u8 restarts; /* start-ups after the first */
 	u8 shallow; /* the queue that overflowed was smaller than the target */
 	u64 full_rate; /* in start-up the rate to exceed, then the estimated path rate */
 
