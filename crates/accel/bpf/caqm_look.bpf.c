@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Iterates over the records of all negotiated connections, in every network namespace. */
+/*
+ * Reads the records of the negotiated connections, one network namespace at a time (look.bpf.c
+ * gives the reason). The kernel may show a connection twice.
+ */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
 #include "caqm_view.h"
 
-SEC("iter/bpf_sk_storage_map")
-int look(struct bpf_iter__bpf_sk_storage_map *ctx)
+SEC("iter/tcp")
+int look(struct bpf_iter__tcp *ctx)
 {
-	const struct caqm_record *record = ctx->value;
-	struct sock *sk = ctx->sk;
+	const struct caqm_record *record;
 	struct caqm_view view = {};
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
 
-	if (!sk || !record)
+	tp = common ? bpf_skc_to_tcp_sock(common) : NULL;
+	record = tp ? bpf_sk_storage_get(&records, tp, NULL, 0) : NULL;
+	if (!record)
 		return 0;
-	view.cookie = bpf_get_socket_cookie(sk);
+	view.cookie = bpf_get_socket_cookie(tp);
 	view.asked = record->asked;
 	view.granted = record->granted;
 	view.refused = record->refused;

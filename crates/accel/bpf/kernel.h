@@ -96,13 +96,8 @@ struct bpf_iter_meta {
 };
 
 struct bpf_iter__tcp {
-	struct sock_common *sk_common;
-};
-
-struct bpf_iter__bpf_sk_storage_map {
 	struct bpf_iter_meta *meta;
-	struct sock *sk;
-	void *value;
+	struct sock_common *sk_common;
 };
 
 enum tcp_ca_event {

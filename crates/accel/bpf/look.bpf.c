@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Iterates over the storage of all connections with the algorithm, in every network namespace. */
+/*
+ * Reads the storage of the connections with the algorithm, one network namespace at a time. An
+ * iterator over the storage map would see all namespaces at once, but hardened kernels refuse it
+ * while they allow iter/tcp. The kernel may show a connection twice.
+ */
 #include "kernel.h"
 #include "maps.h"
 #include "view.h"
 
-SEC("iter/bpf_sk_storage_map")
-int look(struct bpf_iter__bpf_sk_storage_map *ctx)
+SEC("iter/tcp")
+int look(struct bpf_iter__tcp *ctx)
 {
-	const struct flow *flow = ctx->value;
-	struct sock *sk = ctx->sk;
+	const struct flow *flow;
 	struct view view = {};
+	struct sock_common *common = ctx->sk_common;
+	struct tcp_sock *tp;
 
-	if (!sk || !flow)
+	/* Not a full socket: a connection in TIME_WAIT, or one that its listener has not accepted. */
+	tp = common ? bpf_skc_to_tcp_sock(common) : NULL;
+	flow = tp ? bpf_sk_storage_get(&flows, tp, NULL, 0) : NULL;
+	if (!flow)
 		return 0;
-	view.cookie = bpf_get_socket_cookie(sk);
+	view.cookie = bpf_get_socket_cookie(tp);
 	view.rate = tcpa_rate(&flow->tcpa);
 	view.min_rtt_us = flow->tcpa.min_rtt;
 	view.window = flow->tcpa.window;

@@ -2,10 +2,10 @@
 
 use crate::AccelError;
 use crate::iterator::go_through;
+use crate::namespaces::in_each;
 use crate::object::{Spec, told};
 use crate::pins::{self, Pins};
 use std::collections::HashMap;
-use std::os::fd::AsFd as _;
 use units::{Bytes, Rate, Share, Span};
 
 /// The core's state of one connection.
@@ -49,9 +49,12 @@ pub(crate) fn read(pins: &Pins) -> Result<HashMap<u64, CoreView>, AccelError> {
     let mut spec = Spec::open(WHAT, elf)?;
     spec.reuse(pins::FLOWS, &pins.pinned(pins::FLOWS)?)?;
     let loaded = spec.load()?;
-    let (flows, program) = (loaded.map(pins::FLOWS)?, loaded.program("look")?);
-    let link = told(WHAT, || program.attach_iter(flows.as_fd()))?;
-    let bytes = go_through(WHAT, &link)?;
+    let bytes = in_each(|_| {
+        let program = loaded.program("look")?;
+        let link = told(WHAT, || program.attach())?;
+        go_through(WHAT, &link)
+    })?
+    .concat();
     let (views, _) = bytes.as_chunks::<VIEW_BYTES>();
     Ok(views.iter().filter(|view| view[RUNNING] != 0).map(CoreView::from_bytes).collect())
 }

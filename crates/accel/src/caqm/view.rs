@@ -2,10 +2,10 @@
 
 use crate::AccelError;
 use crate::iterator::go_through;
+use crate::namespaces::in_each;
 use crate::object::{Spec, told};
 use crate::pins::{self, Pins};
 use std::collections::HashMap;
-use std::os::fd::AsFd as _;
 use units::Bytes;
 
 /// The record of one connection.
@@ -56,9 +56,12 @@ pub(crate) fn read_of(
     let mut spec = Spec::open(WHAT, elf)?;
     records(&mut spec)?;
     let loaded = spec.load()?;
-    let (records, program) = (loaded.map(pins::RECORDS)?, loaded.program("look")?);
-    let link = told(WHAT, || program.attach_iter(records.as_fd()))?;
-    let bytes = go_through(WHAT, &link)?;
+    let bytes = in_each(|_| {
+        let program = loaded.program("look")?;
+        let link = told(WHAT, || program.attach())?;
+        go_through(WHAT, &link)
+    })?
+    .concat();
     let (views, _) = bytes.as_chunks::<VIEW_BYTES>();
     Ok(views.iter().map(View::from_bytes).collect())
 }
