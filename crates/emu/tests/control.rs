@@ -161,7 +161,7 @@ fn closed_and_silent_clients_do_not_block_others() {
     let Some(bed) = bed() else { return };
     for _ in 0..200 {
         let mut stream = bed.raw();
-        stream.write_all(b"{\"do\":").unwrap();
+        let _ = stream.write_all(b"{\"do\":");
     }
     // More silent clients than are served at once: further ones are refused, and served once there
     // is room.
@@ -172,7 +172,8 @@ fn closed_and_silent_clients_do_not_block_others() {
     });
     // A client that sends a request and does not wait for the answer.
     for _ in 0..50 {
-        bed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n").unwrap();
+        // The link closes connections that are too many.
+        let _ = bed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
     }
     support::until("there is room again", || {
         Client::connect(&bed.directory, "wan").and_then(|mut client| client.show()).is_ok()
