@@ -1,0 +1,17 @@
+//! `weir accel` as a user runs it, each test in a machine of its own.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+mod caqm;
+mod caqm_forged;
+mod caqm_frames;
+mod caqm_life;
+mod killed;
+mod memory;
+mod open;
+mod others;
+mod policy;
+mod policy_caqm;
+mod routes;
+mod status;
+mod switch;
+mod world;

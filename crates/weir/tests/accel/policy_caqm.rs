@@ -1,0 +1,90 @@
+//! `weir accel policy` with rules for CAQM among the others.
+
+use crate::world::AccelWorld;
+use crate::world::pair::Pair;
+use crate::world::transfer::accel;
+
+const AT: &str = "[caqm]\ninterface = [\"near:eth0\", \"far:eth0\"]\ntrusts_path = true\n";
+
+fn put(world: &AccelWorld, text: &str) {
+    let file = world.write("policy.toml", text);
+    let said = world.weir(&["accel", "policy", &file]);
+    assert_eq!(said.code, Some(0), "{text}: {}", said.stderr);
+}
+
+#[test]
+fn a_file_chooses_between_tcpa_and_caqm() {
+    let Some(world) = AccelWorld::new() else { return };
+    let pair = Pair::lay(&world);
+    put(
+        &world,
+        &format!(
+            "[[rule]]\nport = 5861\nalgorithm = \"none\"\n\n[[rule]]\nalgorithm = \"caqm\"\n\n[[rule]]\n\n{AT}"
+        ),
+    );
+    assert_eq!(pair.transfer(5860, &[]), "caqm");
+    assert_ne!(pair.transfer(5861, &[]), "caqm");
+    // CAQM does not run on the loopback interface, so the next rule applies.
+    assert_eq!(world.transfer(5862, &[]).0, "tcpa");
+    let status = world.status();
+    assert_eq!(status["rules"].as_array().unwrap().len(), 2, "{status}");
+    assert_eq!(status["caqm"]["rules"].as_array().unwrap().len(), 2, "{status}");
+    // A file without rules for CAQM.
+    put(&world, "[[rule]]\n");
+    assert_eq!(pair.transfer(5863, &[]), "tcpa");
+    assert_eq!(world.status()["caqm"]["rules"].as_array().unwrap().len(), 0);
+    accel(&world, &["disable"]);
+    assert_eq!(world.pinned(), "");
+}
+
+#[test]
+fn a_file_for_caqm_alone_leaves_tcpa_off() {
+    let Some(world) = AccelWorld::new() else { return };
+    let pair = Pair::lay(&world);
+    put(&world, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n{AT}"));
+    assert_eq!(pair.transfer(5865, &[]), "caqm");
+    assert_eq!(world.status()["state"], "off");
+    accel(&world, &["disable"]);
+    assert_eq!(world.pinned(), "");
+}
+
+#[test]
+fn an_impossible_policy_changes_neither() {
+    let Some(world) = AccelWorld::new() else { return };
+    let _pair = Pair::lay(&world);
+    put(&world, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n[[rule]]\n\n{AT}alpha = 16\n"));
+    let status = world.status();
+    for (text, told) in [
+        ("[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"gone0\"]\n", "gone0"),
+        ("[[rule]]\nalgorithm = \"caqm\"\nrto_min = \"50ms\"\n", "[caqm]"),
+        // This network namespace lacks that setting; CAQM's part was already in force by then.
+        (
+            "[[rule]]\nport = 5866\nalgorithm = \"caqm\"\n\n[system]\nmem = [1000, 2000, 3000]\n",
+            "tcp_mem",
+        ),
+    ] {
+        let file = world.write("policy.toml", text);
+        let said = world.weir(&["accel", "policy", &file]);
+        assert_ne!(said.code, Some(0), "{text}");
+        assert!(said.stderr.contains(told), "{text}: {}", said.stderr);
+        let now = world.status();
+        for part in ["rules", "interfaces", "network"] {
+            assert_eq!(now["caqm"][part], status["caqm"][part], "{text}");
+        }
+        assert_eq!(now["rules"], status["rules"], "{text}");
+    }
+    accel(&world, &["disable"]);
+    assert_eq!(world.pinned(), "");
+}
+
+#[test]
+fn the_unit_waits_for_the_interfaces() {
+    let Some(world) = AccelWorld::new() else { return };
+    let file = world.write(
+        "policy.toml",
+        "[[rule]]\nalgorithm = \"caqm\"\n[caqm]\ninterface = [\"eth-0\", \"left:eth1\"]\n",
+    );
+    let unit = world.weir(&["accel", "unit", &file]).stdout;
+    assert!(unit.contains("After=sys-subsystem-net-devices-eth\\x2d0.device\n"), "{unit}");
+    assert!(!unit.contains("eth1"), "{unit}");
+}

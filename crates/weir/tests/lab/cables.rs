@@ -1,0 +1,107 @@
+//! Labs without an emulator: a plain cable between two hosts, and a host's own loopback.
+
+use crate::support::World;
+use serde_json::Value;
+
+const LAB: &str = r#"
+name = "cables"
+hosts = ["near", "far"]
+[axes]
+path = ["loopback", "veth"]
+streams = ["1", "3"]
+[[link]]
+name = "veth"
+between = ["near", "far"]
+direct = true
+[workload]
+kind = "bulk"
+from = "near"
+via = "{path}"
+streams = "{streams}"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "1s"
+"#;
+
+#[test]
+fn loopback_and_cable_are_measured_without_an_emulator() {
+    let Some(world) = World::quiet() else { return };
+    world.write("cables.toml", LAB);
+    let said = world.weir(&["lab", "run", "cables.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let results = world.results("run");
+    let cells = results["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    for cell in cells {
+        let metrics = &cell["metrics"];
+        // An emulated link on this machine reaches less than a tenth of that.
+        assert!(metrics["goodput_mbit_s"]["median"].as_f64().unwrap() > 1_000.0, "{cell}");
+        for name in ["cpu_percent.system", "cpu_seconds_per_gbit.system", "rtt_us.p50"] {
+            assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name}: {cell}");
+        }
+        for name in ["lateness_us.p99", "queue_kbyte.p50", "emulator_busy_percent"] {
+            assert_eq!(metrics[name], Value::Null, "an emulator's {name}: {cell}");
+        }
+        let parallel = cell["axes"]["streams"] == "3";
+        assert_eq!(metrics["jain"].is_object(), parallel, "{cell}");
+    }
+    assert_eq!(results["environment"]["emulator_cpu"], Value::Null);
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    assert_eq!(results["environment"]["workload_cpus"].as_array().unwrap().len(), cpus);
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn one_host_needs_no_link() {
+    let Some(world) = World::quiet() else { return };
+    let link = "[[link]]\nname = \"veth\"\nbetween = [\"near\", \"far\"]\ndirect = true\n";
+    let lab = LAB
+        .replace("[\"near\", \"far\"]\n[axes]", "[\"near\"]\n[axes]")
+        .replace(link, "")
+        .replace("path = [\"loopback\", \"veth\"]\nstreams = [\"1\", \"3\"]", "")
+        .replace("{path}", "loopback")
+        .replace("\"{streams}\"", "1");
+    world.write("alone.toml", lab);
+    let said = world.weir(&["lab", "run", "alone.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let cell = &world.results("run")["cells"][0];
+    assert!(cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap() > 1_000.0, "{cell}");
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// `weir lab ab` builds its network in a different way.
+#[test]
+fn ab_alternates_over_a_cable() {
+    let Some(world) = World::quiet() else { return };
+    let systems =
+        "[[system]]\nname = \"again\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n[form.full]";
+    world.write("cables.toml", LAB.replace("[form.full]", systems));
+    for path in ["loopback", "veth"] {
+        let at = format!("path={path}");
+        let said = world.weir(&[
+            "lab",
+            "ab",
+            "cables.toml",
+            "--base",
+            "cubic",
+            "--change",
+            "again",
+            "--at",
+            &at,
+            "--pairs",
+            "20",
+            "--slice",
+            "100ms",
+            "--json",
+        ]);
+        assert_eq!(said.status.code(), Some(0), "{said:?}");
+        let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+        let observations = answer["observations"].as_array().unwrap();
+        assert!(!observations.is_empty(), "{answer}");
+        assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 10.0), "{answer}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}

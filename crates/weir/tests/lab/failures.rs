@@ -1,0 +1,183 @@
+//! A measurement that fails is a failed cell with its reason. It never yields a number or a
+//! substitute algorithm, and the other cells continue.
+
+use crate::support::{World, await_some, relay};
+use serde_json::Value;
+
+/// A lab with one cell per system, each measured once for a second.
+fn lab(link: &str, seconds: u32, systems: &str) -> String {
+    let systems = systems.replace("RELAY", &relay());
+    format!(
+        r#"
+name = "failures"
+hosts = ["near", "far"]
+[[link]]
+between = ["near", "far"]
+{link}
+[workload]
+kind = "bulk"
+from = "near"
+to = "far"
+[form.full]
+duration = "{seconds}s"
+{systems}"#
+    )
+}
+
+const LINK: &str = "rate = \"50mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:1bdp\"";
+
+const CUBIC: &str = r#"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+"#;
+
+fn external(name: &str, server: &str, client: &str) -> String {
+    format!(
+        r#"
+[[system]]
+name = "{name}"
+kind = "external"
+congestion = "cubic"
+server = "{server}"
+client = "{client}"
+connect = "127.0.0.1:7001"
+"#
+    )
+}
+
+const SERVER: &str = "RELAY {server}:7000 127.0.0.1:{port}";
+const CLIENT: &str = "RELAY 127.0.0.1:7001 {server}:7000";
+
+fn cell<'a>(results: &'a Value, system: &str) -> &'a Value {
+    let cells = results["cells"].as_array().unwrap();
+    cells.iter().find(|cell| cell["system"] == system).unwrap_or_else(|| panic!("no {system}"))
+}
+
+fn assert_failed(results: &Value, system: &str, reason: &[&str]) {
+    let cell = cell(results, system);
+    let said = cell["failed"].as_str().unwrap_or_else(|| panic!("{system} did not fail: {cell}"));
+    assert!(reason.iter().all(|part| said.contains(part)), "{system}: {said}");
+    assert_eq!(cell["metrics"], serde_json::json!({}), "{system} failed and has figures");
+}
+
+fn assert_measured(results: &Value, system: &str, least: f64) {
+    let cell = cell(results, system);
+    assert_eq!(cell["failed"], Value::Null, "{cell}");
+    let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
+    // A hypervisor that takes CPU time away slows the link down, and the cell is invalid.
+    let least = if cell["valid"] == true { least } else { 0.1 };
+    assert!((least..60.0).contains(&goodput), "{system}: {goodput} Mbit/s");
+}
+
+/// Relays that fail in every way, between two that do not.
+#[test]
+fn programs_that_fail_are_failed_cells() {
+    let Some(world) = World::new() else { return };
+    let systems = [
+        CUBIC.to_owned(),
+        external("dies-at-once", SERVER, "sh -c 'echo no licence >&2; exit 3'"),
+        external("server-dies", "sh -c 'echo no luck >&2; exit 4'", CLIENT),
+        external("daemonises", SERVER, "sh -c 'setsid sleep 1000 & exit 0'"),
+        external("never-listens", SERVER, "sleep 1000"),
+        external("never-answers", SERVER, "RELAY 127.0.0.1:7001 hold"),
+        external("dies-later", SERVER, "RELAY 127.0.0.1:7001 {server}:7000 die-after 1000000"),
+        external("not-there", "no-such-server --port {port}", "no-such-client"),
+        external("works", SERVER, CLIENT),
+        CUBIC.replace("name = \"cubic\"", "name = \"last\""),
+    ];
+    world.write("failures.toml", lab(LINK, 1, &systems.concat()));
+    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let results = world.results("run");
+    assert_failed(&results, "dies-at-once", &["sh ended early", "exit status: 3", "no licence"]);
+    assert_failed(&results, "server-dies", &["sh ended early", "exit status: 4", "no luck"]);
+    assert_failed(&results, "daemonises", &["sh ended early", "must stay in the foreground"]);
+    assert_failed(&results, "never-listens", &["sleep did not listen on port 7001"]);
+    assert_failed(&results, "never-answers", &["127.0.0.1:7001 said nothing for 10 s"]);
+    assert_failed(
+        &results,
+        "dies-later",
+        &["relay ended early", "exit status: 3", "enough is enough"],
+    );
+    assert_failed(&results, "not-there", &["`no-such-server` is not installed"]);
+    for system in ["cubic", "works", "last"] {
+        assert_measured(&results, system, 20.0);
+    }
+    // The CPU time of a pair is separate from the workload's.
+    let metrics = &cell(&results, "works")["metrics"];
+    for name in ["cpu_percent.client", "cpu_percent.server"] {
+        assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name} of the relays: {metrics}");
+    }
+    // Every reader of the results shows the failures.
+    assert!(said.stdout.contains("failed"), "{}", said.stdout);
+    for report in ["report.md", "report.html"] {
+        assert!(world.read(&format!("run/{report}")).contains("no licence"), "{report}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_missing_program_is_skipped_only_if_allowed() {
+    let Some(world) = World::new() else { return };
+    let missing = external("missing", "no-such-server {port}", CLIENT) + "optional = true\n";
+    world.write("failures.toml", lab(LINK, 1, &(CUBIC.to_owned() + &missing)));
+    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    assert!(
+        said.stderr.contains("missing is left out: no-such-server is not installed"),
+        "{said:?}"
+    );
+    let results = world.results("run");
+    // Other tests may disturb the link; the run is then marked invalid.
+    assert_eq!(said.status.code(), Some(i32::from(results["valid"] != true)), "{said:?}");
+    assert_eq!(results["cells"].as_array().unwrap().len(), 1);
+    assert_measured(&results, "cubic", 20.0);
+    assert!(results["notes"].to_string().contains("no-such-server is not installed"), "{results}");
+    // A system that is named explicitly is not skipped silently.
+    let said =
+        world.weir(&["lab", "run", "failures.toml", "--out", "asked", "--systems", "missing"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert_failed(&world.results("asked"), "missing", &["`no-such-server` is not installed"]);
+}
+
+#[test]
+fn an_algorithm_missing_from_the_kernel_fails_without_a_substitute() {
+    let Some(world) = World::new() else { return };
+    let vegas = CUBIC.replace("\"cubic\"", "\"nosuch\"");
+    world.write("failures.toml", lab(LINK, 1, &(vegas + CUBIC)));
+    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let results = world.results("run");
+    assert_failed(&results, "nosuch", &["nosuch", "this kernel has", "cubic"]);
+    assert_measured(&results, "cubic", 20.0);
+    assert!(!world.read("run/journal.jsonl").contains("\"bbr\""));
+}
+
+#[test]
+fn a_link_that_carries_nothing_is_a_failed_cell() {
+    let Some(world) = World::new() else { return };
+    let slow = "rate = \"1kbit\"\ndelay = \"1ms\"\nqueue = \"droptail:100p\"";
+    world.write("failures.toml", lab(slow, 1, CUBIC));
+    let said = world.weir(&["lab", "run", "failures.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    assert_failed(&world.results("run"), "cubic", &[""]);
+    assert!(said.stderr.contains("cubic failed: "), "{said:?}");
+}
+
+/// Another process kills the workload's programs.
+#[test]
+fn a_workload_killed_in_mid_run_is_a_failed_cell() {
+    let Some(world) = World::new() else { return };
+    for role in ["client", "server"] {
+        world.write("failures.toml", lab(LINK, 30, CUBIC));
+        let running = world.start(&["lab", "run", "failures.toml", "--out", role]);
+        let program = |role| world.running(&["perf", role]).first().copied();
+        await_some("a client", || program("client"));
+        crate::support::signal(await_some("a program", || program(role)), "KILL");
+        let said = running.end();
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+        assert_failed(&world.results(role), "cubic", &["weir perf"]);
+        assert_eq!(world.leftovers(), [""; 0]);
+    }
+}

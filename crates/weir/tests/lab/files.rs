@@ -1,0 +1,354 @@
+//! Mistakes in a lab file: every message names file and line, tells what to do, and suggests the
+//! right spelling if one is near. Nothing is created, and the exit status is 2.
+
+use crate::support::World;
+use std::fmt::Write;
+
+const LAB: &str = r#"name = "lab"
+hosts = ["client", "server"]
+[axes]
+loss = ["0%", "1%"]
+[[link]]
+between = ["client", "server"]
+rate = "10mbit"
+loss = "{loss}"
+queue = "droptail:1bdp"
+rtt = "20ms"
+[workload]
+kind = "bulk"
+from = "client"
+to = "server"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "1s"
+"#;
+
+const RELAY: &str = r#"
+[[system]]
+name = "relay"
+kind = "external"
+server = "relay {server}:{port}"
+client = "relay"
+"#;
+
+/// The mistake, the text of the valid file to replace, and its replacement.
+const NONSENSE: &[(&str, &str, &str)] = &[
+    ("a key at the top", "hosts =", "hots ="),
+    ("a strange key at the top", "[axes]", "zzzzzz = 1\n[axes]"),
+    ("a key of a link", "rate = ", "rat = "),
+    ("a key of a direction", "rtt = \"20ms\"", "forward = { dely = \"10ms\" }"),
+    ("a key of the workload", "from =", "form ="),
+    ("a key of a system", "congestion =", "congestoin ="),
+    ("a key of a form", "duration =", "durration ="),
+    ("a key of view", "[form.full]", "[view]\nmetrik = \"goodput_mbit_s\"\n[form.full]"),
+    (
+        "a key of compare",
+        "[form.full]",
+        "[compare]\nbaseline = \"cubic\"\nmetrics = []\ntreshold = \"3%\"\n[form.full]",
+    ),
+    ("a key of a reference", "[form.full]", "[[reference]]\nsystm = \"cubic\"\n[form.full]"),
+    ("a number for a text", "rate = \"10mbit\"", "rate = 10"),
+    ("a text for a list", "hosts = [\"client\", \"server\"]", "hosts = \"client\""),
+    ("a list of numbers", "loss = [\"0%\", \"1%\"]", "loss = [0, 1]"),
+    ("a text for a number", "duration = \"1s\"", "duration = \"1s\"\nrepeats = \"many\""),
+    ("a number that is negative", "duration = \"1s\"", "duration = \"1s\"\nrepeats = -3"),
+    ("a huge number", "duration = \"1s\"", "duration = \"1s\"\nrepeats = 99999999999999"),
+    ("no repeats", "duration = \"1s\"", "duration = \"1s\"\nrepeats = 0"),
+    ("a rate of nothing", "10mbit", "0mbit"),
+    ("a rate without its unit", "10mbit", "10"),
+    ("a rate of a strange unit", "10mbit", "10mbyte"),
+    ("a negative rate", "10mbit", "-10mbit"),
+    ("a huge rate", "10mbit", "99999999999999999999gbit"),
+    ("a loss above all", "\"1%\"", "\"140%\""),
+    ("a loss that is no number", "\"1%\"", "\"NaN%\""),
+    ("a negative delay", "rtt = \"20ms\"", "delay = \"-5ms\""),
+    ("a delay without its unit", "rtt = \"20ms\"", "delay = \"5\""),
+    ("a round trip and a delay", "rtt = \"20ms\"", "rtt = \"20ms\"\ndelay = \"10ms\""),
+    ("an unknown queue", "droptail:1bdp", "doptail:1bdp"),
+    ("a queue of no size", "droptail:1bdp", "droptail:0B"),
+    ("a queue of a strange size", "droptail:1bdp", "droptail:manybdp"),
+    ("a queue of a strange setting", "droptail:1bdp", "codel:tarket=5ms"),
+    ("an MTU too small", "rtt = \"20ms\"", "rtt = \"20ms\"\nmtu = 20"),
+    ("a host nobody links", "\"server\"]\n[axes]", "\"server\", \"lonely\"]\n[axes]"),
+    (
+        "a link to an unknown host",
+        "between = [\"client\", \"server\"]",
+        "between = [\"client\", \"sever\"]",
+    ),
+    (
+        "a link to a host far from any",
+        "between = [\"client\", \"server\"]",
+        "between = [\"client\", \"xyz\"]",
+    ),
+    (
+        "a link to itself",
+        "between = [\"client\", \"server\"]",
+        "between = [\"client\", \"client\"]",
+    ),
+    (
+        "a link of three",
+        "between = [\"client\", \"server\"]",
+        "between = [\"client\", \"server\", \"client\"]",
+    ),
+    (
+        "two links of one pair",
+        "[workload]",
+        "[[link]]\nbetween = [\"server\", \"client\"]\n[workload]",
+    ),
+    ("two hosts of one name", "\"server\"]\n[axes]", "\"server\", \"client\"]\n[axes]"),
+    (
+        "two systems of one name",
+        "[form.full]",
+        "[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"bbr\"\n[form.full]",
+    ),
+    ("two values of one name", "\"0%\", \"1%\"", "\"1%\", \"1%\""),
+    ("an unknown placeholder", "\"{loss}\"", "\"{los}\""),
+    ("an unknown placeholder far from any", "\"{loss}\"", "\"{zzzzzzz}\""),
+    ("a placeholder left open", "\"{loss}\"", "\"{loss\""),
+    ("an axis nobody uses", "[axes]", "[axes]\nrate = [\"1mbit\", \"2mbit\"]"),
+    (
+        "a form's unknown axis",
+        "duration = \"1s\"",
+        "duration = \"1s\"\ncells = [{ los = [\"1%\"] }]",
+    ),
+    (
+        "a form's unknown value",
+        "duration = \"1s\"",
+        "duration = \"1s\"\ncells = [{ loss = [\"2%\"] }]",
+    ),
+    ("a form without cells", "duration = \"1s\"", "duration = \"1s\"\ncells = [{ loss = [] }]"),
+    ("an unknown form", "form.full", "form.ful"),
+    ("no form", "[form.full]\nduration = \"1s\"\n", ""),
+    ("a form too short", "duration = \"1s\"", "duration = \"1ms\""),
+    ("a form too long", "duration = \"1s\"", "duration = \"90000000s\""),
+    ("a start too long", "duration = \"1s\"", "duration = \"1s\"\nomit = \"3h\""),
+    ("no algorithm", "congestion = \"cubic\"\n", ""),
+    ("an algorithm that is none", "congestion = \"cubic\"", "congestion = \"\""),
+    ("no axis values", "[\"0%\", \"1%\"]", "[]"),
+    ("an unknown kind of system", "kind = \"tcp\"", "kind = \"tpc\""),
+    ("an unknown kind of workload", "kind = \"bulk\"", "kind = \"bluk\""),
+    ("a workload between strangers", "to = \"server\"", "to = \"servr\""),
+    ("a workload to itself", "to = \"server\"", "to = \"client\""),
+    ("a workload to nobody", "to = \"server\"\n", ""),
+    ("two ways to go", "to = \"server\"", "to = \"server\"\nvia = \"loopback\""),
+    ("an unknown way", "to = \"server\"", "via = \"loopbak\""),
+    ("an unknown way far from any", "to = \"server\"", "via = \"xyz\""),
+    ("an unknown placeholder of the way", "to = \"server\"", "via = \"{los}\""),
+    ("a way by an axis of other things", "to = \"server\"", "via = \"{loss}\""),
+    (
+        "a link of the name of another way",
+        "between = [\"client\", \"server\"]",
+        "name = \"loopback\"\nbetween = [\"client\", \"server\"]",
+    ),
+    ("a cable with a rate", "rate = \"10mbit\"", "direct = true\nrate = \"10mbit\""),
+    ("unknown makers of traffic", "congestion =", "traffic = \"iperf\"\ncongestion ="),
+    (
+        "makers of traffic of a link",
+        "kind = \"bulk\"\nfrom = \"client\"\nto = \"server\"\n[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"",
+        "kind = \"link-accuracy\"\nfrom = \"client\"\nto = \"server\"\n[[system]]\nname = \"emu\"\nkind = \"link\"\ntraffic = \"perf\"",
+    ),
+    ("an unknown pinning", "to = \"server\"", "to = \"server\"\npin = \"appart\""),
+    (
+        "a comparison of a stranger",
+        "[form.full]",
+        "[compare]\nbaseline = \"cubic\"\nsystems = [\"bbr\"]\nmetrics = []\n[form.full]",
+    ),
+    (
+        "a comparison with itself",
+        "[form.full]",
+        "[[compare]]\nbaseline = \"cubic\"\nmetrics = []\n[[compare]]\nbaseline = \"cubic\"\nsystems = [\"cubic\"]\nmetrics = []\n[form.full]",
+    ),
+    (
+        "a key of the second compare",
+        "[form.full]",
+        "[[compare]]\nbaseline = \"cubic\"\nmetrics = []\n[[compare]]\nbasline = \"cubic\"\nmetrics = []\n[form.full]",
+    ),
+    ("a comparison that is none", "[axes]", "compare = 3\n[axes]"),
+    ("streams that are no number", "to = \"server\"", "to = \"server\"\nstreams = \"{loss}\""),
+    ("streams of nothing", "to = \"server\"", "to = \"server\"\nstreams = 0"),
+    (
+        "a command of a kernel's TCP",
+        "congestion = \"cubic\"",
+        "congestion = \"cubic\"\nclient = \"run\"",
+    ),
+    ("a link to be judged by a transfer", "kind = \"tcp\"", "kind = \"link\""),
+    ("no system", "[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"\n", ""),
+    ("a name like a path", "name = \"lab\"", "name = \"../lab\""),
+    ("a host of a strange name", "\"server\"]\n[axes]", "\"ser\\u0000ver\"]\n[axes]"),
+    ("a system of a strange name", "name = \"cubic\"", "name = \"cu,bic\""),
+    (
+        "a setting of the whole machine",
+        "[form.full]",
+        "[sysctl]\n\"kernel.panic\" = \"1\"\n[form.full]",
+    ),
+    ("a setting outside", "[form.full]", "[sysctl]\n\"/etc/hostname\" = \"1\"\n[form.full]"),
+    (
+        "a baseline that is no system",
+        "[form.full]",
+        "[compare]\nbaseline = \"cubik\"\nmetrics = []\n[form.full]",
+    ),
+    (
+        "a metric that is none",
+        "[form.full]",
+        "[compare]\nbaseline = \"cubic\"\nmetrics = [\"goodput\"]\n[form.full]",
+    ),
+    ("a view of no metric", "[form.full]", "[view]\nmetric = \"goodput_mbits\"\n[form.full]"),
+    (
+        "rows that are no axis",
+        "[form.full]",
+        "[view]\nmetric = \"goodput_mbit_s\"\nrows = \"lost\"\n[form.full]",
+    ),
+    ("TOML without its end", "name = \"lab\"", "name = \"lab"),
+    ("TOML that is none", "[axes]", "[axes"),
+    ("a key twice", "[axes]", "hosts = []\n[axes]"),
+];
+
+/// A valid lab without an emulator, and the mistake in it.
+const CABLES: &str = r#"name = "cables"
+hosts = ["client", "server"]
+[axes]
+path = ["loopback", "veth"]
+[[link]]
+name = "veth"
+between = ["client", "server"]
+direct = true
+mtu = 1500
+[workload]
+kind = "bulk"
+from = "client"
+via = "{path}"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "1s"
+"#;
+
+const NONSENSE_OF_CABLES: &[(&str, &str, &str)] = &[
+    ("a cable with a delay", "mtu = 1500", "delay = \"1ms\""),
+    ("a cable with a queue", "mtu = 1500", "queue = \"droptail:1MB\""),
+    ("a cable with loss one way", "mtu = 1500", "backward.loss = \"1%\""),
+    ("a cable that is no yes or no", "direct = true", "direct = \"yes\""),
+    ("a cable of a strange MTU", "mtu = 1500", "mtu = 9"),
+    ("a way that no link has", "name = \"veth\"\n", ""),
+    (
+        "two links of one name",
+        "[workload]",
+        "[[link]]\nname = \"veth\"\nbetween = [\"server\", \"third\"]\n[workload]",
+    ),
+    (
+        "a way that begins elsewhere",
+        "\"server\"]\n[axes]\npath = [\"loopback\", \"veth\"]",
+        "\"server\", \"third\"]\n[[link]]\nname = \"far\"\nbetween = [\"third\", \"server\"]\ndirect = true\n[axes]\npath = [\"loopback\", \"far\"]",
+    ),
+    ("no host to go to", "via = \"{path}\"", "to = \"client\""),
+    (
+        "a cable to be judged",
+        "kind = \"bulk\"\nfrom = \"client\"\nvia = \"{path}\"\n[[system]]\nname = \"cubic\"\nkind = \"tcp\"\ncongestion = \"cubic\"",
+        "kind = \"link-accuracy\"\nfrom = \"client\"\nto = \"server\"\n[[system]]\nname = \"emu\"\nkind = \"link\"",
+    ),
+];
+
+const NONSENSE_OF_PROGRAMS: &[(&str, &str, &str)] = &[
+    ("an unknown placeholder", "{port}", "{prot}"),
+    ("no client", "client = \"relay\"\n", ""),
+    ("an empty command", "client = \"relay\"", "client = \" \""),
+    ("a place that is none", "client = \"relay\"", "client = \"relay\"\nconnect = \"nowhere\""),
+    ("a quote left open", "client = \"relay\"", "client = \"relay 'a b\""),
+];
+
+#[test]
+fn nonsense_is_refused_with_its_place() {
+    let Some(world) = World::new() else { return };
+    let (mut messages, mut wrong) = (String::new(), Vec::new());
+    let both = NONSENSE.iter().map(|change| (LAB.to_owned(), change));
+    let programs = NONSENSE_OF_PROGRAMS.iter().map(|change| (LAB.to_owned() + RELAY, change));
+    let cables = NONSENSE_OF_CABLES.iter().map(|change| (CABLES.to_owned(), change));
+    for (sound, (what, old, new)) in both.chain(programs).chain(cables) {
+        assert!(sound.contains(old), "{what}: the sound file has no {old}");
+        world.write("lab.toml", sound.replacen(old, new, 1));
+        let said = world.weir(&["lab", "run", "lab.toml"]);
+        writeln!(messages, "{what}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
+        let refused = said.status.code() == Some(2) && said.stdout.is_empty();
+        if !refused || !said.stderr.starts_with("weir: lab.toml:") || world.path("runs").exists() {
+            wrong.push((what, said));
+            let _ = std::fs::remove_dir_all(world.path("runs"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    insta::assert_snapshot!("nonsense", messages);
+}
+
+#[test]
+fn unreadable_or_malformed_files_are_refused() {
+    let Some(world) = World::new() else { return };
+    world.write("empty.toml", "");
+    world.write("binary.toml", b"name = \"lab\"\n\x7fELF\xff\xfe\x00\x01");
+    world.write("huge.toml", vec![b'#'; 40 << 20]);
+    let axis = |name: char| {
+        format!("{name} = [{}]\n", (0..100).map(|n| format!("\"{n}\",")).collect::<String>())
+    };
+    let axes: String = ('a'..='h').map(axis).collect();
+    world.write(
+        "cells.toml",
+        LAB.replace("[axes]\n", &format!("[axes]\n{axes}"))
+            .replace("1bdp", "{a}{b}{c}{d}{e}{f}{g}{h}KB"),
+    );
+    std::fs::create_dir(world.path("folder.toml")).unwrap();
+    let mut messages = String::new();
+    let files = [
+        "empty.toml",
+        "binary.toml",
+        "huge.toml",
+        "cells.toml",
+        "folder.toml",
+        "none.toml",
+        "/dev/zero",
+    ];
+    for file in files {
+        let said = world.weir(&["lab", "run", file]);
+        assert_eq!(said.status.code(), Some(2), "{file}: {said:?}");
+        assert!(!world.path("runs").exists(), "{file}: a run directory was created");
+        writeln!(messages, "{file}:\n  {}", said.stderr.trim_end().replace('\n', "\n  ")).unwrap();
+    }
+    insta::assert_snapshot!("files", messages);
+}
+
+#[test]
+fn nonsense_on_the_command_line_is_refused() {
+    let Some(world) = World::new() else { return };
+    world.write("lab.toml", LAB);
+    let mut messages = String::new();
+    let lines: &[&[&str]] = &[
+        &["lab", "run"],
+        &["lab", "rum", "lab.toml"],
+        &["lab", "run", "quik-tun"],
+        &["lab", "run", "lab.toml", "--quik"],
+        &["lab", "run", "lab.toml", "--quick", "--smoke"],
+        &["lab", "run", "lab.toml", "--repeats", "0"],
+        &["lab", "run", "lab.toml", "--repeats", "-1"],
+        &["lab", "run", "lab.toml", "--systems", "cubik"],
+        &["lab", "run", "lab.toml", "--systems", ""],
+        &["lab", "run", "lab.toml", "--out", "a", "--resume", "b"],
+        &["lab", "run", "lab.toml", "--resume"],
+        &["lab", "show", "quic-tum"],
+    ];
+    for line in lines {
+        let said = world.weir(line);
+        assert_eq!(said.status.code(), Some(2), "{line:?}: {said:?}");
+        assert_eq!(said.stdout, "", "{line:?}");
+        assert!(!world.path("runs").exists(), "{line:?}: a run directory was created");
+        writeln!(
+            messages,
+            "{}:\n  {}",
+            line.join(" "),
+            said.stderr.trim_end().replace('\n', "\n  ")
+        )
+        .unwrap();
+    }
+    insta::assert_snapshot!("command_line", messages);
+}

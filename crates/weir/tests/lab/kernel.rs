@@ -1,0 +1,180 @@
+//! Labs that use the kernel's own TCP: files from nginx, and flows beside the simulator's.
+
+use crate::support::{World, await_some};
+use serde_json::Value;
+use std::path::Path;
+
+fn metric(cell: &Value, name: &str) -> f64 {
+    let median = &cell["metrics"][name]["median"];
+    median.as_f64().unwrap_or_else(|| panic!("no {name}: {cell}"))
+}
+
+fn cells(results: &Value) -> Vec<Value> {
+    results["cells"].as_array().unwrap().clone()
+}
+
+fn has_nginx() -> bool {
+    let there = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"];
+    let found = there.iter().any(|place| Path::new(place).exists());
+    if !found {
+        eprintln!("SKIPPED: nginx is not installed");
+    }
+    found
+}
+
+/// Whether this cell could not be measured: it then states so, and no other cell is affected.
+fn is_without_bpf(cell: &Value) -> bool {
+    let Some(reason) = cell["failed"].as_str() else { return false };
+    let of_ours = cell["system"].as_str().unwrap().starts_with("tcpa");
+    assert!(of_ours && reason.contains("tcpa: "), "{cell}");
+    eprintln!("SKIPPED in part: {reason}");
+    true
+}
+
+/// Two paths at once: a figure for each of them and one for both.
+const TWO_PATHS: &str = r#"name = "two"
+hosts = ["server", "near", "far"]
+[axes]
+path = ["both", "near", "far"]
+[words]
+both = "near,far"
+[[link]]
+name = "near"
+between = ["server", "near"]
+rtt = "4ms"
+forward = { rate = "20mbit" }
+[[link]]
+name = "far"
+between = ["server", "far"]
+rtt = "20ms"
+forward = { rate = "10mbit" }
+[workload]
+kind = "download"
+from = "server"
+via = "{path}"
+size = "100KiB"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[[system]]
+name = "bbr"
+kind = "tcp"
+congestion = "bbr"
+[form.full]
+duration = "300ms"
+cells = [{ path = ["both"] }]
+[[compare]]
+baseline = "cubic"
+metrics = ["kbyte_s"]
+ideal = ["ideal_kbyte_s"]
+of_ideal = "95%"
+"#;
+
+#[test]
+fn tcpa_in_its_smoke_form() {
+    let Some(world) = World::quiet() else { return };
+    if !has_nginx() {
+        return;
+    }
+    let said = world.weir(&["lab", "run", "tcpa", "--smoke", "--out", "run"]);
+    let results = world.results("run");
+    assert_eq!(cells(&results).len(), 4, "{said:?}");
+    for cell in cells(&results) {
+        if is_without_bpf(&cell) {
+            continue;
+        }
+        assert_eq!(metric(&cell, "availability_percent"), 100.0);
+        let (speed, ideal) = (metric(&cell, "kbyte_s"), metric(&cell, "ideal_kbyte_s"));
+        assert!(speed > 0.3 * ideal && speed < 1.02 * ideal, "{cell}");
+        assert!(metric(&cell, "transfer_kbyte_s") > speed);
+        assert!(metric(&cell, "queue_ms.p95") < 35.0, "{cell}");
+        let system = cell["system"].as_str().unwrap();
+        let read = &results["environment"]["congestion_control_read_back"][system];
+        assert_eq!(read, system.strip_suffix("-warm").unwrap_or(system), "{results}");
+    }
+    assert!(!world.path("run/.programs").exists());
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn paths_measured_at_once_have_separate_figures() {
+    let Some(world) = World::quiet() else { return };
+    if !has_nginx() {
+        return;
+    }
+    world.write("two.toml", TWO_PATHS);
+    let said = world.weir(&["lab", "run", "two.toml", "--out", "run"]);
+    let results = world.results("run");
+    assert_eq!(cells(&results).len(), 6, "{said:?}");
+    for system in ["cubic", "bbr"] {
+        let of = |path: &str| {
+            let all = cells(&results);
+            let found = |cell: &&Value| cell["system"] == system && cell["axes"]["path"] == path;
+            all.iter().find(found).unwrap_or_else(|| panic!("{system} {path}: {said:?}")).clone()
+        };
+        let speeds = ["near", "far"].map(|path| metric(&of(path), "kbyte_s"));
+        let mean = (speeds[0] + speeds[1]) / 2.0;
+        assert!((metric(&of("both"), "kbyte_s") - mean).abs() < 1e-6 * mean);
+        assert!(metric(&of("near"), "downloads") >= 2.0);
+    }
+    // Members are not planned cells, and only planned cells are compared.
+    let comparisons = results["comparisons"].as_array().unwrap();
+    assert_eq!(comparisons.len(), 1, "{comparisons:?}");
+    assert!(comparisons[0]["goal"]["met"].is_boolean(), "{comparisons:?}");
+    assert!(said.stdout.contains("Compared with the reference and the ideal"), "{said:?}");
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_download_killed_midway_leaves_nothing() {
+    let Some(world) = World::quiet() else { return };
+    if !has_nginx() {
+        return;
+    }
+    let before = algorithms();
+    world.write("two.toml", TWO_PATHS.replace("300ms", "60s").replace("\"bbr\"", "\"tcpa\""));
+    let mut running = world.start(&["lab", "run", "two.toml", "--systems", "tcpa", "--out", "run"]);
+    let programs = world.path("run/.programs");
+    let begun = || {
+        let there = std::fs::read_dir(&programs).ok()?.next().is_some();
+        (there || running_ended(&world)).then_some(())
+    };
+    await_some("nginx to be at work", begun);
+    let _ = running.child.kill();
+    running.end();
+    await_some("the algorithm to be gone", || (algorithms() == before).then_some(()));
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// Without BPF the lab fails at once.
+fn running_ended(world: &World) -> bool {
+    world.path("run/results.json").exists()
+}
+
+/// The algorithms that labs have registered for the moment.
+fn algorithms() -> Vec<String> {
+    let all = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let all = std::fs::read_to_string(all).unwrap_or_default();
+    all.split_whitespace().filter(|name| name.starts_with("weir_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn cc_kernel_is_compared_with_the_simulator() {
+    let Some(world) = World::quiet() else { return };
+    let said = world.weir(&["lab", "run", "cc-kernel", "--smoke", "--out", "run"]);
+    let results = world.results("run");
+    assert_eq!(cells(&results).len(), 3, "{said:?}");
+    for cell in cells(&results) {
+        if is_without_bpf(&cell) {
+            continue;
+        }
+        for name in ["share_of_ideal", "simulated.share_of_ideal"] {
+            let share = metric(&cell, name);
+            assert!(share > 0.0 && share < 1.2, "{cell}");
+        }
+        assert!([0.0, 1.0].contains(&metric(&cell, "within")), "{cell}");
+        assert!(metric(&cell, "queue_bdp.p95") < 1.2, "{cell}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}

@@ -1,0 +1,19 @@
+//! `weir lab` as a user runs it.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/terminal.rs"]
+mod terminal;
+
+mod cables;
+mod endings;
+mod failures;
+mod files;
+mod kernel;
+mod privileges;
+mod results;
+mod resume;
+mod traffic;
+mod trust;
+mod tunnels;

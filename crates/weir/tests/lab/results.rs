@@ -1,0 +1,159 @@
+//! The files that a finished run leaves for people and programs. Two concurrent runs do not
+//! interfere.
+
+use crate::support::{World, await_some};
+use serde_json::Value;
+
+#[test]
+fn a_run_directory_is_whole_and_json_is_the_same_document() {
+    let Some(world) = World::quiet() else { return };
+    let said = world.weir(&["lab", "run", "quic-tun", "--smoke", "--json", "--out", "run"]);
+    let printed: Value =
+        serde_json::from_str(&said.stdout).unwrap_or_else(|e| panic!("{e}: {said:?}"));
+    let results = world.results("run");
+    assert_eq!(printed, results);
+    // The exit status matches the document.
+    let cells = results["cells"].as_array().unwrap();
+    let fine = results["valid"] == true && cells.iter().all(|cell| cell["failed"].is_null());
+    assert_eq!(said.status.code(), Some(i32::from(!fine)), "{said:?}");
+
+    for key in ["lab", "quick", "valid", "environment", "reference", "cells", "comparisons"] {
+        assert!(!results[key].is_null(), "no {key} in {results}");
+    }
+    assert_eq!((&results["lab"], &results["quick"]), (&"quic-tun".into(), &false.into()));
+    let systems: Vec<&str> = cells.iter().map(|cell| cell["system"].as_str().unwrap()).collect();
+    assert_eq!(systems[..3], ["tcp-cubic", "tcp-bbr", "tcp-reno"]);
+    for cell in cells {
+        let axes = serde_json::json!({"loss": "1%", "rtt": "1ms", "rate": "600mbit"});
+        assert_eq!(cell["axes"], axes, "{cell}");
+        // Round trips and retransmissions are those of the tunnel's connections, which the kernel
+        // does not know.
+        let tunnelled = cell["system"] == "weir-tunnel";
+        let known =
+            |name: &str| !(tunnelled && (name.starts_with("rtt") || name.starts_with("retr")));
+        for name in METRICS.iter().filter(|name| known(name)) {
+            let metric = &cell["metrics"][name];
+            let keys: Vec<&String> =
+                metric.as_object().unwrap_or_else(|| panic!("no {name}: {cell}")).keys().collect();
+            assert_eq!(keys, ["median", "ci95", "n", "unit"], "{name}");
+            assert!(metric["median"].is_f64() && metric["n"] == 1, "{name}: {metric}");
+        }
+    }
+    for comparison in results["comparisons"].as_array().unwrap() {
+        for key in ["metric", "axes", "a", "b", "ratio", "verdict"] {
+            assert!(!comparison[key].is_null(), "no {key} in {comparison}");
+        }
+        assert!(comparison["ratio"].as_object().unwrap().contains_key("median"), "{comparison}");
+    }
+
+    assert!(world.read("run/run.toml").contains("form = \"smoke\""));
+    let shown = world.weir(&["lab", "show", "quic-tun"]);
+    assert_eq!(world.read("run/lab.toml"), shown.stdout);
+    assert_eq!(world.journal("run").len(), cells.len());
+    assert!(world.read("run/report.md").contains("tcp-bbr"));
+    let html = world.read("run/report.html");
+    assert!(html.trim_end().ends_with("</html>") && html.contains("tcp-bbr"));
+    let parquet = std::fs::read(world.path("run/samples.parquet")).unwrap();
+    assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+const METRICS: &[&str] = &[
+    "goodput_mbit_s",
+    "sender_mbit_s",
+    "idle_percent",
+    "cpu_percent.ksoftirqd",
+    "cpu_percent.client",
+    "cpu_percent.server",
+    "cpu_percent.system",
+    "cpu_softirq_percent",
+    "cpu_seconds_per_gbit.client",
+    "cpu_seconds_per_gbit.server",
+    "retransmit_percent",
+    "rtt_us.p50",
+    "rtt_us.p99",
+    "queue_kbyte.p50",
+    "queue_kbyte.p95",
+    "queue_kbyte.p99",
+    "queue_kbyte.max",
+];
+
+/// Slow enough for both to get the CPU time that they need.
+const SLOW: &str = r#"
+name = "slow"
+hosts = ["near", "far"]
+[[link]]
+between = ["near", "far"]
+rate = "10mbit"
+delay = "5ms"
+queue = "droptail:2bdp"
+[workload]
+kind = "bulk"
+from = "near"
+to = "far"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+repeats = 2
+duration = "2s"
+"#;
+
+/// Both use the same addresses and ports inside, at the same time.
+#[test]
+fn two_labs_at_once_do_not_interfere() {
+    let Some(world) = World::quiet() else { return };
+    world.write("slow.toml", SLOW);
+    let runs = ["one", "two"].map(|out| world.start(&["lab", "run", "slow.toml", "--out", out]));
+    for (said, out) in runs.map(|run| run.end()).iter().zip(["one", "two"]) {
+        let results = world.results(out);
+        let cell = &results["cells"][0];
+        assert_eq!(cell["failed"], Value::Null, "{said:?}");
+        let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
+        assert!((8.0..10.0).contains(&goodput), "{goodput} Mbit/s of 10");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// After many turns the process has as many descriptors and as much memory as after a few.
+#[test]
+fn many_turns_use_no_more_than_few() {
+    let Some(world) = World::quiet() else { return };
+    let lab = SLOW
+        .replace("kind = \"bulk\"", "kind = \"link-accuracy\"")
+        .replace("kind = \"tcp\"\ncongestion = \"cubic\"", "kind = \"link\"")
+        .replace("2bdp", "8MiB")
+        .replace("repeats = 2\nduration = \"2s\"", "repeats = 18\nduration = \"300ms\"");
+    world.write("many.toml", lab);
+    // Return freed memory at once. Otherwise the C library now and then keeps one turn's frames for
+    // the next.
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+    command
+        .args(["lab", "run", "many.toml", "--out", "run"])
+        .env("MALLOC_ARENA_MAX", "1")
+        .env("MALLOC_MMAP_THRESHOLD_", "65536")
+        .env("MALLOC_TRIM_THRESHOLD_", "65536");
+    let running = world.start_command(command);
+    let pid = running.pid();
+    let after = |turns| {
+        await_some("a finished turn", || (world.journal("run").len() >= turns).then_some(()));
+        // Between turns, when no network exists.
+        let count = |of: &str| std::fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let memory: u64 = field.split_whitespace().next().unwrap().parse().unwrap();
+        (count("fd"), count("task"), memory)
+    };
+    let least = |turns: [usize; 4]| {
+        let all = turns.map(after);
+        let least = |of: fn(&(usize, usize, u64)) -> u64| all.iter().map(of).min().unwrap();
+        (least(|a| a.0 as u64), least(|a| a.1 as u64), least(|a| a.2))
+    };
+    let (early, late) = (least([4, 5, 6, 7]), least([14, 15, 16, 17]));
+    assert!(late.0 <= early.0 + 2, "descriptors grew from {} to {}", early.0, late.0);
+    assert!(late.1 <= early.1 + 1, "threads grew from {} to {}", early.1, late.1);
+    assert!(late.2 <= early.2 + 2_048, "memory grew from {} kB to {} kB", early.2, late.2);
+    running.end();
+    assert_eq!(world.leftovers(), [""; 0]);
+}

@@ -1,0 +1,230 @@
+//! The programs that make the traffic of a lab: weir perf, weir perf without its probes, iperf3, a
+//! plain loop.
+
+use crate::support::{World, is_installed};
+use serde_json::Value;
+use std::process::Command;
+
+const MAKERS: [&str; 4] = ["perf", "perf-bare", "iperf3", "sockets"];
+
+/// A lab with one system for each of these programs.
+fn lab(makers: &[&str], link: &str, duration: &str) -> String {
+    let systems: String = makers
+        .iter()
+        .map(|maker| {
+            format!(
+                "[[system]]\nname = \"{maker}\"\nkind = \"tcp\"\ncongestion = \"cubic\"\ntraffic = \"{maker}\"\n"
+            )
+        })
+        .collect();
+    format!(
+        "name = \"traffic\"\nhosts = [\"near\", \"far\"]\n[[link]]\nbetween = [\"near\", \"far\"]\n{link}\n\
+         [workload]\nkind = \"bulk\"\nfrom = \"near\"\nto = \"far\"\npin = \"apart\"\n{systems}\
+         [form.full]\nduration = \"{duration}\"\n"
+    )
+}
+
+fn cell<'a>(results: &'a Value, system: &str) -> &'a Value {
+    let cells = results["cells"].as_array().unwrap();
+    cells.iter().find(|cell| cell["system"] == system).unwrap_or_else(|| panic!("no {system}"))
+}
+
+fn goodput(cell: &Value) -> f64 {
+    let goodput = &cell["metrics"]["goodput_mbit_s"]["median"];
+    goodput.as_f64().unwrap_or_else(|| panic!("no goodput: {cell}"))
+}
+
+#[test]
+fn perf_overhead_compares_all_four() {
+    let Some(world) = World::quiet() else { return };
+    // If the machine stalls for iperf3's whole second, the lab finds only its control connection.
+    let stalled = "iperf3 failed: the connection runs";
+    let mut tries = ["run", "again", "once-more"]
+        .into_iter()
+        .map(|name| (name, world.weir(&["lab", "run", "perf-overhead", "--smoke", "--out", name])));
+    let (name, said) = tries.find(|(_, said)| !said.stderr.contains(stalled)).unwrap();
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let results = world.results(name);
+    let mut systems = vec!["weir-perf", "weir-perf-bare", "iperf3", "sockets"];
+    if !is_installed("iperf3") {
+        eprintln!("SKIPPED in part: iperf3 is not installed");
+        systems.retain(|system| *system != "iperf3");
+    }
+    let compared = |a: &str, b: &str, metric: &str| {
+        let all = results["comparisons"].as_array().unwrap();
+        all.iter().any(|one| one["a"] == a && one["b"] == b && one["metric"] == metric)
+    };
+    for system in &systems {
+        let cell = cell(&results, system);
+        assert!(goodput(cell) > 1_000.0, "{cell}");
+        for metric in
+            ["goodput_mbit_s", "cpu_seconds_per_gbit.client", "cpu_seconds_per_gbit.system"]
+        {
+            assert!(cell["metrics"][metric]["median"].as_f64().unwrap() > 0.0, "{metric}: {cell}");
+            if systems.contains(&"iperf3") && *system != "iperf3" {
+                assert!(compared(system, "iperf3", metric), "{system} by {metric}: {results}");
+            }
+        }
+        assert_eq!(results["environment"]["congestion_control_read_back"][system], "cubic");
+    }
+    assert!(compared("weir-perf", "weir-perf-bare", "goodput_mbit_s"), "{results}");
+    assert!(!compared("sockets", "weir-perf-bare", "goodput_mbit_s"), "{results}");
+    if std::thread::available_parallelism().unwrap().get() > 1 {
+        let cpus = |end: &str| results["environment"][end].as_array().unwrap().clone();
+        assert_eq!((cpus("from_cpus").len(), cpus("to_cpus").len()), (1, 1));
+        assert_ne!(cpus("from_cpus"), cpus("to_cpus"));
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// Over a link that is the bottleneck all programs carry the same amount: their counting does not
+/// differ.
+#[test]
+fn all_four_fill_a_slow_link_alike() {
+    let Some(world) = World::quiet() else { return };
+    let link = "rate = \"20mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:4bdp\"";
+    world.write("traffic.toml", lab(&MAKERS, link, "2s"));
+    // A machine that stalls sends less for a while. A program that counts wrongly is wrong every
+    // time.
+    let mut wrong = Vec::new();
+    for run in ["first", "second", "third"] {
+        let said = world.weir(&["lab", "run", "traffic.toml", "--out", run]);
+        let results = world.results(run);
+        if results["valid"] == true {
+            assert_eq!(said.status.code(), Some(0), "{said:?}");
+        }
+        wrong = MAKERS.iter().filter_map(|system| wrong_of(&results, system)).collect();
+        if wrong.is_empty() {
+            break;
+        }
+        eprintln!("{run}: {wrong:?}");
+    }
+    assert!(wrong.is_empty(), "of 20 Mbit/s: {wrong:?}");
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// The rate that a system counted on a link of 20 Mbit/s, unless it is near that.
+fn wrong_of(results: &Value, system: &str) -> Option<String> {
+    if system == "iperf3" && !is_installed("iperf3") {
+        eprintln!("SKIPPED in part: iperf3 is not installed");
+        return None;
+    }
+    let goodput = goodput(cell(results, system));
+    (!(16.0..20.0).contains(&goodput)).then(|| format!("{system}: {goodput}"))
+}
+
+/// Only iperf3 needs whole seconds.
+#[test]
+fn turns_may_be_fractions_of_a_second() {
+    let Some(world) = World::quiet() else { return };
+    world.write("traffic.toml", lab(&["perf", "perf-bare", "sockets"], "direct = true", "300ms"));
+    let said = world.weir(&["lab", "run", "traffic.toml", "--out", "run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    for line in world.journal("run") {
+        let turn: Value = serde_json::from_str(&line).unwrap();
+        let series = turn["measured"]["series"].as_array().unwrap();
+        let throughput = series.iter().find(|one| one["name"] == "throughput").unwrap();
+        let last = throughput["time_s"].as_array().unwrap().last().unwrap().as_f64().unwrap();
+        assert!(last < 0.3, "looked at for {last} s: {turn}");
+        let limited = series.iter().find(|one| one["name"] == "limited_by").unwrap();
+        assert_eq!(
+            (&limited["shape"], limited["lines"].as_array().unwrap().len()),
+            (&"Stacked".into(), 4)
+        );
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn without_iperf3_its_system_is_skipped_with_a_note() {
+    let Some(world) = World::quiet() else { return };
+    world.write("traffic.toml", lab(&["perf-bare", "iperf3"], "direct = true", "1s"));
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["lab", "run", "traffic.toml", "--out"]).args(words);
+        command.env("PATH", world.path("tmp"));
+        world.start_command(command).end()
+    };
+    let said = run(&["run"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert!(said.stderr.contains("iperf3 is left out: iperf3 is not installed"), "{said:?}");
+    let results = world.results("run");
+    assert_eq!(results["cells"].as_array().unwrap().len(), 1);
+    assert!(results["notes"].to_string().contains("iperf3 is left out"), "{results}");
+    // A system that is named explicitly is not skipped silently.
+    let said = run(&["asked", "--systems", "iperf3"]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let failed = world.results("asked")["cells"][0]["failed"].to_string();
+    assert!(failed.contains("`iperf3` is not installed"), "{failed}");
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn a_slice_out_of_range_is_refused() {
+    let Some(world) = World::new() else { return };
+    world.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
+    let systems = ["--base", "perf-bare", "--change", "sockets"];
+    for slice in ["0s", "1us", "9ms", "2h"] {
+        let line = ["lab", "ab", "traffic.toml", "--slice", slice];
+        let said = world.weir(&[&line[..], &systems].concat());
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(said.stderr.contains("--slice is from 10ms to 3600s"), "{said:?}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+#[test]
+fn ends_that_share_one_cpu_are_reported() {
+    let Some(world) = World::quiet() else { return };
+    if !is_installed("taskset") {
+        eprintln!("SKIPPED: taskset is needed");
+        return;
+    }
+    world.write("traffic.toml", lab(&["sockets"], "direct = true", "300ms"));
+    let mut command = Command::new("taskset");
+    command.args(["1", env!("CARGO_BIN_EXE_weir"), "lab", "run", "traffic.toml", "--out", "run"]);
+    let said = world.start_command(command).end();
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    assert!(said.stderr.contains("both ends share the one CPU"), "{said:?}");
+    assert!(world.results("run")["notes"].to_string().contains("share the one CPU"));
+    assert_eq!(world.leftovers(), [""; 0]);
+}
+
+/// If the systems differ only in the program that makes the traffic, `weir lab ab` uses these
+/// programs.
+#[test]
+fn ab_alternates_makers_of_traffic() {
+    let Some(world) = World::quiet() else { return };
+    world.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
+    let ab = |words: &[&str]| {
+        let line = ["lab", "ab", "traffic.toml", "--pairs", "20", "--slice", "250ms", "--json"];
+        world.weir(&[&line, words].concat())
+    };
+    let said = ab(&["--base", "perf-bare", "--change", "sockets"]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let observations = answer["observations"].as_array().unwrap();
+    assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() > 10.0), "{answer}");
+    let metric = "cpu_seconds_per_gbit.system";
+    let said = ab(&["--base", "sockets", "--change", "sockets", "--metric", metric]);
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let answer: Value = serde_json::from_str(&said.stdout).unwrap();
+    let observations = answer["observations"].as_array().unwrap();
+    assert!(observations.iter().all(|one| one["value"].as_f64().unwrap() < 1.0), "{answer}");
+    for (words, wrong) in [
+        (["--base", "iperf3", "--change", "perf"].as_slice(), "whole seconds: add --slice 1s"),
+        (
+            &["--base", "perf", "--change", "perf", "--metric", "goodput"],
+            "did you mean `goodput_mbit_s`?",
+        ),
+        (
+            &["--base", "perf", "--change", "perf", "--metric", "rate_mbit_s"],
+            "neither more nor less",
+        ),
+    ] {
+        let said = ab(words);
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(said.stderr.contains(wrong), "{said:?}");
+    }
+    assert_eq!(world.leftovers(), [""; 0]);
+}

@@ -1,0 +1,272 @@
+//! Accounts with the stock iperf3 in both roles, and with OpenSSL if iperf3 is older than its
+//! padding.
+//!
+//! Keys and users are made as in the help of `weir perf server`.
+
+use crate::support::{Running, World, await_some};
+use crate::terminal::Terminal;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A world with a key pair and a user `ann`, whose password is `PASSWORD`.
+fn world() -> Option<World> {
+    let world = World::new()?;
+    let made = world.start_command(shell(
+        "openssl genrsa -out private.pem 2048 &&
+         openssl rsa -in private.pem -pubout -out public.pem &&
+         openssl rsa -in private.pem -traditional -out older.pem &&
+         printf 'ann,%s\n' $(printf '{ann}PASSWORD' | sha256sum | cut -d' ' -f1) >> users.csv",
+    ));
+    let made = made.end();
+    assert!(made.status.success(), "{made:?}");
+    Some(world)
+}
+
+fn shell(script: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    command
+}
+
+/// The server listens when this returns.
+fn serve(world: &World, command: Command) -> Running {
+    let mut server = world.start_command(command);
+    await_some("a listener", || {
+        assert!(!server.has_ended(), "{:?}", server.said_so_far());
+        let table = world.inside(|| {
+            ["tcp", "tcp6"].map(|table| {
+                std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap()
+            })
+        });
+        // Port 5201 in hexadecimal, and 0A for LISTEN (net/ipv4/tcp_ipv4.c).
+        let mut rows = table.iter().flat_map(|table| table.lines());
+        rows.any(|row| row.contains(":1451 ") && row.contains(" 0A ")).then_some(())
+    });
+    server
+}
+
+fn weir(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(words.split_whitespace()).env_remove("IPERF3_PASSWORD");
+    command
+}
+
+fn iperf3(words: &str) -> Command {
+    let mut command = Command::new("iperf3");
+    command.args(words.split_whitespace()).env_remove("IPERF3_PASSWORD");
+    command
+}
+
+/// Whether an iperf3 with accounts is installed.
+fn has_iperf3() -> bool {
+    let version = Command::new("iperf3").arg("--version").output();
+    let has =
+        version.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("authentication"));
+    if !has {
+        eprintln!("SKIPPED: no iperf3 with authentication is installed: apt-get install iperf3");
+    }
+    has
+}
+
+/// Passes the password in the environment, as iperf3 takes it.
+fn with(mut command: Command, password: &str) -> Command {
+    command.env("IPERF3_PASSWORD", password);
+    command
+}
+
+const SERVER: &str = "perf server --users users.csv --rsa-private-key private.pem";
+const CLIENT: &str =
+    "perf client 127.0.0.1 -n 1M --no-probes --username ann --rsa-public-key public.pem";
+const STOCK_SERVER: &str =
+    "-s --authorized-users-path users.csv --rsa-private-key-path private.pem";
+const STOCK_CLIENT: &str = "-c 127.0.0.1 -n 1M --username ann --rsa-public-key-path public.pem";
+
+#[test]
+fn a_stock_client_is_served_by_its_password_alone() {
+    if !has_iperf3() {
+        return;
+    }
+    let Some(world) = world() else { return };
+    let server = serve(&world, weir(&format!("{SERVER} --use-pkcs1-padding")));
+    let said = world.start_command(with(iperf3(STOCK_CLIENT), "PASSWORD")).end();
+    assert!(said.status.success(), "{said:?}");
+    for command in [
+        with(iperf3(STOCK_CLIENT), "password"),
+        with(iperf3(&STOCK_CLIENT.replace("ann", "bob")), "PASSWORD"),
+        iperf3("-c 127.0.0.1 -n 1M"),
+    ] {
+        let said = world.start_command(command).end();
+        assert!(!said.status.success(), "{said:?}");
+        let told = said.stderr + &said.stdout;
+        assert!(told.contains("authorization failed"), "{told}");
+    }
+    server.signal("INT");
+    let said = server.end();
+    assert!(said.status.success(), "{said:?}");
+    assert!(said.stdout.contains("its token fits no account"), "{said:?}");
+    assert!(said.stdout.contains("it has no account here"), "{said:?}");
+}
+
+#[test]
+fn a_stock_server_serves_our_client_by_its_password_alone() {
+    if !has_iperf3() {
+        return;
+    }
+    let Some(world) = world() else { return };
+    let server = serve(&world, iperf3(STOCK_SERVER));
+    let client = format!("{CLIENT} --use-pkcs1-padding");
+    let said = world.start_command(with(weir(&client), "PASSWORD")).end();
+    assert!(said.status.success(), "{said:?}");
+    // An older iperf3 does not know the padding of iperf3 since 3.17.
+    for command in [with(weir(&client), "password"), with(weir(CLIENT), "PASSWORD")] {
+        let said = world.start_command(command).end();
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+        assert!(said.stderr.contains("did not accept the account"), "{said:?}");
+    }
+    server.signal("INT");
+    server.end();
+}
+
+#[test]
+fn our_ends_agree_with_and_without_options_of_iperf3() {
+    let Some(world) = world() else { return };
+    let stock = "perf server --authorized-users-path users.csv --rsa-private-key-path older.pem \
+                 --time-skew-threshold 60";
+    for (server, client) in [
+        (SERVER.to_owned(), CLIENT.to_owned()),
+        (stock.to_owned(), CLIENT.replace("--rsa-public-key", "--rsa-public-key-path")),
+        (
+            format!("{SERVER} --use-pkcs1-padding"),
+            "perf rr 127.0.0.1 -t 50ms --username ann --rsa-public-key public.pem \
+             --use-pkcs1-padding"
+                .to_owned(),
+        ),
+    ] {
+        let serving = serve(&world, weir(&server));
+        let said = world.start_command(with(weir(&client), "PASSWORD")).end();
+        assert!(said.status.success(), "{server}: {said:?}");
+        serving.signal("INT");
+        assert!(serving.end().status.success());
+    }
+}
+
+/// As `openssl pkeyutl` does it without options for hashes.
+fn openssl(world: &World, words: &str, input: &[u8]) -> Vec<u8> {
+    let mut command = Command::new("openssl");
+    command.args(["pkeyutl", "-pkeyopt", "rsa_padding_mode:oaep"]).args(words.split_whitespace());
+    command.current_dir(world.home()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut openssl = command.spawn().unwrap();
+    openssl.stdin.take().unwrap().write_all(input).unwrap();
+    let said = openssl.wait_with_output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    said.stdout
+}
+
+fn base64(world: &World, words: &str, input: &[u8]) -> Vec<u8> {
+    let mut command = Command::new("base64");
+    command.args(words.split_whitespace()).current_dir(world.home());
+    let mut base64 = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    base64.stdin.take().unwrap().write_all(input).unwrap();
+    base64.wait_with_output().unwrap().stdout
+}
+
+/// iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
+#[test]
+fn the_padding_is_openssls_own() {
+    let Some(world) = world() else { return };
+    // The token of Weir's client.
+    let listener = world.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
+    let client = world.start_command(with(weir(CLIENT), "PASSWORD"));
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.read_exact(&mut [0; 37]).unwrap();
+    socket.write_all(&[9]).unwrap();
+    let mut length = [0; 4];
+    socket.read_exact(&mut length).unwrap();
+    let mut parameters = vec![0; u32::from_be_bytes(length) as usize];
+    socket.read_exact(&mut parameters).unwrap();
+    drop((socket, listener));
+    client.end();
+    let parameters: serde_json::Value = serde_json::from_slice(&parameters).unwrap();
+    let token = base64(&world, "-d", parameters["authtoken"].as_str().unwrap().as_bytes());
+    let text = openssl(&world, "-decrypt -inkey private.pem", &token);
+    let text = String::from_utf8(text).unwrap();
+    let time = text.strip_prefix("user: ann\npwd:  PASSWORD\nts:   ").unwrap();
+    assert!(now().abs_diff(time.parse().unwrap()) < 600, "{text}");
+
+    // OpenSSL's token at Weir's server.
+    let server = serve(&world, weir(&format!("{SERVER} --time-skew-threshold 600")));
+    let text = format!("user: ann\npwd:  PASSWORD\nts:   {}", now());
+    let token = openssl(&world, "-encrypt -pubin -inkey public.pem", text.as_bytes());
+    let token = String::from_utf8(base64(&world, "-w0", &token)).unwrap();
+    let parameters = format!(r#"{{"tcp":true,"time":1,"authtoken":"{token}"}}"#);
+    // CREATE_STREAMS, and SERVER_ERROR for the replayed token.
+    for (letter, state) in [(b'a', 10), (b'b', 254)] {
+        let mut socket = world.inside(|| TcpStream::connect("127.0.0.1:5201").unwrap());
+        socket.write_all(&[&[letter; 36][..], &[0]].concat()).unwrap();
+        let mut said = [0];
+        socket.read_exact(&mut said).unwrap();
+        assert_eq!(said, [9]);
+        let length = u32::try_from(parameters.len()).unwrap();
+        socket.write_all(&length.to_be_bytes()).unwrap();
+        socket.write_all(parameters.as_bytes()).unwrap();
+        socket.read_exact(&mut said).unwrap();
+        assert_eq!(said, [state]);
+    }
+    server.signal("INT");
+    server.end();
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn a_password_is_asked_for_and_not_shown() {
+    let Some(world) = world() else { return };
+    let server = serve(&world, weir(SERVER));
+    let mut terminal = Terminal::open();
+    let child = terminal.start(&world, weir(CLIENT));
+    terminal.await_text("Password: ");
+    assert!(!terminal.echoes());
+    terminal.write("PASSWORD\n");
+    let echoes = await_some("the echo", || terminal.echoes().then_some(true));
+    let (status, shown) = terminal.end(child);
+    assert!(status.success() && echoes, "{shown}");
+    assert!(!shown.contains("PASSWORD"), "{shown}");
+
+    // A cancelled prompt restores the terminal.
+    let mut terminal = Terminal::open();
+    let child = terminal.start(&world, weir(CLIENT));
+    terminal.await_text("Password: ");
+    crate::support::signal(child.id(), "INT");
+    await_some("the echo", || terminal.echoes().then_some(()));
+    let (status, shown) = terminal.end(child);
+    assert_eq!(status.code(), Some(1), "{shown}");
+    server.signal("INT");
+    server.end();
+}
+
+#[test]
+fn a_missing_credential_is_reported_before_anything_is_sent() {
+    let Some(world) = world() else { return };
+    world.write("empty.csv", "# nobody\n");
+    world.write("wrong.csv", "ann,PASSWORD\n");
+    for (command, says) in [
+        (weir(CLIENT), "put it into IPERF3_PASSWORD"),
+        (with(weir(&CLIENT.replace("public.pem", "private.pem")), "x"), "is no public key in PEM"),
+        (with(weir(CLIENT), &"x".repeat(300)), "shorten the password"),
+        (weir(&SERVER.replace("private.pem", "public.pem")), "is no private key in PEM"),
+        (weir(&SERVER.replace("users.csv", "empty.csv")), "empty.csv names no user"),
+        (weir(&SERVER.replace("users.csv", "wrong.csv")), "wrong.csv:1: is no user"),
+        (weir(&SERVER.replace("users.csv", "absent.csv")), "absent.csv cannot be read"),
+        (weir("perf server --users users.csv"), "--rsa-private-key"),
+        (weir("perf client 127.0.0.1 --username ann"), "--rsa-public-key"),
+        (weir("perf server --data-ports 80-90"), "as in 20000-20100"),
+    ] {
+        let said = world.start_command(command).end();
+        assert_eq!(said.status.code(), Some(2), "{said:?}");
+        assert!(said.stderr.contains(says), "{says}: {said:?}");
+    }
+}

@@ -1,0 +1,124 @@
+//! Every case in both roles, and the table of results.
+
+use super::bout::{Outcome, Program, run};
+use super::case::Case;
+use std::fmt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The results of all cases with one peer.
+pub(crate) struct Matrix {
+    peer: &'static str,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    case: Case,
+    /// The peer's client with Weir's server, Weir's client with the peer's server, and the peer
+    /// with itself if one of them failed.
+    served: Outcome,
+    asked: Outcome,
+    control: Option<Outcome>,
+}
+
+impl Matrix {
+    /// Runs all cases; prints the table and writes it beside the build's other files.
+    pub(crate) fn run(peer: &Program, cases: &[Case]) -> Self {
+        let only = std::env::var("WEIR_INTEROP_ONLY").unwrap_or_default();
+        let cases: Vec<&Case> = cases.iter().filter(|case| case.name.contains(&only)).collect();
+        let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| {
+                    while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let row = Row::of(case, peer);
+                        rows.lock().unwrap().push(row);
+                    }
+                });
+            }
+        });
+        let mut rows = rows.into_inner().unwrap();
+        rows.sort_by_key(|row| cases.iter().position(|case| case.name == row.case.name));
+        let name = peer.name;
+        let matrix = Self { peer: name, rows };
+        println!("{matrix}");
+        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("perf_interop_{name}.md"));
+        std::fs::write(place, matrix.to_string()).unwrap();
+        matrix
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.failed() == 0
+    }
+
+    fn failed(&self) -> usize {
+        self.outcomes().filter(|outcome| matches!(outcome, Outcome::Failed(_))).count()
+    }
+
+    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.rows.iter().flat_map(|row| [&row.served, &row.asked])
+    }
+}
+
+impl Row {
+    fn of(case: &Case, peer: &Program) -> Self {
+        let weir = Program::weir();
+        let (served, asked) = (fairly(case, peer, &weir), fairly(case, &weir, peer));
+        let failed = [&served, &asked].iter().any(|one| matches!(one, Outcome::Failed(_)));
+        let control = failed.then(|| run(case, peer, peer));
+        Self { case: case.clone(), served, asked, control }
+    }
+}
+
+/// Each end computes its rate over its own seconds, and a machine that holds one of them up sets
+/// them apart. If only rates disagree, the case has three tries, and the table says so. Bytes and
+/// counts have one.
+fn fairly(case: &Case, client: &Program, server: &Program) -> Outcome {
+    let mut outcome = run(case, client, server);
+    for tries in 2..=TRIES {
+        let Outcome::Failed(why) = &outcome else { break };
+        if !why.contains("bit/s") {
+            break;
+        }
+        let before = why.clone();
+        outcome = match run(case, client, server) {
+            Outcome::Agreed(figures) => {
+                Outcome::Agreed(format!("{figures}; try {tries}, before: {before}"))
+            }
+            other => other,
+        };
+    }
+    outcome
+}
+
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peer = self.peer;
+        writeln!(
+            f,
+            "| case | options | {peer} client, weir server | weir client, {peer} server |"
+        )?;
+        writeln!(f, "| --- | --- | --- | --- |")?;
+        for row in &self.rows {
+            let Case { name, client, server, .. } = &row.case;
+            let mut words = client.join(" ");
+            if !server.is_empty() {
+                words = format!("{words} (server: {})", server.join(" "));
+            }
+            writeln!(f, "| {name} | `{words}` | {} | {} |", row.served, row.asked)?;
+            if let Some(control) = &row.control {
+                writeln!(f, "| | | {peer} with itself: | {control} |")?;
+            }
+        }
+        let all = self.outcomes().count();
+        let left_out = self.outcomes().filter(|one| matches!(one, Outcome::Lacking(_))).count();
+        let failed = self.failed();
+        write!(f, "\n{} of {all} agree, {failed} failed", all - failed - left_out)?;
+        if left_out > 0 { write!(f, ", {left_out} left out") } else { Ok(()) }
+    }
+}
+
+/// Most cases are paced and leave two CPUs idle.
+const AT_ONCE: usize = 3;
+const TRIES: usize = 3;

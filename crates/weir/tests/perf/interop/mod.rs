@@ -1,0 +1,47 @@
+//! `weir perf` with other implementations of iperf3's protocol, in both roles, as their users run
+//! them.
+//!
+//! Every case has a separate network namespace, a server of one kind and a client of the other, and
+//! compares the output of both afterwards. The matrix is printed (`--nocapture` shows it) and
+//! written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names
+//! contain that text.
+
+mod bout;
+mod case;
+mod cases;
+mod document;
+mod matrix;
+mod sockets;
+
+use bout::Program;
+use matrix::Matrix;
+
+/// The stock program.
+#[test]
+fn iperf3() {
+    let Some(path) = found("iperf3", "WEIR_IPERF3", "apt-get install iperf3") else { return };
+    let matrix = Matrix::run(&Program::iperf3(path), &cases::all());
+    assert!(matrix.holds(), "see the table above");
+}
+
+/// Another implementation, in Rust.
+#[test]
+fn riperf3() {
+    let how = "cargo install riperf3-cli --version ^0.8";
+    let Some(path) = found("riperf3", "WEIR_RIPERF3", how) else { return };
+    let matrix = Matrix::run(&Program::riperf3(path), &cases::all());
+    assert!(matrix.holds(), "see the table above");
+}
+
+/// The program of that name, or the one that the variable names; `None`, with a note, without
+/// either.
+fn found(name: &str, variable: &str, how: &str) -> Option<String> {
+    match std::env::var(variable) {
+        Ok(path) => Some(path),
+        Err(_) if crate::support::is_installed(name) => Some(name.to_owned()),
+        Err(_) => {
+            eprintln!("SKIPPED: {name} is neither installed nor named by {variable}: {how}");
+            None
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The counts of `weir perf` for datagrams, against an emulated link that decided their fate.
+
+use crate::support::{Running, World, await_some, is_installed};
+use serde_json::Value;
+use std::process::Command;
+
+/// The counts of both ends for one run, and the link's treatment of it.
+#[derive(Debug)]
+struct Counted {
+    client: Value,
+    server: Value,
+    link: Value,
+    /// Datagrams for which the receiving socket had no room, by the kernel's own count. The machine
+    /// held the receiver up for long, and these are lost although the model did not drop them.
+    no_room: u64,
+}
+
+/// All impairments at once. The link reports the datagrams that it held back, dropped or
+/// duplicated.
+#[test]
+fn loss_reordering_and_duplicates_are_counted_as_the_link_ordered_them() {
+    let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
+    let Some(counted) = run(&disorder, "up") else { return };
+    counted.holds();
+    assert!(counted.link("dropped_loss") > 0 && counted.link("duplicated") > 0);
+    assert!(counted.of_datagrams("reordered") > 0);
+}
+
+#[test]
+fn loss_alone_is_counted_to_the_datagram() {
+    let Some(counted) = run(&["--loss", "5%", "--delay", "1ms"], "up") else { return };
+    counted.holds();
+    assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
+}
+
+#[test]
+fn a_clean_link_loses_nothing() {
+    let Some(counted) = run(&["--delay", "1ms"], "up") else { return };
+    counted.holds();
+    assert_eq!(counted.link("dropped_loss") + counted.link("dropped_overflow"), 0);
+    assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
+}
+
+/// The server sends.
+#[test]
+fn loss_in_the_reverse_direction_is_counted() {
+    let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
+    let Some(counted) = run(&disorder, "down") else { return };
+    counted.holds();
+}
+
+impl Counted {
+    /// The link's and the receiver's counts agree for every datagram.
+    ///
+    /// The direction carries the test's datagrams and few other frames: those of the control
+    /// connection and of neighbour discovery. These are distinguished by their size, because they
+    /// are small or few.
+    fn holds(&self) {
+        let [sent, received] = [self.of_datagrams("count"), self.of_datagrams("received")];
+        let (lost, duplicates) = (self.of_datagrams("lost"), self.of_datagrams("duplicates"));
+        let story = format!("link {} client {}", self.link, self.client["weir"]["streams"]);
+        // The receiver's own count: every datagram that it knows of has arrived or is lost.
+        assert_eq!(sent, received + lost, "{story}");
+        let (dropped, others_dropped) = self.of_test("dropped_loss");
+        let (doubled, others_doubled) = self.of_test("duplicated");
+        // A machine that stalls loses frames on their way into the emulator, of the test and
+        // perhaps of others, and datagrams at the receiver. Only these are lost without the model's
+        // decision.
+        let (outside, no_room) = (self.link("lost_outside_model"), self.no_room);
+        let unordered = lost.checked_sub(dropped + no_room);
+        assert!(
+            unordered.is_some_and(|some| some <= outside && outside - some <= OTHERS),
+            "{lost} lost, {dropped} ordered, {no_room} without room, {outside} outside the model; \
+             {others_dropped} others; {story}"
+        );
+        assert_eq!(duplicates, doubled, "duplicates; {others_doubled} others; {story}");
+        // A delayed datagram is reordered only if one sent later arrived before it, and not if it
+        // is the copy of a datagram that arrived in time: those are duplicates.
+        let (held, _) = self.of_test("reordered");
+        let reordered = self.of_datagrams("reordered");
+        assert!(reordered <= held && held - reordered <= doubled + held / 20, "{held}; {story}");
+        // The client's report contains the counts of the receiver, whichever end that is.
+        let server = &self.server["weir"]["streams"][0]["datagrams"];
+        assert_eq!(*server, self.client["weir"]["streams"][0]["datagrams"], "{story}");
+        eprintln!(
+            "sent {}, counted {sent}; {no_room} without room, {outside} outside the model; ordered and counted: {dropped}/{lost} lost, {doubled}/{duplicates} \
+             twice, {held}/{reordered} late",
+            self.sent(),
+        );
+    }
+
+    fn of_datagrams(&self, key: &str) -> u64 {
+        self.client["weir"]["streams"][0]["datagrams"][key].as_u64().unwrap()
+    }
+
+    fn sent(&self) -> u64 {
+        self.client["end"]["sum_sent"]["packets"].as_u64().unwrap()
+    }
+
+    fn link(&self, key: &str) -> u64 {
+        let value = &self.link[key];
+        value.as_u64().or(value["frames"].as_u64()).unwrap()
+    }
+
+    /// Frames with a datagram of the test, and others.
+    fn of_test(&self, key: &str) -> (u64, u64) {
+        let value = &self.link[key];
+        let (frames, bytes) = (value["frames"].as_u64().unwrap(), value["bytes"].as_u64().unwrap());
+        let datagrams = (bytes - SMALLEST * frames) / (FRAME - SMALLEST);
+        (datagrams, frames - datagrams)
+    }
+}
+
+fn run(link: &[&str], way: &str) -> Option<Counted> {
+    let world = World::new()?;
+    if !is_installed("nsenter") || !is_installed("unshare") {
+        eprintln!("SKIPPED: unshare and nsenter are needed");
+        return None;
+    }
+    let far = Far::of(&world);
+    let name = format!("test-{}-{way}{}", std::process::id(), link.concat().len());
+    let far_end = format!("pid:{}:east", far.0.pid());
+    let mut words = vec!["link", "up", "--a", "west", "--b", &far_end, "--name", &name, "--json"];
+    words.extend(["--address-a", "10.9.8.1/24", "--address-b", "10.9.8.2/24"]);
+    words.extend(["--queue", "droptail:64MiB", "--no-real-time", "--seed", "7"]);
+    words.extend(link);
+    let running = world.start(&words);
+    await_some("the link", || {
+        let (stdout, stderr) = running.said_so_far();
+        format!("{stdout}{stderr}").contains("is up").then_some(())
+    });
+    let mut server = far.command(env!("CARGO_BIN_EXE_weir"));
+    server.args(["perf", "server", "-1", "-J"]);
+    let server = world.start_command(server);
+    await_some("the server", || {
+        let table = std::fs::read_to_string(format!("/proc/{}/net/tcp6", server.pid())).ok()?;
+        table.contains(":1451 0000").then_some(())
+    });
+    let mut words = vec!["perf", "client", "10.9.8.2", "-J", "-u", "-b", RATE, "-t", "2"];
+    words.extend(["-l", LENGTH, "-w", "8M", "--no-probes"]);
+    words.extend((way == "down").then_some("-R"));
+    let client = world.start(&words);
+    let side = if way == "down" { "ba" } else { "ab" };
+    // The client ends in an orderly way, because datagrams that the link delayed would otherwise
+    // arrive after the test. A receiving client stops counting with some datagrams in flight, all
+    // of them the last ones. They are neither counted nor missed.
+    await_some("half of the test", || {
+        let shown = world.weir(&["link", "show", &name, "--json"]);
+        let shown: Value = serde_json::from_str(&shown.stdout).ok()?;
+        let arrived = shown[side]["statistics"]["arrived"]["frames"].as_u64()?;
+        (arrived > HALF).then_some(())
+    });
+    let calm = ["link", "set", &name, "loss=0%", "reorder=0%,0ms", "duplicate=0%"];
+    let set = world.weir(&calm);
+    assert!(set.status.success(), "{set:?}");
+    let client = client.end();
+    assert!(client.status.success(), "{client:?}");
+    let table = match way {
+        "down" => world.inside(|| std::fs::read_to_string("/proc/thread-self/net/snmp")),
+        _ => std::fs::read_to_string(format!("/proc/{}/net/snmp", far.0.pid())),
+    };
+    let server = server.end();
+    assert!(server.status.success(), "{server:?}");
+    running.signal("INT");
+    let ended = running.end();
+    let mut report: Value = serde_json::from_str(&ended.stdout).unwrap();
+    report[side]["statistics"].as_object_mut().unwrap().remove("trace");
+    far.0.signal("KILL");
+    Some(Counted {
+        client: serde_json::from_str(&client.stdout).unwrap(),
+        server: serde_json::from_str(&server.stdout).unwrap(),
+        link: report[side]["statistics"].take(),
+        no_room: receive_errors(&table.unwrap()),
+    })
+}
+
+/// `RcvbufErrors` of UDP in the kernel's table of counters: a line of names, then one of values.
+fn receive_errors(table: &str) -> u64 {
+    let mut rows = table.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+    let mut columns = names.split(' ').zip(values.split(' '));
+    columns.find(|(name, _)| *name == "RcvbufErrors").unwrap().1.parse().unwrap()
+}
+
+/// A second namespace, alive as long as a process sleeps in it.
+struct Far(Running);
+
+impl Far {
+    fn of(world: &World) -> Self {
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sleep", "300"]);
+        let far = Self(world.start_command(command));
+        await_some("a second namespace", || {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", far.0.pid())).ok()?;
+            (name.trim() == "sleep").then_some(())
+        });
+        far
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.0.pid())).arg(program);
+        command
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.0.child.kill();
+        let _ = self.0.child.wait();
+    }
+}
+
+/// A rate that unoptimised builds sustain too.
+const RATE: &str = "100M";
+const LENGTH: &str = "1400";
+/// The approximate number of datagrams in the two seconds.
+const HALF: u64 = 9_000;
+/// Frames of neighbour discovery and of the control connection that a short loss may hit as well.
+const OTHERS: u64 = 20;
+/// With the headers of UDP, IPv4 and Ethernet.
+const FRAME: u64 = 1400 + 8 + 20 + 14;
+/// A frame of other traffic: the smallest has only the headers of ARP.
+const SMALLEST: u64 = 42;

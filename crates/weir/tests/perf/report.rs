@@ -1,0 +1,134 @@
+//! `weir perf client --report` as a user runs it.
+
+use crate::support::{World, await_some, intervals};
+use serde_json::Value;
+
+#[test]
+fn a_test_leaves_a_page_markdown_and_numbers() {
+    let Some(world) = World::new() else { return };
+    let server = world.start(&["perf", "server", "--one-off"]);
+    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let directory = world.home().join("reports/one");
+    let where_to = directory.to_str().unwrap();
+    let said =
+        world.weir(&["perf", "client", "127.0.0.1", "-n", "4MiB", "-P", "2", "--report", where_to]);
+    assert!(said.status.success(), "{}", said.stderr);
+    assert!(said.stderr.contains("report.html"), "{}", said.stderr);
+    let mut names: Vec<_> = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["report.html", "report.md", "results.json"]);
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    let results: Value = serde_json::from_str(&read("results.json")).unwrap();
+    assert_eq!(results["end"]["sum_received"]["bytes"], 4 << 20);
+    assert!(results["weir"]["series"].is_array());
+    assert!(read("report.md").starts_with("# TCP to 127.0.0.1\n"));
+    assert!(read("report.html").contains("Over time"));
+}
+
+/// The report draws the data of the far sender's kernel if the far end is Weir, and otherwise
+/// states that it is missing.
+#[test]
+fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
+    let Some(world) = World::new() else { return };
+    let server = world.start(&["perf", "server"]);
+    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let measured = |name: &str, words: &[&str]| {
+        let directory = world.home().join(name);
+        let place = directory.to_str().unwrap();
+        let always = ["perf", "client", "127.0.0.1", "-n", "64M", "--report", place];
+        let said = world.weir(&[&always, words].concat());
+        assert!(said.status.success(), "{}", said.stderr);
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        let results: Value = serde_json::from_str(&read("results.json")).unwrap();
+        (results, read("report.md"))
+    };
+    let lines = |results: &Value, name: &str| -> Vec<String> {
+        let series = results["weir"]["series"].as_array().unwrap();
+        let named = series.iter().filter(|one| one["name"] == name);
+        let lines = named.flat_map(|one| one["lines"].as_array().unwrap());
+        lines.map(|line| line["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let (results, markdown) = measured("reverse", &["-R"]);
+    for name in ["throughput", "rtt", "cwnd"] {
+        assert_eq!(lines(&results, name), ["1"], "{name}");
+    }
+    assert_eq!(lines(&results, "limited_by").len(), 4);
+    assert!(results["weir"]["peer"]["series"].is_null(), "told once");
+    assert!(!markdown.contains("not drawn over time"), "{markdown}");
+    let (results, _) = measured("both", &["--bidir"]);
+    assert_eq!(lines(&results, "rtt"), ["1", "3"]);
+    server.signal("INT");
+    assert!(server.end().status.success());
+
+    let server = world.start(&["perf", "server", "-1", "--no-probes"]);
+    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let (results, markdown) = measured("silent", &["-R"]);
+    assert_eq!(lines(&results, "rtt"), Vec::<String>::new());
+    assert!(markdown.contains("not drawn over time: it did not report it"), "{markdown}");
+}
+
+#[test]
+fn a_test_that_breaks_off_leaves_a_report_that_says_so() {
+    let Some(world) = World::new() else { return };
+    let directory = world.home().join("broken");
+    let where_to = directory.to_str().unwrap();
+    for (signalled, reason) in [("client", "interrupted"), ("server", "ended the test")] {
+        let server = world.start(&["perf", "server"]);
+        await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+        let client = world.start(&[
+            "perf",
+            "client",
+            "127.0.0.1",
+            "-b",
+            "5M",
+            "-i",
+            "0.1",
+            "-t",
+            "600",
+            "--report",
+            where_to,
+        ]);
+        await_some("intervals", || (intervals(&client.said_so_far().0) >= 4).then_some(()));
+        if signalled == "client" { &client } else { &server }.signal("INT");
+        let said = client.end();
+        assert_eq!(said.status.code(), Some(1), "{said:?}");
+        assert!(said.stderr.contains("report.html") && said.stderr.contains(reason), "{said:?}");
+        let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+        let results: Value = serde_json::from_str(&read("results.json")).unwrap();
+        assert!(results["error"].as_str().unwrap().contains(reason), "{}", results["error"]);
+        assert!(results["intervals"].as_array().unwrap().len() >= 4);
+        assert!(results["end"]["sum_sent"]["bytes"].as_u64().unwrap() > 0);
+        assert!(results["end"]["sum_received"].is_null());
+        for text in [read("report.md"), read("report.html")] {
+            assert!(text.contains("the test broke off") && text.contains(reason));
+        }
+        if signalled == "client" {
+            server.signal("INT");
+        }
+        assert!(server.end().status.success());
+    }
+}
+
+#[test]
+fn a_test_that_never_began_leaves_no_report() {
+    let Some(world) = World::new() else { return };
+    let directory = world.home().join("none");
+    let said =
+        world.weir(&["perf", "client", "127.0.0.1", "--report", directory.to_str().unwrap()]);
+    assert_eq!(said.status.code(), Some(1));
+    assert!(!directory.exists());
+}
+
+#[test]
+fn an_unwritable_directory_is_reported_and_the_figures_are_shown() {
+    let Some(world) = World::new() else { return };
+    let server = world.start(&["perf", "server", "--one-off"]);
+    await_some("a server", || server.said_so_far().0.contains("listening").then_some(()));
+    let said = world.weir(&["perf", "client", "127.0.0.1", "-n", "1MiB", "--report", "/proc/none"]);
+    assert_eq!(said.status.code(), Some(1));
+    assert!(said.stderr.contains("/proc/none"), "{}", said.stderr);
+    assert!(said.stdout.contains("received"), "{}", said.stdout);
+}

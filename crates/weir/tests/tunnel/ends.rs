@@ -1,0 +1,134 @@
+//! Both ends of a tunnel as a user starts them, and the peers of both.
+
+use crate::support::{Running, World, await_some};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+/// Keys of two ends in the world's folder, and how to start them.
+pub struct Ends<'a> {
+    pub world: &'a World,
+    pub folder: String,
+    pub pin: String,
+    pub peer: String,
+}
+
+impl<'a> Ends<'a> {
+    pub fn new(world: &'a World) -> Self {
+        Self::below(world, "keys")
+    }
+
+    pub fn below(world: &'a World, folder: &str) -> Self {
+        Self::named(world, folder, "laptop")
+    }
+
+    /// Likewise, with this name for the client at the server.
+    pub fn named(world: &'a World, folder: &str, client: &str) -> Self {
+        let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
+        assert!(world.inside(up).unwrap().success());
+        let key = |role: &str| {
+            let mut words = vec!["tunnel", "keys", role, "--directory", folder];
+            words.extend(["--name", if role == "client" { client } else { "server" }]);
+            let said = world.weir(&words);
+            assert!(said.status.success(), "{said:?}");
+            said.stdout.trim().split_once(' ').unwrap().1.to_owned()
+        };
+        Self { world, folder: folder.to_owned(), pin: key("server"), peer: key("client") }
+    }
+
+    pub fn own(&self, role: &str) -> Vec<String> {
+        let file = |ending: &str| format!("{}/{role}.{ending}", self.folder);
+        vec!["--cert-file".to_owned(), file("crt"), "--key-file".to_owned(), file("key")]
+    }
+
+    /// The client's entry in the server's file; its rules may follow.
+    pub fn peer_table(&self) -> String {
+        let (name, pin) = self.peer.split_once('=').unwrap();
+        format!("[[server.peer]]\nname = \"{name}\"\npin = \"{pin}\"\n")
+    }
+
+    pub fn server(&self, allow: &[&str]) -> Running {
+        let rules: Vec<&str> = allow.iter().flat_map(|rule| ["--allow", rule]).collect();
+        self.server_with(&rules)
+    }
+
+    pub fn server_with(&self, flags: &[&str]) -> Running {
+        let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
+        words.extend(["--peer", &self.peer, "--metrics-on", "127.0.0.1:9150"]);
+        words.extend(["--status-socket", "server.sock"]);
+        words.extend(flags);
+        let own = self.own("server");
+        words.extend(own.iter().map(String::as_str));
+        self.started(&words, "listening on")
+    }
+
+    pub fn client(&self, forward: &[&str]) -> Running {
+        self.client_at(forward, "client.sock")
+    }
+
+    pub fn client_at(&self, forward: &[&str], socket: &str) -> Running {
+        let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &self.pin];
+        words.extend(["--keepalive", "500ms", "--status-socket", socket]);
+        words.extend(forward.iter().flat_map(|forward| ["--forward", forward]));
+        let own = self.own("client");
+        words.extend(own.iter().map(String::as_str));
+        self.started(&words, "connected to")
+    }
+
+    pub fn started(&self, words: &[&str], told: &str) -> Running {
+        let mut running = self.world.start(words);
+        await_some("a tunnel's end", || {
+            let said = running.said_so_far();
+            assert!(!running.has_ended(), "{said:?}");
+            said.1.contains(told).then_some(())
+        });
+        running
+    }
+}
+
+/// An echo server; it ends when its peer ends. Returns its port.
+pub fn echo() -> u16 {
+    echo_at("127.0.0.1:0")
+}
+
+pub fn echo_at(address: &str) -> u16 {
+    let listener = TcpListener::bind(address).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut reading = stream.try_clone().unwrap();
+                let _ = std::io::copy(&mut reading, &mut stream);
+                let _ = stream.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    port
+}
+
+/// All that comes back until the end, after everything was sent and the sending side closed.
+pub fn through(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(NEVER_LONGER))?;
+    let mut writing = stream.try_clone()?;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = writing.write_all(sent);
+            let _ = writing.shutdown(Shutdown::Write);
+        });
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).map(|_| got)
+    })
+}
+
+pub fn get(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Longer than anything here takes, however busy the machine is.
+pub const NEVER_LONGER: Duration = Duration::from_secs(60);

@@ -1,0 +1,14 @@
+//! `weir tunnel` as a user runs it.
+#![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod certificates;
+mod command;
+mod confined;
+mod ends;
+mod kinds;
+mod reload;
+mod sockets;
+mod unit;

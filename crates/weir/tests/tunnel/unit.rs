@@ -1,0 +1,51 @@
+//! The systemd unit of a tunnel.
+
+use crate::support::{World, is_installed};
+use std::process::Command;
+
+#[test]
+fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
+    let Some(world) = World::new() else { return };
+    let file = world.home().join("tunnel.toml");
+    std::fs::write(&file, "[server]\nkey-file = \"keys/own.key\"\nmemory = \"64MiB\"\n").unwrap();
+    let said = world.weir(&["tunnel", "unit", "server", file.to_str().unwrap()]);
+    assert!(said.status.success(), "{}", said.stderr);
+    let home = world.home().display().to_string();
+    for line in [
+        format!("LoadCredential=key:{home}/keys/own.key"),
+        "    --cert-file /etc/weir/tunnel/server.crt --key-file %d/key --status-socket \
+         /run/weir-tunnel-server/status.sock"
+            .to_owned(),
+        format!("MemoryMax={}", (1_u64 << 30) + (128 << 20)),
+        "WatchdogSec=30".to_owned(),
+        "DynamicUser=yes".to_owned(),
+    ] {
+        assert!(said.stdout.lines().any(|one| one == line), "{line}\n{}", said.stdout);
+    }
+    if !is_installed("systemd-analyze") {
+        return eprintln!("SKIPPED: there is no systemd-analyze(1)");
+    }
+    let unit = world.home().join("weir-tunnel-server.service");
+    std::fs::write(&unit, &said.stdout).unwrap();
+    let judged = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", unit.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&judged.stdout).into_owned();
+    let exposure = text.lines().find_map(|line| line.split("Overall exposure level for ").nth(1));
+    let Some(exposure) = exposure else {
+        return eprintln!("SKIPPED: systemd-analyze does not judge files: {text}");
+    };
+    let level: f64 = exposure.split(' ').nth(1).unwrap().parse().unwrap();
+    eprintln!("{exposure}");
+    assert!(level <= 2.0, "{text}");
+    assert!(!String::from_utf8_lossy(&judged.stderr).contains("ignoring"), "{judged:?}");
+}
+
+#[test]
+fn a_unit_for_a_file_that_cannot_be_read_is_refused() {
+    let Some(world) = World::new() else { return };
+    let said = world.weir(&["tunnel", "unit", "client", "/nowhere/tunnel.toml"]);
+    assert_eq!(said.status.code(), Some(2));
+    assert!(said.stderr.contains("/nowhere/tunnel.toml") && said.stdout.is_empty(), "{said:?}");
+}
