@@ -309,6 +309,10 @@ impl Endpoint {
         self.inner.open_connections()
     }
 
+    pub fn meter(&self) -> &Meter {
+        &self.settings.meter
+    }
+
     pub fn keys(&self) -> Vec<Key> {
         let connections = self.connections.iter().enumerate();
         let key = |(slot, connection): (usize, &Option<(u64, Connection)>)| {

@@ -36,6 +36,12 @@ impl Meter {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// Whether a notable part of the memory is in use, so that its efficient use matters more than
+    /// speed.
+    pub fn is_filling(&self) -> bool {
+        self.held() > self.mark / 8
+    }
+
     fn add(&self, bytes: u64) {
         if self.held.fetch_add(bytes, Ordering::Relaxed) + bytes > self.mark {
             (self.exceeded)();

@@ -151,13 +151,9 @@ async fn inward<C: Connection>(
                     inbound.consume(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !windows.is_short()
-                        && let Ok(writable) = tokio::time::timeout(SLOW, local.writable()).await
-                    {
-                        writable?;
-                        continue;
+                    if windows.is_short() {
+                        inbound.compact();
                     }
-                    inbound.compact();
                     writable(local, windows, counters).await?;
                 }
                 Err(error) => return Err(error.into()),
@@ -221,9 +217,6 @@ impl<C: Connection> Drop for Stuck<'_, C> {
 pub(crate) const BROKEN: u32 = 1;
 /// After this time, a slow reader must not delay others.
 const STUCK: Duration = Duration::from_secs(1);
-/// An application that has not read for this long may take long: its bytes are copied out of their
-/// packets, which hold several times as much memory.
-const SLOW: Duration = Duration::from_millis(50);
 /// With less room, a read spends a system call on few bytes.
 const LEAST_ROOM: usize = 16 * 1024;
 /// One write takes the payload of up to this many packets.

@@ -454,15 +454,23 @@ impl State {
     /// Takes one received buffer: one datagram, or several of equal size that the kernel joined.
     fn take(&mut self, clock: &Clock, buffer: &[u8], meta: &RecvMeta, slab: &mut BytesMut) {
         let received = &buffer[..meta.len.min(buffer.len())];
+        let arrived = clock.instant(meta.timestamp);
+        let ecn = meta.ecn.and_then(|ecn| quic::EcnCodepoint::from_bits(ecn as u8));
+        let stride = meta.stride.max(1);
+        if self.endpoint.meter().is_filling() {
+            // A datagram that waits would retain the memory of those that arrived with it.
+            for datagram in received.chunks(stride).map(BytesMut::from) {
+                self.endpoint.handle(clock.now, arrived, meta.addr, meta.dst_ip, ecn, datagram);
+            }
+            return;
+        }
         if received.len() > slab.capacity() {
             *slab = BytesMut::with_capacity(SLAB.max(received.len()));
         }
         slab.extend_from_slice(received);
         let mut all = slab.split();
-        let arrived = clock.instant(meta.timestamp);
-        let ecn = meta.ecn.and_then(|ecn| quic::EcnCodepoint::from_bits(ecn as u8));
         while !all.is_empty() {
-            let datagram = all.split_to(meta.stride.clamp(1, all.len()));
+            let datagram = all.split_to(stride.min(all.len()));
             self.endpoint.handle(clock.now, arrived, meta.addr, meta.dst_ip, ecn, datagram);
         }
     }
