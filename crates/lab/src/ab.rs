@@ -1,16 +1,16 @@
 //! `weir lab ab`: alternates two states hundreds of times in one sitting.
 //!
 //! The two states are two TCP systems of a lab over one cell's link, or any two commands.
-//! [`crate::stats::ab`] computes the statistics and decides when to stop.
+//! [`stats::ab`] computes the statistics and decides when to stop.
 
 mod systems;
 
 pub use systems::{GOODPUT, Systems, direction_of};
 
-use crate::stats::ab::{Decider, Decision, Plan, State};
 use crate::workload::command_words;
 use crate::{Cancel, Failure, LabError};
 use serde::Serialize;
+use stats::ab::{Decider, Decision, Plan, State};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use units::Span;
@@ -92,7 +92,7 @@ fn alternate(
     watch: &mut dyn FnMut(usize, usize),
     mut measure: impl FnMut(State) -> Result<f64, Failure>,
 ) -> Result<Answer, LabError> {
-    let wrong = |error: crate::stats::StatsError| LabError::Usage(error.to_string());
+    let wrong = |error: stats::StatsError| LabError::Usage(error.to_string());
     let mut decider = Decider::new(plan).map_err(wrong)?;
     let mut observations = Vec::new();
     while let Some(state) = decider.next_state() {
@@ -175,7 +175,7 @@ const MOST_OUTPUT: u64 = 1 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::{Direction, Verdict};
+    use stats::{Direction, Verdict};
 
     #[test]
     fn the_last_number_is_taken() {

@@ -1,10 +1,10 @@
 //! Compares two runs of a lab.
 
 use crate::runs::Run;
-use crate::stats::{self, Direction};
 use crate::{LabError, metrics};
 use report::{Axes, Cell};
 use serde::Serialize;
+use stats::Direction;
 use units::{Share, foreign};
 
 /// Every cell that both runs contain, metric by metric.

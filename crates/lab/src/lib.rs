@@ -25,7 +25,6 @@ mod run_directory;
 mod runner;
 pub mod runs;
 mod simulated;
-pub mod stats;
 mod summary;
 mod testbed;
 mod turns;

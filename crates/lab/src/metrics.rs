@@ -1,6 +1,6 @@
 //! The metrics of a lab: their names, and whether more or less of each is better.
 
-use crate::stats::Direction;
+use stats::Direction;
 
 /// Whether more or less of a metric is better. `None` for a metric that only describes.
 pub(crate) fn direction(metric: &str) -> Option<Direction> {

@@ -94,7 +94,7 @@ impl Measurement {
             };
             let value = percent
                 .and_then(Share::from_percent)
-                .and_then(|share| crate::stats::quantile(samples, share).ok());
+                .and_then(|share| stats::quantile(samples, share).ok());
             self.record(&format!("{family}.{part}"), unit, value);
         }
     }

@@ -1,9 +1,9 @@
 //! Means of every metric over all cells: which system is ahead where.
 
 use crate::metrics;
-use crate::stats::Direction;
 use indexmap::IndexMap;
 use report::{Axes, Cell, Group, Mean, Overall, Results};
+use stats::Direction;
 use std::collections::BTreeMap;
 
 /// One row for each metric that more than one system has in the same cells.

@@ -2,8 +2,8 @@
 
 use crate::file::{CellFilter, FormSpec, LabFile};
 use crate::outcome::Outcome;
-use crate::stats::order;
 use report::{Axes, Form};
+use stats::order;
 use std::collections::{BTreeSet, HashMap};
 use toml::Spanned;
 use units::Span;

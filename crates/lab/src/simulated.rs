@@ -5,7 +5,6 @@
 //! simulated, and the median of each figure counts as the simulator's.
 
 use crate::outcome::Measurement;
-use crate::stats;
 
 /// Records the simulator's figures beside the measured ones, and whether they agree.
 pub(crate) fn beside(worlds: &[Measurement], measured: &mut Measurement) {

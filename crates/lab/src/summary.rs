@@ -9,11 +9,11 @@ use crate::metrics;
 use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::overall;
 use crate::plan::{self, Plan, PlannedCell};
-use crate::stats::{self, Direction};
 use indexmap::IndexMap;
 use report::{
     Axes, Cell, Comparison, Heat, Metric, Ratio, Reference, Results, Sample, Samples, Series, View,
 };
+use stats::Direction;
 use toml::Spanned;
 use units::Share;
 

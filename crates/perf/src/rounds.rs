@@ -37,7 +37,7 @@ mod udp_bulk;
 mod udp_rr;
 pub mod wire;
 
-pub use confidence::{Confidence, Estimate};
+pub use confidence::Confidence;
 pub use cpu::Cpu;
 pub use document::document;
 pub use kind::Kind;

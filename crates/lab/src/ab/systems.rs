@@ -3,12 +3,12 @@
 use super::not_measured;
 use crate::file::{LabFile, SystemKind, SystemSpec, Traffic, WorkloadSettings};
 use crate::outcome::Flaw;
-use crate::stats::Direction;
-use crate::stats::ab::State;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::workload::{Stream, Turn};
 use crate::{Cancel, Failure, LabError, links, metrics, nearest};
 use report::{Axes, Form};
+use stats::Direction;
+use stats::ab::State;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use toml::Spanned;

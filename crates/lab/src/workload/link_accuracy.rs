@@ -73,7 +73,7 @@ fn judge_stream(
     result.record("rate_mbit_s", "Mbit/s", Some(carried / 1e6));
     result.record("rate_error_percent", "%", Some(error));
     let lost = count - distinct(&receipts);
-    let check = crate::stats::binomial::loss_agrees(lost, count, loss)
+    let check = stats::binomial::loss_agrees(lost, count, loss)
         .map_err(|e| Failure::Workload(e.to_string()))?;
     result.record("loss_percent", "%", Some(check.measured.percent()));
     result.record("loss_in_interval", "", Some(if check.inside { 1.0 } else { 0.0 }));

@@ -1,6 +1,7 @@
 use super::heat::Tally;
 use super::wire::Report;
-use super::{Confidence, Cpu, Estimate, Kind, Latencies, LatencySummary, Size};
+use super::{Confidence, Cpu, Kind, Latencies, LatencySummary, Size};
+use stats::MeanEstimate;
 use units::{Share, Span};
 
 /// All measurements of one size.
@@ -12,7 +13,7 @@ pub struct RoundsOutcome {
     pub depth: u32,
     pub runs: Vec<Run>,
     /// Estimate of [`Run::rate`] over the repeats.
-    pub rate: Estimate,
+    pub rate: MeanEstimate,
     pub confidence: Option<ConfidenceOutcome>,
     /// Latency of all repeats together.
     pub latency: Option<LatencySummary>,
@@ -152,9 +153,9 @@ impl Run {
 }
 
 /// Estimate over the repeats so far.
-pub(super) fn estimate(runs: &[Run], asked: Option<Confidence>) -> Option<Estimate> {
+pub(super) fn estimate(runs: &[Run], asked: Option<Confidence>) -> Option<MeanEstimate> {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
-    Estimate::of(&rates, asked.unwrap_or_else(Confidence::usual).level)
+    MeanEstimate::of(&rates, asked.unwrap_or_else(Confidence::usual).level)
 }
 
 fn over<'a>(mut cpus: impl Iterator<Item = &'a Cpu>) -> Option<Cpu> {

@@ -1,10 +1,11 @@
 use super::options::RoundsOptions;
 use super::outcome::{Run, estimate};
 use super::session::Session;
-use super::{Estimate, Latencies, RoundsOutcome, Size};
+use super::{Latencies, RoundsOutcome, Size};
 use crate::PerfError;
 use crate::control::State;
 use crate::event::Stop;
+use stats::MeanEstimate;
 use std::net::SocketAddr;
 use units::foreign;
 
@@ -30,7 +31,7 @@ pub struct Measured<'a> {
     pub size: Size,
     pub run: &'a Run,
     /// Over the repeats so far.
-    pub estimate: &'a Estimate,
+    pub estimate: &'a MeanEstimate,
     /// 1 for the first.
     pub repeat: u32,
     pub most_repeats: u32,

@@ -5,9 +5,9 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::ab::{self, Answer, Contest, Systems};
-use lab::stats::{Direction, Verdict, ab::Plan};
 use lab::{LabError, builtin};
 use report::Axes;
+use stats::{Direction, Verdict, ab::Plan};
 
 #[derive(Debug, Args)]
 pub(crate) struct Ab {

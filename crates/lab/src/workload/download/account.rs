@@ -6,7 +6,6 @@ use super::ideal::Path;
 use crate::file::DownloadSettings;
 use crate::links;
 use crate::outcome::{Measurement, Member, Value};
-use crate::stats;
 use emu::EmulatorStatistics;
 use indexmap::IndexMap;
 use probe::tcp::TcpInfo;

@@ -1,6 +1,6 @@
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 use std::fmt;
+use units::Share;
 
 /// The cost of sampling, as far as it can be determined.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -35,37 +35,22 @@ impl ProbeCost {
     pub(super) fn of(turns: &[Turn], both_ends: bool) -> Self {
         let same_block = |a: &Turn, b: &Turn| a.number / super::BLOCK == b.number / super::BLOCK;
         let ratios: Vec<f64> = turns.chunk_by(same_block).filter_map(log_ratio).collect();
-        Self { pairs: ratios.len() * PAIRS, both_ends, cost: Cost::of(ratios) }
+        Self { pairs: ratios.len() * PAIRS, both_ends, cost: Cost::of(&ratios) }
     }
 }
 
 impl Cost {
-    /// The trimmed mean of the blocks, with the interval of Tukey and McLaughlin (1963). The outer
-    /// fifth at either end is ignored, so a pause of the host has no influence. With normal noise
-    /// the interval is hardly wider than that of the mean.
-    fn of(mut ratios: Vec<f64>) -> Option<Self> {
-        let count = ratios.len();
-        if count < LEAST_BLOCKS {
+    fn of(ratios: &[f64]) -> Option<Self> {
+        if ratios.len() < LEAST_BLOCKS {
             return None;
         }
-        ratios.sort_by(f64::total_cmp);
-        let cut = (count as f64 * TRIMMED) as usize;
-        let kept = &ratios[cut..count - cut];
-        let mean = kept.iter().sum::<f64>() / kept.len() as f64;
-        // Trimmed blocks count as the nearest that is kept (Winsorized variance).
-        let (least, most) = (*kept.first()?, *kept.last()?);
-        let winsorized = || ratios.iter().map(|ratio| ratio.clamp(least, most));
-        let middle = winsorized().sum::<f64>() / count as f64;
-        let squares: f64 = winsorized().map(|ratio| (ratio - middle).powi(2)).sum();
-        let deviation = (squares / (count - 1) as f64).sqrt();
-        let share = kept.len() as f64 / count as f64;
-        let student = StudentsT::new(0.0, 1.0, (kept.len() - 1) as f64).ok()?;
-        let half = student.inverse_cdf(0.975) * deviation / (share * (count as f64).sqrt());
+        let share = |percent| Share::from_percent(percent).unwrap_or_default();
+        let found = stats::trimmed_mean(ratios, share(TRIMMED_PERCENT), share(95.0))?;
         let percent = |log: f64| -log.exp_m1() * 100.0;
         let cost = Self {
-            percent: percent(mean),
-            low_percent: percent(mean + half),
-            high_percent: percent(mean - half),
+            percent: percent(found.mean),
+            low_percent: percent(found.mean + found.half_width),
+            high_percent: percent(found.mean - found.half_width),
         };
         [cost.percent, cost.low_percent, cost.high_percent]
             .iter()
@@ -110,7 +95,7 @@ fn log_ratio(block: &[Turn]) -> Option<f64> {
 const PAIRS: usize = 2;
 /// With fewer blocks the interval means nothing.
 const LEAST_BLOCKS: usize = 5;
-const TRIMMED: f64 = 0.2;
+const TRIMMED_PERCENT: f64 = 20.0;
 
 #[cfg(test)]
 mod tests {

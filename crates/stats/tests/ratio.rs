@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
-use lab::stats::bootstrap::Bootstrap;
-use lab::stats::ratio::geometric_mean_of;
-use lab::stats::{
-    Direction, StatsError, Verdict, binomial, compare_paired, compare_unpaired, default_threshold,
-    estimate, geometric_mean, mann_whitney, median, quantile, signed_rank, summary,
-};
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use stats::bootstrap::Bootstrap;
+use stats::ratio::geometric_mean_of;
+use stats::{
+    Direction, StatsError, Verdict, binomial, compare_paired, compare_unpaired, default_threshold,
+    estimate, geometric_mean, mann_whitney, median, quantile, signed_rank, summary,
+};
 use units::Share;
 
-fn higher(pairs: &[(f64, f64)]) -> lab::stats::RatioVerdict {
+fn higher(pairs: &[(f64, f64)]) -> stats::RatioVerdict {
     compare_paired(pairs, Direction::HigherIsBetter, default_threshold(), 1).unwrap()
 }
 

@@ -8,10 +8,10 @@ use rand_pcg::Pcg64Mcg;
 use statrs::distribution::{ContinuousCDF, Normal};
 use units::Share;
 
-use super::StatsError;
-use super::error::{confidence, finite};
-use super::quantile::of_sorted;
-use super::spread::{mean, standard_deviation};
+use crate::StatsError;
+use crate::error::{confidence, finite};
+use crate::quantile::of_sorted;
+use crate::spread::{mean, standard_deviation};
 
 /// Resampling parameters. The default is 95 % confidence from 5000 draws. The same `seed` gives the
 /// same interval.

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::approx_constant)]
 
-use lab::stats::bootstrap::Bootstrap;
-use lab::stats::outliers::{modified_z_scores, outliers};
-use lab::stats::{binomial, geometric_mean, mann_whitney, median, quantile, signed_rank, summary};
+use stats::bootstrap::Bootstrap;
+use stats::outliers::{modified_z_scores, outliers};
+use stats::{binomial, geometric_mean, mann_whitney, median, quantile, signed_rank, summary};
 use units::Share;
 
 fn percent(value: f64) -> Share {

@@ -9,8 +9,8 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 use units::Share;
 
-use super::StatsError;
-use super::error::{confidence, finite};
+use crate::StatsError;
+use crate::error::{confidence, finite};
 
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SignedRank {
@@ -72,7 +72,7 @@ pub fn hodges_lehmann(differences: &[f64]) -> Result<HodgesLehmann, StatsError> 
     for (i, first) in differences.iter().enumerate() {
         averages.extend(differences[i..].iter().map(|second| first / 2.0 + second / 2.0));
     }
-    Ok(HodgesLehmann { estimate: super::quantile::median_in_place(&mut averages), averages, n })
+    Ok(HodgesLehmann { estimate: crate::quantile::median_in_place(&mut averages), averages, n })
 }
 
 impl HodgesLehmann {

@@ -2,7 +2,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use units::Share;
 
-use crate::stats::{Direction, StatsError, default_threshold};
+use crate::{Direction, StatsError, default_threshold};
 
 /// The state that a turn measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]

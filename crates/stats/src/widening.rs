@@ -9,15 +9,15 @@
 
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
-use super::StatsError;
-use super::spread::{mean, standard_deviation};
+use crate::StatsError;
+use crate::spread::{mean, standard_deviation};
 
 /// From this many samples on, their range covers the median in 95 % of cases (1 - 2^-5 = 96.9 %).
-pub(super) const ENOUGH: usize = 6;
+pub(crate) const ENOUGH: usize = 6;
 
 /// The narrowest interval between order statistics that contains the median with at least this
 /// confidence (David & Nagaraja, "Order Statistics", §7.1). `None` if even the range does not.
-pub(super) fn order_statistics(
+pub(crate) fn order_statistics(
     samples: &[f64],
     confidence: f64,
 ) -> Result<Option<(f64, f64)>, StatsError> {
@@ -45,7 +45,7 @@ pub(super) fn order_statistics(
 }
 
 /// Student's interval of the mean. `None` for a single sample.
-pub(super) fn student(samples: &[f64], confidence: f64) -> Result<Option<(f64, f64)>, StatsError> {
+pub(crate) fn student(samples: &[f64], confidence: f64) -> Result<Option<(f64, f64)>, StatsError> {
     let centre = mean(samples);
     let Some(sd) = standard_deviation(samples, centre) else {
         return Ok(None);
@@ -56,7 +56,7 @@ pub(super) fn student(samples: &[f64], confidence: f64) -> Result<Option<(f64, f
 }
 
 /// Welch's interval of `mean(a) - mean(b)`. `None` if either has a single sample.
-pub(super) fn welch(
+pub(crate) fn welch(
     a: &[f64],
     b: &[f64],
     confidence: f64,
@@ -80,7 +80,7 @@ pub(super) fn welch(
 }
 
 /// The smallest interval that contains both.
-pub(super) fn hull(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
+pub(crate) fn hull(a: (f64, f64), b: (f64, f64)) -> (f64, f64) {
     (a.0.min(b.0), a.1.max(b.1))
 }
 

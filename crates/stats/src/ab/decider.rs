@@ -1,6 +1,6 @@
 use super::{Decision, Plan, State};
-use crate::stats::error::positive;
-use crate::stats::{StatsError, Verdict};
+use crate::error::positive;
+use crate::{StatsError, Verdict};
 
 /// Chooses the state of each turn and takes one value at a time. It ends when the answer is clear
 /// or the plan is used up.

@@ -1,11 +1,11 @@
 //! Summarises one cell's samples in a few numbers.
 
-use super::StatsError;
-use super::bootstrap::Bootstrap;
-use super::error::finite;
-use super::outliers::outliers;
-use super::quantile::{median_in_place, of_sorted};
-use super::spread::{mean, median_absolute_deviation, standard_deviation};
+use crate::StatsError;
+use crate::bootstrap::Bootstrap;
+use crate::error::finite;
+use crate::outliers::outliers;
+use crate::quantile::{median_in_place, of_sorted};
+use crate::spread::{mean, median_absolute_deviation, standard_deviation};
 
 /// The estimate that a table shows for a cell: `{"median", "ci95", "n"}`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -15,7 +15,7 @@ pub struct Estimate {
     /// about its spread.
     ///
     /// An interval from a few samples covers less than its nominal confidence: five repeats reach
-    /// 94 % at most, three 75 %. The verdicts of [`super::ratio`] allow for that.
+    /// 94 % at most, three 75 %. The verdicts of [`crate::ratio`] allow for that.
     pub ci95: Option<(f64, f64)>,
     pub n: usize,
 }
@@ -45,7 +45,7 @@ pub struct Summary {
     pub mad: f64,
     pub p25: f64,
     pub p75: f64,
-    /// Indices of suspicious samples. See [`super::outliers`].
+    /// Indices of suspicious samples. See [`crate::outliers`].
     pub outliers: Vec<usize>,
 }
 

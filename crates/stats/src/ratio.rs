@@ -14,13 +14,13 @@
 
 use units::Share;
 
-use super::StatsError;
-use super::bootstrap::Bootstrap;
-use super::error::positive;
-use super::quantile::median_in_place;
-use super::spread::mean;
-use super::summary::Estimate;
-use super::widening::{ENOUGH, hull, order_statistics, student, welch};
+use crate::StatsError;
+use crate::bootstrap::Bootstrap;
+use crate::error::positive;
+use crate::quantile::median_in_place;
+use crate::spread::mean;
+use crate::summary::Estimate;
+use crate::widening::{ENOUGH, hull, order_statistics, student, welch};
 
 /// Which of two values is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -87,7 +87,7 @@ pub fn default_threshold() -> Share {
 }
 
 /// Compares values that were measured alternately: each `(a, b)` is close in time, as
-/// [`super::order`] arranges.
+/// [`crate::order`] arranges.
 pub fn compare_paired(
     pairs: &[(f64, f64)],
     direction: Direction,

@@ -5,8 +5,8 @@
 
 use units::Share;
 
-use super::StatsError;
-use super::error::finite;
+use crate::StatsError;
+use crate::error::finite;
 
 /// The value below which the share `at` of the samples lies.
 pub fn quantile(samples: &[f64], at: Share) -> Result<f64, StatsError> {
@@ -23,7 +23,7 @@ pub fn median(samples: &[f64]) -> Result<f64, StatsError> {
 }
 
 /// Definition 7 for at least one sample in ascending order.
-pub(super) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
+pub(crate) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
     let last = sorted.len() - 1;
     let position = at * last as f64;
     let below = (position.floor() as usize).min(last);
@@ -33,7 +33,7 @@ pub(super) fn of_sorted(sorted: &[f64], at: f64) -> f64 {
 
 /// The median of at least one sample, without a full sort, because the bootstrap computes
 /// thousands.
-pub(super) fn median_in_place(samples: &mut [f64]) -> f64 {
+pub(crate) fn median_in_place(samples: &mut [f64]) -> f64 {
     let middle = samples.len() / 2;
     let odd = samples.len() % 2 == 1;
     let (below, upper, _) = samples.select_nth_unstable_by(middle, f64::total_cmp);

@@ -1,12 +1,12 @@
-//! Checks `stats::ab` on simulated machines whose truth is known. `cargo test -p weir-lab --test
-//! stats_ab -- --nocapture` prints the table of rates.
+//! Checks `stats::ab` on simulated machines whose truth is known. `cargo test -p weir-stats --test
+//! ab -- --nocapture` prints the table of rates.
 
 #![allow(clippy::unwrap_used)]
 
-use lab::stats::ab::{Decider, Decision, Plan, State};
-use lab::stats::{Direction, StatsError, Verdict};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use stats::ab::{Decider, Decision, Plan, State};
+use stats::{Direction, StatsError, Verdict};
 use units::Share;
 
 /// The bound on false alarms.

@@ -23,7 +23,7 @@ pub enum StatsError {
 }
 
 /// Requires at least one sample, all finite.
-pub(super) fn finite(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
+pub(crate) fn finite(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
     if samples.is_empty() {
         return Err(StatsError::Empty { what });
     }
@@ -34,7 +34,7 @@ pub(super) fn finite(samples: &[f64], what: &'static str) -> Result<(), StatsErr
 }
 
 /// Requires at least one sample, all finite and above zero.
-pub(super) fn positive(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
+pub(crate) fn positive(samples: &[f64], what: &'static str) -> Result<(), StatsError> {
     finite(samples, what)?;
     match samples.iter().position(|value| *value <= 0.0) {
         Some(index) => Err(StatsError::NotPositive { index, value: samples[index] }),
@@ -43,7 +43,7 @@ pub(super) fn positive(samples: &[f64], what: &'static str) -> Result<(), StatsE
 }
 
 /// Requires a confidence strictly between 0 and 1.
-pub(super) fn confidence(level: units::Share) -> Result<f64, StatsError> {
+pub(crate) fn confidence(level: units::Share) -> Result<f64, StatsError> {
     let value = level.fraction();
     if value > 0.0 && value < 1.0 {
         return Ok(value);

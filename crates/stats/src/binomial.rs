@@ -3,8 +3,8 @@
 use statrs::distribution::{Beta, ContinuousCDF, Normal};
 use units::Share;
 
-use super::StatsError;
-use super::error::confidence;
+use crate::StatsError;
+use crate::error::confidence;
 
 /// The exact interval of Clopper & Pearson (Biometrika 26, 1934), from quantiles of the beta
 /// distribution. It covers at least `level`, usually more.

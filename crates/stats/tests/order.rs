@@ -1,7 +1,7 @@
 //! Interleaving plans are balanced, and equal for the same seed.
 
-use lab::stats::order::{abba, blocks};
 use proptest::prelude::*;
+use stats::order::{abba, blocks};
 
 proptest! {
     #[test]

@@ -1,19 +1,19 @@
 //! Location and spread of samples.
 
-use super::quantile::median_in_place;
+use crate::quantile::median_in_place;
 
-pub(super) fn median_absolute_deviation(samples: &[f64], middle: f64) -> f64 {
+pub(crate) fn median_absolute_deviation(samples: &[f64], middle: f64) -> f64 {
     let mut distances: Vec<f64> = samples.iter().map(|x| (x - middle).abs()).collect();
     median_in_place(&mut distances)
 }
 
 /// Divides before adding to keep the sum of huge samples finite.
-pub(super) fn mean(samples: &[f64]) -> f64 {
+pub(crate) fn mean(samples: &[f64]) -> f64 {
     let n = samples.len() as f64;
     samples.iter().map(|x| x / n).sum()
 }
 
-pub(super) fn standard_deviation(samples: &[f64], mean: f64) -> Option<f64> {
+pub(crate) fn standard_deviation(samples: &[f64], mean: f64) -> Option<f64> {
     let n = samples.len();
     if n < 2 {
         return None;

@@ -3,12 +3,12 @@ use units::Share;
 
 use super::Plan;
 use super::decider::Kept;
-use crate::stats::outliers::outliers;
-use crate::stats::quantile::median;
-use crate::stats::ratio::judge;
-use crate::stats::signed_rank::hodges_lehmann;
-use crate::stats::spread::median_absolute_deviation;
-use crate::stats::{Direction, StatsError, Verdict};
+use crate::outliers::outliers;
+use crate::quantile::median;
+use crate::ratio::judge;
+use crate::signed_rank::hodges_lehmann;
+use crate::spread::median_absolute_deviation;
+use crate::{Direction, StatsError, Verdict};
 
 /// The answer of a run and the figures that it rests on. Ratios are `change / base`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]

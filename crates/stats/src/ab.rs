@@ -9,7 +9,7 @@
 //! their state. Then the coins alone decide the sign of each contrast: fair and independent,
 //! whatever the noise (correlated in time, drifting, spiky, bimodal). A constant change of the
 //! ratio shifts all contrasts alike. Wilcoxon's signed-rank interval needs only that symmetry
-//! ([`super::signed_rank`]), so it needs no model of the noise, no blocks and no batch means. The
+//! ([`crate::signed_rank`]), so it needs no model of the noise, no blocks and no batch means. The
 //! Hodges-Lehmann estimate in its middle tolerates spikes in almost a third of the fours. The
 //! method cannot detect a change whose effect lasts into the next turn of base. The runner must let
 //! a switch settle before it measures.
@@ -19,7 +19,7 @@
 //! Biometrics 35, 1979) under Bonferroni's bound. All intervals of a run together therefore cover
 //! the truth in 99 % (95 %) of runs, no matter which look ends it.
 //!
-//! **Verdict.** The rule of [`super::ratio`] applies. Better or worse needs the 99 % interval, so
+//! **Verdict.** The rule of [`crate::ratio`] applies. Better or worse needs the 99 % interval, so
 //! at most one run in a hundred without any difference reports one. No difference needs the 95 %
 //! interval.
 

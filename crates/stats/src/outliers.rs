@@ -5,10 +5,10 @@
 //! `0.6745 (x - median) / MAD`, suspicious beyond 3.5. Both parts are medians, so outliers do not
 //! hide each other as they do in mean and standard deviation.
 
-use super::StatsError;
-use super::error::finite;
-use super::quantile::median_in_place;
-use super::spread::median_absolute_deviation;
+use crate::StatsError;
+use crate::error::finite;
+use crate::quantile::median_in_place;
+use crate::spread::median_absolute_deviation;
 
 /// The indices of the samples whose modified z-score is beyond ±3.5, in ascending order.
 pub fn outliers(samples: &[f64]) -> Result<Vec<usize>, StatsError> {

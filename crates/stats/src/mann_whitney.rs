@@ -10,8 +10,8 @@
 use statrs::stats_tests::Alternative;
 use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
 
-use super::StatsError;
-use super::error::finite;
+use crate::StatsError;
+use crate::error::finite;
 
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MannWhitney {

@@ -1,0 +1,65 @@
+//! The trimmed mean, for samples with a few values that lie far off.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+use units::Share;
+
+/// A mean without the outer samples at either end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TrimmedMean {
+    pub mean: f64,
+    /// The interval is the mean ± this.
+    pub half_width: f64,
+}
+
+/// The trimmed mean with the interval of Tukey and McLaughlin (1963). The share `cut` at either end
+/// is ignored, so a pause of the host has no influence. With normal noise the interval is hardly
+/// wider than that of the mean. `None` if fewer than two samples are kept or one is not a number.
+pub fn trimmed_mean(samples: &[f64], cut: Share, level: Share) -> Option<TrimmedMean> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let count = sorted.len();
+    let cut = (count as f64 * cut.fraction()) as usize;
+    let kept = sorted.get(cut..count.checked_sub(cut)?)?;
+    let mean = kept.iter().sum::<f64>() / kept.len() as f64;
+    // Trimmed samples count as the nearest that is kept (Winsorized variance).
+    let (least, most) = (*kept.first()?, *kept.last()?);
+    let winsorized = || sorted.iter().map(|sample| sample.clamp(least, most));
+    if least.is_nan() || most.is_nan() {
+        return None;
+    }
+    let middle = winsorized().sum::<f64>() / count as f64;
+    let squares: f64 = winsorized().map(|sample| (sample - middle).powi(2)).sum();
+    let deviation = (squares / (count - 1) as f64).sqrt();
+    let share = kept.len() as f64 / count as f64;
+    let student = StudentsT::new(0.0, 1.0, (kept.len() - 1) as f64).ok()?;
+    let t = student.inverse_cdf(0.5 + level.fraction() / 2.0);
+    let half_width = t * deviation / (share * (count as f64).sqrt());
+    half_width.is_finite().then_some(TrimmedMean { mean, half_width })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outer_samples_have_no_influence() {
+        let share = |percent| Share::from_percent(percent).unwrap();
+        let of = |last: f64| {
+            let samples = [1.0, 2.0, 3.0, 4.0, last];
+            trimmed_mean(&samples, share(20.0), share(95.0)).unwrap()
+        };
+        assert_eq!(of(5.0), of(1e9));
+        assert_eq!(of(5.0).mean, 3.0);
+        // Winsorized: 2, 2, 3, 4, 4, whose deviation is 1. Student's t is 4.3027 for 2 degrees of
+        // freedom.
+        assert!((of(5.0).half_width - 4.3027 / (0.6 * 5_f64.sqrt())).abs() < 1e-3);
+    }
+
+    #[test]
+    fn too_few_samples_have_no_interval() {
+        let share = |percent| Share::from_percent(percent).unwrap();
+        assert_eq!(trimmed_mean(&[], share(20.0), share(95.0)), None);
+        assert_eq!(trimmed_mean(&[1.0], share(20.0), share(95.0)), None);
+        assert_eq!(trimmed_mean(&[f64::NAN; 5], share(20.0), share(95.0)), None);
+    }
+}
