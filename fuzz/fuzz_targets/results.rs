@@ -2,7 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use report::{Results, Samples, html, markdown, terminal};
+use report::{html, markdown, terminal};
+use results::{Results, Samples};
 use std::path::Path;
 
 fuzz_target!(|text: &str| {

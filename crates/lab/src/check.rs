@@ -2,7 +2,7 @@
 
 use crate::compare::{LONGEST_NOTE, cell_name};
 use crate::{LabError, nearest};
-use report::{Axes, Cell, Results};
+use results::{Axes, Cell, Results};
 use serde::Serialize;
 use units::foreign;
 
@@ -284,7 +284,7 @@ const OPERATORS: [(&str, Operator); 5] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::{Form, Metric};
+    use results::{Form, Metric};
 
     fn results() -> Results {
         let mut results = Results::new("x", Form::Quick);

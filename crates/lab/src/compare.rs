@@ -1,8 +1,8 @@
 //! Compares two runs of a lab.
 
+use crate::LabError;
 use crate::runs::Run;
-use crate::{LabError, metrics};
-use report::{Axes, Cell};
+use results::{Axes, Cell, metrics};
 use serde::Serialize;
 use stats::Direction;
 use units::{Share, foreign};
@@ -220,7 +220,7 @@ const SEED: u64 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::{Form, Metric, Results, Sample, Samples};
+    use results::{Form, Metric, Results, Sample, Samples};
     use std::path::PathBuf;
 
     fn run(path: &str, lab: &str, values: &[f64]) -> Run {

@@ -16,7 +16,6 @@ mod error;
 mod executor;
 pub mod file;
 mod links;
-mod metrics;
 mod namespaces;
 mod outcome;
 mod overall;

@@ -4,18 +4,18 @@ use crate::file::WorkloadSettings;
 use crate::outcome::{Flaw, Measurement};
 
 use emu::{EmulatorStatistics, TracePoint};
-use report::{Axes, Line, Series, Shape};
+use results::{Axes, Line, Series, Shape};
 use units::{Span, Time};
 
 /// Judges whether the emulation kept its bounds.
 pub(crate) fn account(seen: &EmulatorStatistics, result: &mut Measurement) {
     let (late, worst) = (seen.lateness.quantile(0.99), seen.lateness.max());
-    result.record("lateness_us.p50", "µs", Some(seen.lateness.quantile(0.5).micros_f64()));
-    result.record("lateness_us.p99", "µs", Some(late.micros_f64()));
-    result.record("lateness_us.max", "µs", Some(worst.micros_f64()));
+    result.record("lateness_us.p50", Some(seen.lateness.quantile(0.5).micros_f64()));
+    result.record("lateness_us.p99", Some(late.micros_f64()));
+    result.record("lateness_us.max", Some(worst.micros_f64()));
     result.invalid.extend(too_late(seen));
     let busy = seen.worked.secs_f64() / seen.running.secs_f64().max(1e-9) * 100.0;
-    result.record("emulator_busy_percent", "% of a core", Some(busy));
+    result.record("emulator_busy_percent", Some(busy));
     for cable in &seen.cables {
         let lost = cable.forward.lost_outside_model + cable.backward.lost_outside_model;
         if lost > 0 {
@@ -46,9 +46,9 @@ pub(crate) fn account_queue(
         .filter(|point| window.contains(&(started + point.at)))
         .map(kilobytes)
         .collect();
-    result.record_quantiles("queue_kbyte", "kB", &inside, &["p50", "p95", "p99", "max"]);
+    result.record_quantiles("queue_kbyte", &inside, &["p50", "p95", "p99", "max"]);
     let mean = inside.iter().sum::<f64>() / inside.len().max(1) as f64;
-    result.record("queue_kbyte.mean", "kB", Some(mean).filter(|_| !inside.is_empty()));
+    result.record("queue_kbyte.mean", Some(mean).filter(|_| !inside.is_empty()));
     result.series.push(Series {
         name: "queue".to_owned(),
         system: system.to_owned(),

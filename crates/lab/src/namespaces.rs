@@ -11,7 +11,7 @@ use crate::workload::{self, IPERF3, is_installed, missing_programs};
 use crate::{LabError, environment};
 use host::Privilege;
 use indexmap::IndexMap;
-use report::Form;
+use results::Form;
 use std::path::Path;
 use std::time::Duration;
 use units::Span;

@@ -1,5 +1,5 @@
 use indexmap::IndexMap;
-use report::{Axes, Series};
+use results::{Axes, Series, metrics};
 use serde::{Deserialize, Serialize};
 use units::Share;
 
@@ -78,15 +78,18 @@ pub struct Value {
 }
 
 impl Measurement {
-    /// Omits a figure that is unavailable, and never writes it as a number.
-    pub fn record(&mut self, metric: &str, unit: &str, value: Option<f64>) {
+    /// Records a metric of the registry. Omits a figure that is unavailable, and never writes it as
+    /// a number.
+    pub fn record(&mut self, metric: &str, value: Option<f64>) {
+        debug_assert!(metrics::is_registered(metric), "{metric} is not in results::metrics");
         if let Some(value) = value.filter(|value| value.is_finite()) {
-            self.metrics.insert(metric.to_owned(), Value { value, unit: unit.to_owned() });
+            let unit = metrics::meaning(metric).unit.to_owned();
+            self.metrics.insert(metric.to_owned(), Value { value, unit });
         }
     }
 
     /// Records `FAMILY.p50` and so on. Records nothing if there are no samples.
-    pub fn record_quantiles(&mut self, family: &str, unit: &str, samples: &[f64], parts: &[&str]) {
+    pub fn record_quantiles(&mut self, family: &str, samples: &[f64], parts: &[&str]) {
         for part in parts {
             let percent = match *part {
                 "max" => Some(100.0),
@@ -95,7 +98,7 @@ impl Measurement {
             let value = percent
                 .and_then(Share::from_percent)
                 .and_then(|share| stats::quantile(samples, share).ok());
-            self.record(&format!("{family}.{part}"), unit, value);
+            self.record(&format!("{family}.{part}"), value);
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Means of every metric over all cells: which system is ahead where.
 
-use crate::metrics;
 use indexmap::IndexMap;
-use report::{Axes, Cell, Group, Mean, Overall, Results};
+use results::{Axes, Cell, Group, Mean, Overall, Results, metrics};
 use stats::Direction;
 use std::collections::BTreeMap;
 
@@ -142,7 +141,7 @@ const SHARES: [&str; 5] = ["share_of_ideal", "jain", "harm", "fair_share", "port
 #[cfg(test)]
 mod tests {
     use super::*;
-    use report::{Form, Metric};
+    use results::{Form, Metric};
 
     #[test]
     fn systems_are_compared_in_cells_that_all_have() {

@@ -2,7 +2,7 @@
 
 use crate::file::{CellFilter, FormSpec, LabFile};
 use crate::outcome::Outcome;
-use report::{Axes, Form};
+use results::{Axes, Form};
 use stats::order;
 use std::collections::{BTreeSet, HashMap};
 use toml::Spanned;

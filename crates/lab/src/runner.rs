@@ -6,7 +6,7 @@ use crate::outcome::Outcome;
 use crate::plan::{Plan, PlannedCell, Turn};
 use crate::run_directory::RunDirectory;
 use crate::{Cancel, Executor, LabError, date, environment, runs, summary, turns};
-use report::{Form, Results};
+use results::{Form, Results};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! Runs on disk: the directory of a new run, the unfinished run, and the results of a finished run.
 
 use crate::LabError;
-use report::{Form, Results, Samples};
+use results::{Form, Results, Samples};
 use std::path::{Path, PathBuf};
 
 /// A finished run, read back from disk.
@@ -67,9 +67,10 @@ pub fn read(path: &Path) -> Result<Run, LabError> {
     } else {
         (path.to_owned(), path.with_file_name("samples.parquet"))
     };
-    let results = Results::read(&file).map_err(|error| LabError::Usage(error.to_string()))?;
+    let results =
+        report::read_results(&file).map_err(|error| LabError::Usage(error.to_string()))?;
     let samples = match samples.exists() {
-        true => Samples::read(&samples)?,
+        true => report::read_samples(&samples)?,
         false => Samples::new(&results.lab),
     };
     Ok(Run { path: path.to_owned(), results, samples })

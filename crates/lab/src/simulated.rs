@@ -11,26 +11,21 @@ pub(crate) fn beside(worlds: &[Measurement], measured: &mut Measurement) {
     let mut all = true;
     for rule in RULES {
         let of = |from: &Measurement| from.metrics.get(rule.metric).cloned();
-        let simulated: Vec<_> = worlds.iter().filter_map(of).collect();
-        let values: Vec<f64> = simulated.iter().map(|value| value.value).collect();
-        let (Some(first), Some(found), Ok(expected)) =
-            (simulated.first(), of(measured), stats::median(&values))
-        else {
-            continue;
-        };
+        let values: Vec<f64> = worlds.iter().filter_map(of).map(|value| value.value).collect();
+        let (Some(found), Ok(expected)) = (of(measured), stats::median(&values)) else { continue };
         let name = format!("simulated.{}", rule.metric);
-        measured.record(&name, &first.unit, Some(expected));
+        measured.record(&name, Some(expected));
         if rule.spread {
-            measured.record_quantiles(&name, &first.unit, &values, &["p10", "p90"]);
+            measured.record_quantiles(&name, &values, &["p10", "p90"]);
         }
         if let Some(part) = rule.part {
             let off = (found.value - expected).abs();
             let within = off <= (expected.abs() * TOLERANCE).max(rule.least);
             all &= within;
-            measured.record(&format!("within.{part}"), "", Some(f64::from(u8::from(within))));
+            measured.record(&format!("within.{part}"), Some(f64::from(u8::from(within))));
         }
     }
-    measured.record("within", "", Some(f64::from(u8::from(all))));
+    measured.record("within", Some(f64::from(u8::from(all))));
 }
 
 struct Rule {
@@ -61,7 +56,7 @@ mod tests {
 
     fn figures(pairs: &[(&str, f64)]) -> Measurement {
         let mut measurement = Measurement::default();
-        pairs.iter().for_each(|(name, value)| measurement.record(name, "", Some(*value)));
+        pairs.iter().for_each(|(name, value)| measurement.record(name, Some(*value)));
         measurement
     }
 

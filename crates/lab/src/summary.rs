@@ -5,13 +5,13 @@ mod goals;
 mod members;
 
 use crate::file::{CompareSpec, HeatSpec, LabFile, WorkloadKind};
-use crate::metrics;
 use crate::outcome::{Flaw, Measurement, Outcome, Verdict};
 use crate::overall;
 use crate::plan::{self, Plan, PlannedCell};
 use indexmap::IndexMap;
-use report::{
+use results::{
     Axes, Cell, Comparison, Heat, Metric, Ratio, Reference, Results, Sample, Samples, Series, View,
+    metrics,
 };
 use stats::Direction;
 use toml::Spanned;
@@ -135,12 +135,12 @@ pub(crate) fn samples(lab: &LabFile, outcomes: &[Outcome]) -> (Samples, Vec<Seri
     (samples, series)
 }
 
-pub(crate) fn verdict(verdict: stats::Verdict) -> report::Verdict {
+pub(crate) fn verdict(verdict: stats::Verdict) -> results::Verdict {
     match verdict {
-        stats::Verdict::Better => report::Verdict::Better,
-        stats::Verdict::Worse => report::Verdict::Worse,
-        stats::Verdict::NoDifference => report::Verdict::Same,
-        stats::Verdict::Inconclusive => report::Verdict::Inconclusive,
+        stats::Verdict::Better => results::Verdict::Better,
+        stats::Verdict::Worse => results::Verdict::Worse,
+        stats::Verdict::NoDifference => results::Verdict::Same,
+        stats::Verdict::Inconclusive => results::Verdict::Inconclusive,
     }
 }
 

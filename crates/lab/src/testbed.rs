@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_panic_takes_network_and_programs_down() {
         let lab = LabFile::parse("panic.toml", LAB).unwrap();
-        let links = || lab.links_at(&report::Axes::new()).unwrap();
+        let links = || lab.links_at(&results::Axes::new()).unwrap();
         let cpus = CpuPlan::for_lab(&lab);
         let build = || Testbed::build(&lab, links(), 1, &cpus);
         match build() {

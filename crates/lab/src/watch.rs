@@ -85,30 +85,30 @@ impl Watch {
         let own = |processes: &Processes, used| (!processes.is_empty()).then_some(used);
         let client = own(&earlier.client, client);
         let server = own(&earlier.server, server);
-        into.record("cpu_percent.client", "% of a core", client.and_then(percent));
-        into.record("cpu_percent.server", "% of a core", server.and_then(percent));
+        into.record("cpu_percent.client", client.and_then(percent));
+        into.record("cpu_percent.server", server.and_then(percent));
         let sides = [
             ("threads_at_work.client", &self.client_threads, &earlier.client_threads),
             ("threads_at_work.server", &self.server_threads, &earlier.server_threads),
         ];
         for (name, now, then) in sides {
-            into.record(name, "threads", at_work(now, then));
+            into.record(name, at_work(now, then));
         }
-        into.record("cpu_percent.system", "% of a core", percent(system));
-        into.record("cpu_percent.ksoftirqd", "% of a core", percent(ksoftirqd));
-        into.record("cpu_softirq_percent", "% of a core", percent(used.total.softirq));
+        into.record("cpu_percent.system", percent(system));
+        into.record("cpu_percent.ksoftirqd", percent(ksoftirqd));
+        into.record("cpu_softirq_percent", percent(used.total.softirq));
         let gbit = goodput.map(|mbit| mbit / 1000.0 * elapsed).filter(|gbit| *gbit > 0.0);
         let price = |time: Option<Span>| Some(time?.secs_f64() / gbit?);
-        into.record("cpu_seconds_per_gbit.client", "core-seconds per Gbit", price(client));
-        into.record("cpu_seconds_per_gbit.server", "core-seconds per Gbit", price(server));
-        into.record("cpu_seconds_per_gbit.system", "core-seconds per Gbit", price(Some(system)));
+        into.record("cpu_seconds_per_gbit.client", price(client));
+        into.record("cpu_seconds_per_gbit.server", price(server));
+        into.record("cpu_seconds_per_gbit.system", price(Some(system)));
         let workload = used.over(cpus.workload.iter().copied());
         let capacity = elapsed * cpus.workload.len().max(1) as f64;
         let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
         // Compute idle time from the busy counters. The idle counter stops on a sleeping core and
         // catches up later (kernel/time/tick-sched.c).
         let idle = 100.0 - part(workload.busy() + workload.steal);
-        into.record("idle_percent", "% of the workload's CPUs", Some(idle));
+        into.record("idle_percent", Some(idle));
         if idle < LEAST_IDLE_PERCENT {
             into.cpu_limited = true;
         }

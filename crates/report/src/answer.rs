@@ -1,7 +1,7 @@
 //! The answer in one or two sentences.
 
-use crate::results::{Comparison, Results, Verdict};
-use crate::{axis, metrics, number, overall, pivot};
+use crate::{axis, number, overall, pivot};
+use results::{Comparison, Results, Verdict, metrics};
 
 /// The lab's own answer, or sentences about the comparisons of the main metric.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
@@ -21,7 +21,7 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
 
 /// "12 cells measured, 1 failed, 2 short of CPU"
 pub(crate) fn tally(results: &Results) -> String {
-    let count = |test: fn(&crate::Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
+    let count = |test: fn(&results::Cell) -> bool| results.cells.iter().filter(|c| test(c)).count();
     let failed = count(|cell| cell.failed.is_some());
     let mut parts = vec![format!("{} measured", counted(results.cells.len() - failed, "cell"))];
     for (number, words) in [

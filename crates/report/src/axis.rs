@@ -2,7 +2,7 @@
 
 use units::{Bytes, Rate, Share, Span};
 
-use crate::{Axes, Results};
+use results::{Axes, Results};
 
 /// The axes of a run, in the order the cells name them.
 pub(crate) fn names(results: &Results) -> Vec<String> {
@@ -63,7 +63,7 @@ pub(crate) fn describe(axes: &Axes) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cell, Form};
+    use results::{Cell, Form};
 
     fn ordered(values_in: &[&str]) -> Vec<String> {
         let mut results = Results::new("x", Form::Full);

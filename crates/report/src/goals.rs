@@ -1,7 +1,7 @@
 //! Compares ratios with their goals: the reference's own ratio, the ideal, and the required ratio.
 
-use crate::results::{Comparison, Goal, Results};
-use crate::{axis, metrics, number};
+use crate::{axis, number};
+use results::{Comparison, Goal, Results, metrics};
 use std::fmt::Write as _;
 
 /// Heads and rows of the table. `None` if no ratio has a goal.
@@ -155,7 +155,7 @@ pub(crate) const TITLE: &str = "Compared with the reference and the ideal";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Axes, Form, Ratio, Verdict};
+    use results::{Axes, Form, Ratio, Verdict};
 
     #[test]
     fn only_ratios_with_a_goal_are_shown() {

@@ -13,8 +13,8 @@ pub(crate) use measurement::render as render_measurement;
 
 use maud::{Markup, html};
 
-use crate::results::{Axes, Form, Results};
-use crate::{Samples, Series, answer, axis, method, number, pivot};
+use crate::{answer, axis, method, number, pivot};
+use results::{Axes, Form, Results, Samples, Series};
 
 /// The whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {

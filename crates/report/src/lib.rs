@@ -9,26 +9,19 @@ mod axis;
 pub mod charts;
 mod error;
 mod goals;
+mod headline;
 pub mod html;
 pub mod markdown;
 pub mod measurement;
 mod method;
-pub mod metrics;
 pub mod number;
 mod overall;
+mod parquet_file;
 mod pivot;
-mod results;
 mod run;
-mod samples;
-mod series;
 pub mod terminal;
 
 pub use error::ReportError;
+pub use parquet_file::{encode_samples, read_samples};
 pub use pivot::{Column, Entry, Panel, Pivot, Row};
-pub use results::{
-    Axes, Cell, Comparison, Form, Goal, Group, Heat, Mean, Metric, Overall, Ratio, Reference,
-    Results, Verdict, View,
-};
-pub use run::{RunFiles, write_run};
-pub use samples::{Sample, Samples};
-pub use series::{Line, Series, Shape};
+pub use run::{RunFiles, read_results, write_run};

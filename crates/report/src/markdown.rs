@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::results::{Cell, LONGEST_TEXT, Results};
-use crate::{Column, Entry, Pivot, answer, axis, goals, method, metrics, number, overall, pivot};
+use crate::{Column, Entry, Pivot, answer, axis, goals, method, number, overall, pivot};
+use results::{Cell, LONGEST_TEXT, Results, metrics};
 use units::{foreign, visible};
 
 /// Renders the whole report. It embeds `lab_file` so that the run can be repeated.

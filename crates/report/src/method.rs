@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::Form;
-use crate::results::{Cell, Results};
+use results::{Cell, Form, Results};
 
 /// Explains the statistics in plain words.
 pub(crate) fn statistics() -> [&'static str; 4] {

@@ -1,6 +1,6 @@
 //! Numbers for readers: three significant digits, grouped thousands, no false precision.
 
-use crate::Metric;
+use results::Metric;
 
 /// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash for a value that is not a number.
 pub fn format(value: f64) -> String {

@@ -1,7 +1,8 @@
 //! Which system is ahead over all cells, metric by metric.
 
-use crate::results::{Overall, Results};
-use crate::{metrics, number, pivot};
+use crate::{number, pivot};
+use results::{Overall, Results, metrics};
+use stats::Direction;
 
 /// Heads and rows of a table with one column per system. The leading figures are marked.
 #[derive(Debug)]
@@ -71,7 +72,7 @@ pub(crate) fn by_group(results: &Results, metric: &str) -> Option<OverallTable> 
 /// The metrics that several groups have, in the order of the means over all cells.
 pub(crate) fn grouped_metrics(results: &Results) -> Vec<&Overall> {
     let known = |one: &&Overall| {
-        let has = |group: &&crate::Group| group.means.iter().any(|m| m.metric == one.metric);
+        let has = |group: &&results::Group| group.means.iter().any(|m| m.metric == one.metric);
         results.groups.iter().filter(has).count() > 1
     };
     results.overall.iter().filter(known).collect()
@@ -110,9 +111,9 @@ fn sentence(results: &Results, system: &str, other: &str) -> Option<String> {
             continue;
         };
         let better = match direction {
-            metrics::Direction::Higher => own > theirs,
-            metrics::Direction::Lower => own < theirs,
-            metrics::Direction::Neither => continue,
+            Some(Direction::HigherIsBetter) => own > theirs,
+            Some(Direction::LowerIsBetter) => own < theirs,
+            None => continue,
         };
         let told = metrics::meaning(&one.metric).label;
         match (better, (own - theirs).abs() <= theirs.abs() * NEAR) {
@@ -153,7 +154,7 @@ const NEAR: f64 = 0.01;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Form, View};
+    use results::{Form, View};
 
     #[test]
     fn sentences_name_the_system_that_is_ahead() {

@@ -3,8 +3,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::results::{Axes, Cell, Metric, Reference, Results};
-use crate::{axis, metrics};
+use crate::{axis, headline};
+use results::{Axes, Cell, Metric, Reference, Results, metrics};
 
 /// The table of one metric.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Entry<'_> {
 pub(crate) fn headline(results: &Results) -> Option<&str> {
     match &results.view {
         Some(view) => Some(&view.metric),
-        None => metrics::headline(metric_names(results).into_iter()),
+        None => headline::of(metric_names(results).into_iter()),
     }
 }
 

@@ -5,8 +5,8 @@ mod table;
 use table::{Style, Table, Text, paint, plain};
 
 use crate::overall::{Figure, OverallTable};
-use crate::results::{Cell, Results};
-use crate::{Column, Pivot, answer, axis, goals, method, metrics, number, overall, pivot};
+use crate::{Column, Pivot, answer, axis, goals, headline, method, number, overall, pivot};
+use results::{Cell, Results, metrics};
 
 /// The output after a run: one line per cell, the main metric as a table, and the answer. The
 /// caller passes the terminal's width and whether it shows colours.
@@ -109,7 +109,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         return failures(results, width, colour);
     };
     let axes = axis::names(results);
-    let beside = metrics::beside_headline(pivot::metric_names(results).into_iter(), headline);
+    let beside = headline::beside(pivot::metric_names(results).into_iter(), headline);
     let named = results.view.as_ref().map(|view| view.beside.as_slice()).unwrap_or_default();
     let beside: Vec<&str> = match named {
         [] => beside.into_iter().take(3).collect(),
@@ -218,7 +218,7 @@ fn entry(entry: &crate::Entry<'_>) -> Text {
 
 fn heading(results: &Results, colour: bool) -> String {
     let mut text = paint(&plain(&results.lab), Style::Bold, colour);
-    if results.form != crate::Form::Full {
+    if results.form != results::Form::Full {
         text += &format!(" ({} form)", results.form.word());
     }
     if !results.question.is_empty() {

@@ -5,8 +5,8 @@ use crate::file::{LabFile, SystemKind, SystemSpec, Traffic, WorkloadSettings};
 use crate::outcome::Flaw;
 use crate::testbed::{CpuPlan, Testbed};
 use crate::workload::{Stream, Turn};
-use crate::{Cancel, Failure, LabError, links, metrics, nearest};
-use report::{Axes, Form};
+use crate::{Cancel, Failure, LabError, links, nearest};
+use results::{Axes, Form, metrics};
 use stats::Direction;
 use stats::ab::State;
 use std::net::SocketAddr;
@@ -31,8 +31,9 @@ pub struct Systems {
 
 /// Whether more or less of a metric is better.
 pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
-    if !metrics::NAMES.contains(&metric) {
-        let hint = nearest(metric, metrics::NAMES.iter().copied());
+    let known = metrics::names();
+    if !known.iter().any(|name| name == metric) {
+        let hint = nearest(metric, known.iter().map(String::as_str));
         return Err(LabError::Usage(format!("--metric: no lab measures `{metric}`{hint}")));
     }
     metrics::direction(metric).ok_or_else(|| {

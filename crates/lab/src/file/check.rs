@@ -5,8 +5,9 @@ use super::placeholders::fill;
 use super::schema::{CellFilter, LabFile, LinkSpec, SystemKind, SystemSpec, WorkloadKind};
 use super::workload::LOOPBACK;
 use super::{LinkSettings, WorkloadSettings};
-use crate::{metrics, plan};
+use crate::plan;
 use link::Capacity;
+use results::metrics;
 use std::collections::HashSet;
 use std::ops::Range;
 use toml::Spanned;
@@ -549,6 +550,8 @@ impl LabFile {
     fn check_mentions(&self) -> Result<(), FileError> {
         let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
+        let metrics = metrics::names();
+        let metrics: Vec<&str> = metrics.iter().map(String::as_str).collect();
         for compare in &self.compare {
             self.known("system", &compare.baseline, &systems)?;
             for system in &compare.systems {
@@ -558,23 +561,19 @@ impl LabFile {
                     return self.refuse(system.span(), message);
                 }
             }
-            let metrics = compare.metrics.iter().chain(&compare.ideal);
-            metrics
-                .into_iter()
-                .try_for_each(|metric| self.known("metric", metric, metrics::NAMES))?;
+            let named = compare.metrics.iter().chain(&compare.ideal);
+            named.into_iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             if let Some(share) = compare.of_ideal.as_ref().filter(|_| compare.ideal.is_empty()) {
                 let message = "`of_ideal` is a share of an `ideal`: name a metric there";
                 return self.refuse(share.span(), message);
             }
         }
         if let Some(view) = &self.view {
-            self.known("metric", &view.metric, metrics::NAMES)?;
+            self.known("metric", &view.metric, &metrics)?;
             let named = view.system.iter().chain(&view.against);
             named.into_iter().try_for_each(|system| self.known("system", system, &systems))?;
             view.over.iter().try_for_each(|axis| self.known("axis", axis, &axes))?;
-            view.beside
-                .iter()
-                .try_for_each(|metric| self.known("metric", metric, metrics::NAMES))?;
+            view.beside.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             self.check_filter(&view.at)?;
             if let (None, Some(against)) = (&view.system, view.against.first()) {
                 let message = "`against` needs `system`: add the system to compare with these";
@@ -585,9 +584,7 @@ impl LabFile {
             self.known("axis", rows, &axes)?;
         }
         for heat in &self.heat {
-            heat.metrics
-                .iter()
-                .try_for_each(|metric| self.known("metric", metric, metrics::NAMES))?;
+            heat.metrics.iter().try_for_each(|metric| self.known("metric", metric, &metrics))?;
             self.known("axis", &heat.x, &axes)?;
             self.known("axis", &heat.y, &axes)?;
             if heat.x.get_ref() == heat.y.get_ref() {
@@ -608,7 +605,7 @@ impl LabFile {
                 self.known_value(axis.get_ref(), value)?;
             }
             for (metric, value) in &reference.metrics {
-                self.known("metric", metric, metrics::NAMES)?;
+                self.known("metric", metric, &metrics)?;
                 if !value.is_finite() {
                     let message = format!("`{}` = {value}: not a number", metric.get_ref());
                     return self.refuse(metric.span(), message);

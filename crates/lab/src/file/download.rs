@@ -2,7 +2,7 @@
 
 use super::locate::FileError;
 use super::schema::LabFile;
-use report::Axes;
+use results::Axes;
 use toml::Spanned;
 use units::Bytes;
 

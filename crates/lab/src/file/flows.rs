@@ -4,7 +4,7 @@ use super::demand::{self, Arrivals, Cross, Demand};
 use super::locate::{FileError, nearest};
 use super::schema::{FormSpec, LabFile, NumberOrText, WorkloadKind};
 use cc::Algorithm;
-use report::Axes;
+use results::Axes;
 use sim::Sizes;
 use std::ops::Range;
 use toml::Spanned;

@@ -5,7 +5,7 @@ use super::locate::FileError;
 use super::part::Part;
 use super::schema::{DirectionSpec, LabFile, LinkSpec};
 use link::{Capacity, LinkConfig, Trace};
-use report::Axes;
+use results::Axes;
 use sim::Policer;
 use std::fmt::Display;
 use std::io::Read;

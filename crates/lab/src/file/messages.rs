@@ -2,7 +2,7 @@
 
 use super::locate::FileError;
 use super::schema::{LabFile, WorkloadKind};
-use report::Axes;
+use results::Axes;
 use toml::Spanned;
 use units::Bytes;
 

@@ -3,7 +3,7 @@
 
 use super::locate::{FileError, nearest};
 use super::schema::LabFile;
-use report::Axes;
+use results::Axes;
 use toml::Spanned;
 
 /// Replaces every `{name}` in `text`. The error names the first unknown name.

@@ -5,7 +5,7 @@ use super::locate::{FileError, nearest};
 use super::schema::{LabFile, SystemKind, SystemSpec, WorkloadKind};
 use cc::caqm::CaqmSettings;
 use link::QueueConfig;
-use report::Axes;
+use results::Axes;
 use sim::CaqmHosts;
 use toml::Spanned;
 use units::{Bytes, Span};

@@ -3,7 +3,7 @@
 use super::LinkSettings;
 use super::locate::{FileError, nearest};
 use super::schema::{LabFile, NumberOrText, WorkloadKind};
-use report::Axes;
+use results::Axes;
 use serde::Deserialize;
 use sim::{ReceiveWindow, TcpConfig};
 use toml::Spanned;

@@ -4,7 +4,7 @@ use super::flows::FlowsSettings;
 use super::locate::{FileError, nearest};
 use super::schema::{LabFile, NumberOrText, WorkloadKind};
 use link::Capacity;
-use report::Axes;
+use results::Axes;
 use serde::Deserialize;
 use toml::Spanned;
 use units::{Rate, Span};

@@ -2,7 +2,7 @@
 
 use super::locate::{FileError, nearest};
 use super::schema::{LabFile, NumberOrText, WorkloadKind};
-use report::Axes;
+use results::Axes;
 use std::ops::RangeInclusive;
 use toml::Spanned;
 

@@ -3,7 +3,7 @@
 use super::figures;
 use crate::file::{CompareSpec, LabFile};
 use crate::outcome::Outcome;
-use report::{Axes, Cell, Comparison, Goal};
+use results::{Axes, Cell, Comparison, Goal};
 
 /// `None` if the lab sets no goal.
 pub(super) fn goal(

@@ -17,7 +17,7 @@ pub(super) fn record(scene: &Scene, ended: &Ended, result: &mut Measurement) {
         })
         .collect();
     let times: Vec<f64> = done.iter().map(|(.., taken)| *taken).collect();
-    result.record_quantiles("fct_ms", "ms", &times, &["p50", "p99", "max"]);
+    result.record_quantiles("fct_ms", &times, &["p50", "p99", "max"]);
     if matches!(scene.flows.size, Some(Sizes::Distribution(_))) {
         for (family, above, most) in CLASSES {
             let is_one = |size: Bytes| size > above && size <= most;
@@ -26,7 +26,7 @@ pub(super) fn record(scene: &Scene, ended: &Ended, result: &mut Measurement) {
                 .filter(|(_, size, _)| is_one(*size))
                 .map(|(.., taken)| *taken)
                 .collect();
-            result.record_quantiles(family, "ms", &times, &["p50", "p99"]);
+            result.record_quantiles(family, &times, &["p50", "p99"]);
         }
     }
     let Some(rate) = scene.rate() else { return };
@@ -37,7 +37,7 @@ pub(super) fn record(scene: &Scene, ended: &Ended, result: &mut Measurement) {
             taken / alone(scene, rate, way.round_trip, *size).millis_f64()
         })
         .collect();
-    result.record_quantiles("slowdown", "", &slower, &["p50", "p99"]);
+    result.record_quantiles("slowdown", &slower, &["p50", "p99"]);
 }
 
 const CLASSES: [(&str, Bytes, Bytes); 3] = [

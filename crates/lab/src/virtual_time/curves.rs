@@ -3,7 +3,7 @@
 use super::flows::Ended;
 use super::metrics::seconds;
 use crate::bench::Job;
-use report::{Line, Series, Shape};
+use results::{Line, Series, Shape};
 use sim::{FlowPoint, Trace};
 use units::Time;
 

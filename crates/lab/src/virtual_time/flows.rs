@@ -122,7 +122,7 @@ pub(super) fn measure(
     }
     if let Some(Beside { algorithm, .. }) = scene.flows.beside {
         let other = algorithm.map(Carrier::Tcp);
-        result.record("harm", "", scene.harm(job, other, own_kind, ended.beside(), shared)?);
+        result.record("harm", scene.harm(job, other, own_kind, ended.beside(), shared)?);
     }
     if scene.traced {
         result.series = super::curves::of(job, &ended);

@@ -51,6 +51,6 @@ pub(super) fn record(
         Some(scene.rate()?.time_for(peak).secs_f64() / scene.round_trip().secs_f64())
     };
     let more = peak(ended).zip(peak(&without)).map(|(with, without)| with - without);
-    result.record("memory_queue_rtts", "RTT", more.filter(|more| more.is_finite()));
+    result.record("memory_queue_rtts", more.filter(|more| more.is_finite()));
     Ok(())
 }

@@ -13,10 +13,10 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     let (own, beside) = (ended.own(), ended.beside());
     let mbit = |flows: &[FlowOutcome]| mean_goodput(flows) * flows.len() as f64;
     if scene.is_endless() {
-        result.record("goodput_mbit_s", "Mbit/s", Some(mbit(own)));
+        result.record("goodput_mbit_s", Some(mbit(own)));
         sharing(scene, ended, &mut result);
     } else {
-        result.record("goodput_mbit_s", "Mbit/s", carried(scene, ended));
+        result.record("goodput_mbit_s", carried(scene, ended));
         completion::record(scene, ended, &mut result);
     }
     let sum = |of: fn(&sim::FlowCount) -> Bytes| {
@@ -24,7 +24,7 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
         counts.sum::<u64>() as f64
     };
     let (sent, again) = (sum(|count| count.sent), sum(|count| count.retransmitted));
-    result.record("retransmit_percent", "%", (sent > 0.0).then(|| again / sent * 100.0));
+    result.record("retransmit_percent", (sent > 0.0).then(|| again / sent * 100.0));
     tunnel(ended, &mut result);
     queue(scene, ended, &mut result);
     if scene.topology.shape == Shape::Incast {
@@ -32,16 +32,16 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     }
     if own.len() > 1 && scene.is_endless() {
         let rates: Vec<f64> = own.iter().map(|flow| flow.goodput.mbit_per_second()).collect();
-        result.record("jain", "", Some(sim::jain(&rates)));
+        result.record("jain", Some(sim::jain(&rates)));
         let bound = |of: fn(f64, f64) -> f64| rates.iter().copied().reduce(of);
-        result.record("flow_mbit_s.min", "Mbit/s", bound(f64::min));
-        result.record("flow_mbit_s.max", "Mbit/s", bound(f64::max));
-        result.record("fairness_rtts", "RTT", convergence::to_fairness(scene, ended));
+        result.record("flow_mbit_s.min", bound(f64::min));
+        result.record("flow_mbit_s.max", bound(f64::max));
+        result.record("fairness_rtts", convergence::to_fairness(scene, ended));
     }
     if beside.is_empty() && own.len() == 1 && scene.is_endless() {
         let peak = ended.outcome.opening_peak(ended.network.bottlenecks[0]);
         let waits = peak.zip(scene.rate()).map(|(peak, rate)| rate.time_for(peak).millis_f64());
-        result.record("startup_queue_ms", "ms", waits);
+        result.record("startup_queue_ms", waits);
     }
     result
 }
@@ -53,7 +53,7 @@ fn tunnel(ended: &Ended, result: &mut Measurement) {
     };
     let (sent, lost) = (sum(|count| count.packets), sum(|count| count.packets_lost));
     if sent > 0.0 {
-        result.record("retransmit_percent", "%", Some(lost / sent * 100.0));
+        result.record("retransmit_percent", Some(lost / sent * 100.0));
     }
 }
 
@@ -81,7 +81,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
             (total(own) + total(beside)) / (ideal * hosts)
         }
     };
-    result.record("share_of_ideal", "", Some(used));
+    result.record("share_of_ideal", Some(used));
     if scene.flows.demand != Demand::Bulk {
         return;
     }
@@ -94,10 +94,10 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
         Shape::FatTree { .. } => return,
     };
     if !beside.is_empty() {
-        result.record("fair_share", "", Some(mean_goodput(own) / fair));
+        result.record("fair_share", Some(mean_goodput(own) / fair));
     }
-    result.record("convergence_rtts", "RTT", convergence::from_the_start(scene, ended, fair));
-    result.record("step_rtts", "RTT", convergence::after_steps(scene, ended));
+    result.record("convergence_rtts", convergence::from_the_start(scene, ended, fair));
+    result.record("step_rtts", convergence::after_steps(scene, ended));
 }
 
 /// The total demand of all applications under test in Mbit/s. `None` if it is unlimited.
@@ -140,38 +140,38 @@ fn queue(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let occupied = |percent| link.occupancy.quantile(part(percent));
     let waited = |percent| link.sojourns.quantile(part(percent));
     for (name, percent) in QUANTILES {
-        result.record(&format!("queue_ms.{name}"), "ms", Some(waited(percent).millis_f64()));
+        result.record(&format!("queue_ms.{name}"), Some(waited(percent).millis_f64()));
     }
     for (name, percent) in QUANTILES {
         let value = kilobytes(occupied(percent));
-        result.record(&format!("queue_kbyte.{name}"), "kB", Some(value));
+        result.record(&format!("queue_kbyte.{name}"), Some(value));
     }
-    result.record("queue_kbyte.mean", "kB", Some(link.occupancy.mean() / 1000.0));
-    result.record("queue_kbyte.max", "kB", Some(kilobytes(link.occupancy.max())));
+    result.record("queue_kbyte.mean", Some(link.occupancy.mean() / 1000.0));
+    result.record("queue_kbyte.max", Some(kilobytes(link.occupancy.max())));
     let product = scene.rate().map(|rate| rate.bytes_in(scene.round_trip()));
     let product = product.map(|bytes| bytes.count() as f64).filter(|bytes| *bytes > 0.0);
     let share = product.map(|product| occupied(95.0).count() as f64 / product);
-    result.record("queue_bdp.p95", "BDP", share);
+    result.record("queue_bdp.p95", share);
     let flows = ended.tested.len().min(ended.network.ways());
     let way = (0..flows).map(|number| ended.network.own(number).round_trip.micros_f64());
     let way = way.sum::<f64>() / flows.max(1) as f64;
     for (name, percent) in [("p50", 50.0), ("p99", 99.0)] {
         let micros = way + waited(percent).micros_f64();
-        result.record(&format!("rtt_us.{name}"), "µs", Some(micros));
+        result.record(&format!("rtt_us.{name}"), Some(micros));
     }
 }
 
 /// Records the switch port of an incast.
 fn port(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(link) = ended.outcome.link(ended.network.bottlenecks[0]) else { return };
-    result.record("drops", "packets", Some(link.dropped_measured as f64));
+    result.record("drops", Some(link.dropped_measured as f64));
     let rate = scene.rate().unwrap_or_default().mbit_per_second();
     let carried = match scene.is_endless() {
         true => Some(link.throughput.mbit_per_second()),
         false => makespan(ended).map(|span| mbit(link.delivered.bytes, span)),
     };
     let used = carried.filter(|_| rate > 0.0).map(|carried| carried / rate);
-    result.record("port_use", "", used);
+    result.record("port_use", used);
 }
 
 fn mbit(bytes: Bytes, span: Span) -> f64 {

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::bench::Job;
 use crate::file::CASE;
 use crate::outcome::Measurement;
-use report::Form;
+use results::Form;
 
 pub(super) fn measure(job: &Job<'_>, seed: u64) -> Result<Measurement, Failure> {
     let name = job.cell.axes.get(CASE).map_or("", String::as_str);
@@ -19,10 +19,10 @@ pub(super) fn measure(job: &Job<'_>, seed: u64) -> Result<Measurement, Failure> 
     let mut result = Measurement::default();
     // Each case has a unit of its own, named in the report's method, because a column can have only
     // one.
-    result.record("expected", "", Some(checked.expected));
-    result.record("measured", "", Some(checked.measured));
-    result.record("tolerance_percent", "%", Some(checked.tolerance * 100.0));
-    result.record("within", "", Some(f64::from(u8::from(checked.within))));
+    result.record("expected", Some(checked.expected));
+    result.record("measured", Some(checked.measured));
+    result.record("tolerance_percent", Some(checked.tolerance * 100.0));
+    result.record("within", Some(f64::from(u8::from(checked.within))));
     result.fingerprint = Some(format!("{:016x}", checked.measured.to_bits()));
     Ok(result)
 }

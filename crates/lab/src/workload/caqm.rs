@@ -51,7 +51,7 @@ impl Spoken {
         let totals = self.beside.totals();
         let totals = totals.map_err(|error| Failure::Workload(format!("{NAME}: {error}")))?;
         let sum = totals.sum();
-        let mut count = |name: &str, value: u64| result.record(name, "", Some(value as f64));
+        let mut count = |name: &str, value: u64| result.record(name, Some(value as f64));
         count("caqm_negotiated", sum.negotiated);
         count("caqm_gave_up", sum.gave_up);
         count("caqm_tagged_segments", sum.sent_segments);

@@ -21,7 +21,7 @@ use busy::{Arrivals, Busy};
 use host::Namespace;
 use memory::Memory;
 use nix::sched::{CloneFlags, unshare};
-use report::Axes;
+use results::Axes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::TcpStream;
 use std::sync::Barrier;
@@ -82,7 +82,7 @@ fn crowd(
     let resting = stand(turn, near, caller, settings.idle)?;
     if !resting.is_empty() {
         let rate = resting.len() as f64 / begun.elapsed().as_secs_f64();
-        result.record("setups_s", "connections/s", Some(rate));
+        result.record("setups_s", Some(rate));
     }
     let standing = Memory::read(roles)?;
     standing.account(&before, resting.len(), &mut result);

@@ -21,7 +21,7 @@ use crate::watch::{Roles, Watch};
 use client::{Attempt, Client};
 use ideal::Path;
 use nginx::Nginx;
-use report::Axes;
+use results::Axes;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;

@@ -116,7 +116,7 @@ pub(super) fn measure(turn: &Turn<'_>, testbed: &Testbed) -> Result<Windowed, Fa
     let fair = fair_after(&shares, &whose)
         .map(|number| steps[number].at.duration_since(begun + last_start).as_secs_f64());
     let rtts = fair.map(|seconds| seconds.max(0.0) / round_trip.secs_f64());
-    result.record("fairness_rtts", "RTT", rtts);
+    result.record("fairness_rtts", rtts);
     Ok(Windowed { window, result, ways: Vec::new() })
 }
 
@@ -128,9 +128,9 @@ pub(super) fn account_queue(link: &LinkConfig, round_trip: Span, result: &mut Me
         let waiting = result.metrics.get(&format!("queue_kbyte.{part}")).map(|value| value.value);
         let delay = waiting
             .map(|kilobytes| rate.time_for(Bytes::new((kilobytes * 1000.0) as u64)).millis_f64());
-        result.record(&format!("queue_ms.{part}"), "ms", delay);
+        result.record(&format!("queue_ms.{part}"), delay);
         if part == "p95" {
-            result.record("queue_bdp.p95", "BDP", waiting.map(|waiting| waiting / product));
+            result.record("queue_bdp.p95", waiting.map(|waiting| waiting / product));
         }
     }
 }
@@ -292,18 +292,18 @@ fn account(flows: &[Flow], first: &Look, last: &Look, link: &LinkConfig, result:
     };
     let (own, beside) = (of(true), of(false));
     let sum = |rates: &[f64]| rates.iter().sum::<f64>();
-    result.record("goodput_mbit_s", "Mbit/s", Some(sum(&own)));
+    result.record("goodput_mbit_s", Some(sum(&own)));
     let frame = Bytes::new((SEGMENT + HEADERS) as u64);
     let payload = SEGMENT / link.overhead.on_the_medium(frame).count() as f64;
     let rate = link.rate.mean_rate().unwrap_or_default().mbit_per_second();
     let ideal = rate * payload * (1.0 - link.loss.mean().fraction());
-    result.record("share_of_ideal", "", Some((sum(&own) + sum(&beside)) / ideal));
+    result.record("share_of_ideal", Some((sum(&own) + sum(&beside)) / ideal));
     if !beside.is_empty() {
         let fair = ideal / flows.len() as f64;
-        result.record("fair_share", "", Some(sum(&own) / own.len() as f64 / fair));
+        result.record("fair_share", Some(sum(&own) / own.len() as f64 / fair));
     }
     if own.len() > 1 {
-        result.record("jain", "", Some(sim::jain(&own)));
+        result.record("jain", Some(sim::jain(&own)));
     }
     let grown = |field: fn(&TcpInfo) -> Option<Bytes>| -> Option<f64> {
         let of = |look: &Look| -> Option<u64> {
@@ -314,7 +314,7 @@ fn account(flows: &[Flow], first: &Look, last: &Look, link: &LinkConfig, result:
     };
     let again = grown(|info| info.bytes_retrans).zip(grown(|info| info.bytes_sent));
     let share = again.filter(|(_, sent)| *sent > 0.0).map(|(again, sent)| again / sent * 100.0);
-    result.record("retransmit_percent", "%", share);
+    result.record("retransmit_percent", share);
 }
 
 /// Takes samples at intervals from the last flow's start.

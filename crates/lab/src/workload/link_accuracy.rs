@@ -70,14 +70,14 @@ fn judge_stream(
     let slots = last.number.saturating_sub(first.number);
     let carried = (slots * frame * 8) as f64 / elapsed;
     let error = (carried / rate.bits_per_second() as f64 - 1.0).abs() * 100.0;
-    result.record("rate_mbit_s", "Mbit/s", Some(carried / 1e6));
-    result.record("rate_error_percent", "%", Some(error));
+    result.record("rate_mbit_s", Some(carried / 1e6));
+    result.record("rate_error_percent", Some(error));
     let lost = count - distinct(&receipts);
     let check = stats::binomial::loss_agrees(lost, count, loss)
         .map_err(|e| Failure::Workload(e.to_string()))?;
-    result.record("loss_percent", "%", Some(check.measured.percent()));
-    result.record("loss_in_interval", "", Some(if check.inside { 1.0 } else { 0.0 }));
-    result.record("pps", "frames/s", Some(receipts.len() as f64 / elapsed));
+    result.record("loss_percent", Some(check.measured.percent()));
+    result.record("loss_in_interval", Some(if check.inside { 1.0 } else { 0.0 }));
+    result.record("pps", Some(receipts.len() as f64 / elapsed));
     Ok(())
 }
 
@@ -117,7 +117,7 @@ fn judge_delay(
             errors.len()
         )));
     }
-    result.record_quantiles("delay_error_us", "µs", &errors, &["p50", "p99"]);
+    result.record_quantiles("delay_error_us", &errors, &["p50", "p99"]);
     Ok(())
 }
 

@@ -151,13 +151,13 @@ impl Exchange<'_> {
 impl Samples {
     fn account(&self, result: &mut Measurement) {
         let parts = ["p50", "p90", "p99"];
-        result.record_quantiles("first_byte_ms", "ms", &self.first_byte, &parts);
-        result.record_quantiles("first_message_ms", "ms", &self.first_message, &parts);
-        result.record_quantiles("message_ms", "ms", &self.message, &parts);
+        result.record_quantiles("first_byte_ms", &self.first_byte, &parts);
+        result.record_quantiles("first_message_ms", &self.first_message, &parts);
+        result.record_quantiles("message_ms", &self.message, &parts);
         let mean = self.message.iter().sum::<f64>() / self.message.len() as f64;
-        result.record("message_ms.mean", "ms", Some(mean));
-        result.record("connections", "", Some(self.first_byte.len() as f64));
-        result.record("messages", "", Some(self.message.len() as f64));
+        result.record("message_ms.mean", Some(mean));
+        result.record("connections", Some(self.first_byte.len() as f64));
+        result.record("messages", Some(self.message.len() as f64));
     }
 }
 

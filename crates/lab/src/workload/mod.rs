@@ -31,7 +31,7 @@ use crate::testbed::{CpuPlan, Testbed};
 use crate::{Cancel, Failure, links};
 use emu::EmulatorStatistics;
 use loaded::OurAlgorithm;
-use report::{Axes, Form};
+use results::{Axes, Form};
 use units::{Span, Time};
 
 /// The parameters of one turn.

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::embed;
 use crate::charts::svg::{Caption, Layer, Stacked};
-use crate::results::{Cell, Results};
-use crate::{Series, Shape, axis, method, metrics, number, pivot};
+use crate::{axis, method, number, pivot};
+use results::{Cell, Results, Series, Shape, metrics};
 
 pub(super) fn details(results: &Results, drawn: &[&Series]) -> Markup {
     let headline = pivot::headline(results);

@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::embed;
-use crate::Series;
+use results::Series;
 use units::{foreign, visible};
 
 pub(super) fn page(title: &str, body: &Markup, drawn: &[&Series]) -> String {

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 
-use crate::results::{Axes, Cell};
-use crate::{Series, Shape, axis};
+use crate::axis;
+use results::{Axes, Cell, Series, Shape};
 use units::foreign;
 
 /// The series that the page draws: the first repeat of each cell and name. The samples contain the

@@ -8,8 +8,8 @@ use crate::charts::svg::{
     COLOURS, Caption, Cdf, ChartLine, Distribution, Forest, ForestRow, LineChart, Point, Strip,
     StripRow,
 };
-use crate::results::{Axes, Comparison, Results};
-use crate::{Column, Panel, Pivot, Sample, Samples, axis, metrics, number, pivot};
+use crate::{Column, Panel, Pivot, axis, number, pivot};
+use results::{Axes, Comparison, Results, Sample, Samples, metrics};
 
 /// The main metric along its axis, its distribution, and every repeat.
 pub(super) fn charts(results: &Results, samples: &Samples) -> Markup {

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use crate::charts::svg::{Caption, HeatField, HeatMap};
 use crate::overall::OverallTable;
-use crate::results::{Heat, Results};
-use crate::{axis, metrics, overall, pivot};
+use crate::{axis, overall, pivot};
+use results::{Heat, Results, metrics};
 
 /// The table of means, and each metric's means by groups of cells. Empty if the lab has no means.
 pub(super) fn means(results: &Results) -> Markup {

@@ -7,7 +7,8 @@ use crate::measurement::{
     Measurement, Table, answer, cpu, environment, how, latency, limits, meaning, outcome, series,
     title,
 };
-use crate::{Series, answer as words, number};
+use crate::{answer as words, number};
+use results::Series;
 
 pub(crate) fn render(measurement: &Measurement) -> String {
     let series = series(measurement);

@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::{Axes, Line, Series, Shape, axis};
+use crate::axis;
+use results::{Axes, Line, Series, Shape};
 
 /// One place's charts.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::results::Results;
-use crate::{Column, Entry, Panel, Pivot, axis, goals, method, metrics, number, pivot};
+use crate::{Column, Entry, Panel, Pivot, axis, goals, method, number, pivot};
+use results::{Results, metrics};
 
 /// The table of the main metric.
 pub(super) fn headline(results: &Results) -> Markup {

@@ -7,7 +7,7 @@ use perf::output::outcome::{Progress, ways};
 
 use super::Measurement;
 use super::words::{GIGABIT, mbit};
-use crate::{Axes, Line, Series, Shape};
+use results::{Axes, Line, Series, Shape};
 
 /// In order of interest: throughput, round-trip time, limits, cost.
 pub(crate) fn series(measurement: &Measurement) -> Vec<Series> {

@@ -4,7 +4,7 @@ use super::{
     Measurement, Table, answer, cpu, environment, how, latency, limits, meaning, outcome, title,
 };
 use crate::markdown::{escape, line, table};
-use crate::results::LONGEST_TEXT;
+use results::LONGEST_TEXT;
 use units::foreign;
 
 pub(super) fn render(measurement: &Measurement) -> String {

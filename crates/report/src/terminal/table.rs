@@ -1,6 +1,6 @@
 //! Columns that fit a given width.
 
-use crate::results::LONGEST_TEXT;
+use results::LONGEST_TEXT;
 use units::foreign;
 
 /// The style of a text on a terminal with colours.

@@ -2,7 +2,7 @@ use report::charts::svg::{
     Caption, Cdf, ChartLine, Distribution, Forest, ForestRow, Layer, LineChart, Point, Stacked,
     Strip, StripRow,
 };
-use report::{Ratio, Verdict};
+use results::{Ratio, Verdict};
 
 #[test]
 fn lines() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use report::{Axes, Line, Results, Sample, Samples, Series, Shape};
+use results::{Axes, Line, Results, Sample, Samples, Series, Shape};
 
 /// A run with three systems, two round-trip times, a failed, an invalid and a CPU-limited cell.
 pub(crate) fn results() -> Results {
@@ -110,7 +110,7 @@ pub(crate) const HOSTILE: &str =
 /// Those characters that a terminal interprets or that mislead a reader.
 pub(crate) const OBEYED: [char; 4] = ['\x1b', '\x07', '\u{9b}', '\u{202e}'];
 
-fn one(cell: &report::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64, f64)]) -> Series {
+fn one(cell: &results::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64, f64)]) -> Series {
     let time_s: Vec<f64> = (0..90).map(|step| f64::from(step) * 0.2).collect();
     let axes: Axes = cell.axes.clone();
     Series {

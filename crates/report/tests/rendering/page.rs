@@ -1,4 +1,5 @@
-use report::{Form, Results, Samples, html};
+use report::html;
+use results::{Form, Results, Samples};
 
 use crate::example_data::{HOSTILE, LAB_FILE, OBEYED, hostile, results, samples, series};
 

@@ -1,4 +1,5 @@
-use report::{Form, Results, markdown, terminal};
+use report::{markdown, read_results, terminal};
+use results::{Form, Results};
 
 use crate::example_data::{HOSTILE, LAB_FILE, OBEYED, hostile, results};
 
@@ -36,7 +37,7 @@ fn a_terminal_never_obeys_what_a_process_wrote() {
 fn a_run_with_nothing_measured_is_still_shown() {
     let mut results = Results::new("empty", Form::Smoke);
     assert!(terminal::render(&results, 80, false).contains("0 cells measured"));
-    let mut cell = report::Cell::new("a", report::Axes::new());
+    let mut cell = results::Cell::new("a", results::Axes::new());
     cell.failed = Some("no such program".to_owned());
     results.cells.push(cell);
     assert!(terminal::render(&results, 80, false).contains("failed: no such program"));
@@ -67,12 +68,12 @@ fn texts_of_a_file_are_bounded_and_escaped() {
     results.cells[0].failed = Some("x".repeat(1 << 20));
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), results.to_json().unwrap()).unwrap();
-    let read = Results::read(file.path()).unwrap();
+    let read = read_results(file.path()).unwrap();
     assert!(!read.to_json().unwrap().contains(OBEYED));
     assert!(read.lab.contains(r"\x1b]0;x\x07\x9b2J\u{202e}"), "{}", read.lab);
     assert!(read.cells[0].failed.as_ref().unwrap().len() < 5000);
     // Harmless text is read back unchanged.
     let written = crate::example_data::results();
     std::fs::write(file.path(), written.to_json().unwrap()).unwrap();
-    assert_eq!(Results::read(file.path()).unwrap(), written);
+    assert_eq!(read_results(file.path()).unwrap(), written);
 }

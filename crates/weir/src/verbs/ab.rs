@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::ab::{self, Answer, Contest, Systems};
 use lab::{LabError, builtin};
-use report::Axes;
+use results::Axes;
 use stats::{Direction, Verdict, ab::Plan};
 
 #[derive(Debug, Args)]

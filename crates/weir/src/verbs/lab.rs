@@ -6,7 +6,7 @@ use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{Executor, Finished, LabError, LabFile, Place, Request, builtin, runs};
-use report::{Form, Results};
+use results::{Form, Results};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 use super::super::Turn;
 use crate::outcome::Measurement;
 use probe::tcp::TcpSocket;
-use report::{Axes, Line, Series, Shape};
+use results::{Axes, Line, Series, Shape};
 use std::ops::Range;
 use units::{Bytes, Span, Time};
 
@@ -24,14 +24,14 @@ pub(super) fn account(seen: &[Look], window: &Range<Time>, result: &mut Measurem
     let sent = grown(|info| info.bytes_sent);
     let again = grown(|info| info.bytes_retrans);
     if let (Some(sent), Some(again)) = (sent, again) {
-        result.record("retransmit_percent", "%", (sent > 0.0).then(|| again / sent * 100.0));
+        result.record("retransmit_percent", (sent > 0.0).then(|| again / sent * 100.0));
     }
     let trips: Vec<f64> = inside
         .iter()
         .flat_map(|look| &look.sockets)
         .filter_map(|socket| Some(socket.info.as_ref()?.rtt?.micros_f64()))
         .collect();
-    result.record_quantiles("rtt_us", "µs", &trips, &["p50", "p99"]);
+    result.record_quantiles("rtt_us", &trips, &["p50", "p99"]);
 }
 
 /// The connections over time, from `begun` on.

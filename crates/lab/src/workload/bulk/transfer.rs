@@ -253,15 +253,15 @@ impl Transfer<'_> {
             let text = format!("{name} ended with {had} though {wanted} was asked for");
             return Err(Failure::Workload(text));
         }
-        result.record("goodput_mbit_s", "Mbit/s", goodput);
-        result.record("sender_mbit_s", "Mbit/s", Some(sent.bits_per_second / 1e6));
+        result.record("goodput_mbit_s", goodput);
+        result.record("sender_mbit_s", Some(sent.bits_per_second / 1e6));
         if end.streams.len() > 1 {
             let rates: Vec<f64> = end
                 .streams
                 .iter()
                 .filter_map(|stream| Some(stream.receiver.as_ref()?.bits_per_second))
                 .collect();
-            result.record("jain", "", jain(&rates));
+            result.record("jain", jain(&rates));
         }
         let asked = self.programs.lasting(self.turn.duration).secs_f64();
         // A program without a control connection counts from the start and cannot omit it.

@@ -112,9 +112,9 @@ impl<'a> Busy<'a> {
         // A connection whose thread has not started yet has received nothing.
         rates.resize(self.sockets.len(), 0.0);
         let goodput = rates.iter().sum();
-        result.record("goodput_mbit_s", "Mbit/s", Some(goodput));
+        result.record("goodput_mbit_s", Some(goodput));
         if rates.len() > 1 {
-            result.record("jain", "", Some(sim::jain(&rates)));
+            result.record("jain", Some(sim::jain(&rates)));
         }
         after.account(&before, turn.cpus, Some(goodput), result);
         Ok(before.taken()..after.taken())

@@ -25,16 +25,16 @@ impl Memory {
     /// Records the memory with `count` more connections than `before`.
     pub(super) fn account(&self, before: &Self, count: usize, result: &mut Measurement) {
         for (end, now, then) in self.ends(before) {
-            result.record(&format!("memory_mib.{end}"), "MiB", Some(mebibytes(now.now)));
+            result.record(&format!("memory_mib.{end}"), Some(mebibytes(now.now)));
             let grown = (now.now - then.now).count() as f64 / 1024.0;
             let each = (count > 0).then(|| grown / count as f64);
-            result.record(&format!("memory_kib_each.{end}"), "KiB", each);
+            result.record(&format!("memory_kib_each.{end}"), each);
         }
     }
 
     pub(super) fn account_peak(&self, result: &mut Measurement) {
         for (end, now, _) in self.ends(self) {
-            result.record(&format!("memory_peak_mib.{end}"), "MiB", Some(mebibytes(now.peak)));
+            result.record(&format!("memory_peak_mib.{end}"), Some(mebibytes(now.peak)));
         }
     }
 

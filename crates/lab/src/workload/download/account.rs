@@ -37,7 +37,7 @@ pub(super) fn account(
     // paths' shares.
     let of = |metric: &str| result.metrics.get(metric).map(|value| value.value);
     let share = of("kbyte_s").zip(of("ideal_kbyte_s")).map(|(got, ideal)| got / ideal);
-    result.record("share_of_ideal", "", share);
+    result.record("share_of_ideal", share);
 }
 
 /// Records the queue at the bottleneck of each path during its downloads.
@@ -59,11 +59,11 @@ pub(crate) fn account_queues(
         let delays: Vec<f64> =
             waiting.iter().map(|bytes| way.path.rate.time_for(*bytes).millis_f64()).collect();
         let own = &mut member.measurement;
-        own.record_quantiles("queue_ms", "ms", &delays, &["p50", "p95", "p99"]);
-        own.record_quantiles("queue_kbyte", "kB", &kilobytes, &["p50", "p95", "max"]);
+        own.record_quantiles("queue_ms", &delays, &["p50", "p95", "p99"]);
+        own.record_quantiles("queue_kbyte", &kilobytes, &["p50", "p95", "max"]);
         let product = way.path.rate.bytes_in(way.path.round_trip).count() as f64 / 1000.0;
         let p95 = Share::from_percent(95.0).and_then(|p| stats::quantile(&kilobytes, p).ok());
-        own.record("queue_bdp.p95", "BDP", p95.map(|kilobytes| kilobytes / product));
+        own.record("queue_bdp.p95", p95.map(|kilobytes| kilobytes / product));
     }
     for (name, value) in means(&result.members) {
         if name.starts_with("queue_") && !name.starts_with("queue_kbyte") {
@@ -87,17 +87,17 @@ fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement
     // If every download failed, the speed is zero rather than unknown.
     let speed = mean(&mut came.iter().map(|(one, _)| one.kbyte_s())).unwrap_or(0.0);
     let transfer = mean(&mut came.iter().map(|(one, _)| one.transfer_kbyte_s())).unwrap_or(0.0);
-    own.record("kbyte_s", UNIT, Some(speed));
-    own.record("transfer_kbyte_s", UNIT, Some(transfer));
+    own.record("kbyte_s", Some(speed));
+    own.record("transfer_kbyte_s", Some(transfer));
     let possible = |took: units::Span| size.count() as f64 / 1024.0 / took.secs_f64();
     let ideal = possible(path.ideal(size));
-    own.record("ideal_kbyte_s", UNIT, Some(ideal));
-    own.record("ideal_kbyte_s.client", UNIT, Some(possible(path.ideal_for_client(size))));
+    own.record("ideal_kbyte_s", Some(ideal));
+    own.record("ideal_kbyte_s.client", Some(possible(path.ideal_for_client(size))));
     let transferred = path.ideal(size).saturating_sub(path.round_trip);
-    own.record("ideal_kbyte_s.transfer", UNIT, Some(possible(transferred)));
-    own.record("share_of_ideal", "", Some(speed / ideal));
+    own.record("ideal_kbyte_s.transfer", Some(possible(transferred)));
+    own.record("share_of_ideal", Some(speed / ideal));
     let share = came.len() as f64 / attempts.len().max(1) as f64;
-    own.record("availability_percent", "%", Some(share * 100.0));
+    own.record("availability_percent", Some(share * 100.0));
     let infos = || came.iter().filter_map(|(_, server)| server.as_ref()?.info.as_ref());
     let total = |field: fn(&TcpInfo) -> Option<Bytes>| -> Option<f64> {
         let sum: u64 = infos().filter_map(field).map(Bytes::count).sum();
@@ -105,18 +105,18 @@ fn of_path(path: &Path, size: Bytes, attempts: &[Attempt], own: &mut Measurement
     };
     let sent = total(|info| info.bytes_sent);
     let again = sent.map(|_| total(|info| info.bytes_retrans).unwrap_or(0.0));
-    own.record("retransmit_percent", "%", again.zip(sent).map(|(a, s)| a / s * 100.0));
+    own.record("retransmit_percent", again.zip(sent).map(|(a, s)| a / s * 100.0));
     let spent = |part: fn(&TcpInfo) -> Option<units::Span>| {
         mean(&mut infos().filter_map(|info| {
             let busy = info.busy_time?.secs_f64();
             Some(part(info)?.secs_f64() / busy.max(1e-9) * 100.0)
         }))
     };
-    own.record("limited_percent.client", "%", spent(|info| info.rwnd_limited));
-    own.record("limited_percent.buffer", "%", spent(|info| info.sndbuf_limited));
+    own.record("limited_percent.client", spent(|info| info.rwnd_limited));
+    own.record("limited_percent.buffer", spent(|info| info.sndbuf_limited));
     let connects: Vec<f64> = came.iter().map(|(one, _)| one.connected.millis_f64()).collect();
-    own.record_quantiles("connect_ms", "ms", &connects, &["p50", "max"]);
-    own.record("downloads", "", Some(attempts.len() as f64));
+    own.record_quantiles("connect_ms", &connects, &["p50", "max"]);
+    own.record("downloads", Some(attempts.len() as f64));
 }
 
 /// The mean over the paths for each metric that all paths have. For counts, the sum.
@@ -133,6 +133,3 @@ fn means(members: &[Member]) -> IndexMap<String, Value> {
         })
         .collect()
 }
-
-/// 1 KB is 1024 bytes here.
-const UNIT: &str = "KB/s";

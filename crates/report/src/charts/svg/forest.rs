@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use super::Caption;
 use super::frame::{Frame, fitted, n};
 use super::scale::Scale;
-use crate::{Ratio, Verdict, number};
+use crate::number;
+use results::{Ratio, Verdict};
 
 #[derive(Debug, Clone, Default)]
 pub struct Forest {

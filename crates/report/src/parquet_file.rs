@@ -1,4 +1,4 @@
-//! `samples.parquet` through Parquet's own column writers, because Arrow would triple the build
+//! `samples.parquet`, through Parquet's own column writers, because Arrow would triple the build
 //! time.
 
 use std::fs::File;
@@ -14,16 +14,20 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::record::{Field, Row};
 use parquet::schema::types::{Type, TypePtr};
 
-use super::{Sample, Samples};
-use crate::{Axes, ReportError, Series, axis};
+use results::{Axes, Sample, Samples, Series};
 
-pub(super) fn encode(samples: &Samples, series: &[Series]) -> Result<Vec<u8>, ReportError> {
+use crate::{ReportError, axis};
+
+/// The bytes of `samples.parquet`: the samples, then every value of every series as a row with a
+/// time. Each axis also has its own column, `axis_loss` for example.
+pub fn encode_samples(samples: &Samples, series: &[Series]) -> Result<Vec<u8>, ReportError> {
     let rows = rows(samples, series);
     let axes = axis_names(&rows);
     write(&samples.lab, &rows, &axes).map_err(|error| ReportError::EncodeSamples(error.to_string()))
 }
 
-pub(super) fn read(file: &Path) -> Result<Samples, ReportError> {
+/// Reads a `samples.parquet`. Rows with a time are values of series.
+pub fn read_samples(file: &Path) -> Result<Samples, ReportError> {
     let opened =
         File::open(file).map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
     let malformed =
@@ -248,7 +252,7 @@ const ROWS_A_GROUP: usize = 1 << 18;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Line, Shape};
+    use results::{Line, Shape};
 
     #[test]
     fn samples_and_series_come_back() {
@@ -272,8 +276,8 @@ mod tests {
         };
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("samples.parquet");
-        std::fs::write(&file, samples.to_parquet(&[series]).unwrap()).unwrap();
-        let read = Samples::read(&file).unwrap();
+        std::fs::write(&file, encode_samples(&samples, &[series]).unwrap()).unwrap();
+        let read = read_samples(&file).unwrap();
         assert_eq!(read.lab, "x");
         assert_eq!(read.rows[..2], samples.rows);
         assert_eq!(read.rows.len(), 3);
@@ -284,8 +288,8 @@ mod tests {
     fn an_empty_set_of_samples_is_written_and_read() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("samples.parquet");
-        std::fs::write(&file, Samples::new("x").to_parquet(&[]).unwrap()).unwrap();
-        assert!(Samples::read(&file).unwrap().rows.is_empty());
+        std::fs::write(&file, encode_samples(&Samples::new("x"), &[]).unwrap()).unwrap();
+        assert!(read_samples(&file).unwrap().rows.is_empty());
     }
 
     #[test]
@@ -293,7 +297,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("samples.parquet");
         std::fs::write(&file, "no such thing").unwrap();
-        let message = Samples::read(&file).unwrap_err().to_string();
+        let message = read_samples(&file).unwrap_err().to_string();
         assert!(message.contains("samples.parquet"), "{message}");
     }
 

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use units::{foreign, foreign_json};
 
-use crate::ReportError;
+use crate::ResultsError;
 
 /// Axis name to value, both as written in the lab file, in the file's order.
 pub type Axes = IndexMap<String, String>;
@@ -273,18 +273,12 @@ impl Results {
     }
 
     /// Reads a `results.json`. `file` is used only in the error.
-    pub fn from_json(text: &str, file: &Path) -> Result<Self, ReportError> {
+    pub fn from_json(text: &str, file: &Path) -> Result<Self, ResultsError> {
         let mut json = serde_json::Deserializer::from_str(text);
         let results = serde_path_to_error::deserialize(&mut json)
             .map_err(|error| malformed(file, error.path().to_string(), error.inner()))?;
         json.end().map_err(|error| malformed(file, ".".to_owned(), &error))?;
         Ok(results)
-    }
-
-    pub fn read(file: &Path) -> Result<Self, ReportError> {
-        let text = std::fs::read_to_string(file)
-            .map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
-        Self::from_json(&text, file).map(Self::shown)
     }
 
     /// Makes all texts safe for a terminal and a page, because a run may come from another machine.
@@ -294,8 +288,8 @@ impl Results {
         serde_json::from_value(value).unwrap_or(self)
     }
 
-    pub fn to_json(&self) -> Result<String, ReportError> {
-        let mut text = serde_json::to_string_pretty(self).map_err(ReportError::Encode)?;
+    pub fn to_json(&self) -> Result<String, ResultsError> {
+        let mut text = serde_json::to_string_pretty(self).map_err(ResultsError::Encode)?;
         text.push('\n');
         Ok(text)
     }
@@ -362,9 +356,9 @@ impl Form {
     }
 }
 
-fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ReportError {
+fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ResultsError {
     let (at, reason) = (foreign(at).to_string(), foreign(error).to_string());
-    ReportError::Malformed { file: file.to_owned(), at, reason }
+    ResultsError::Malformed { file: file.to_owned(), at, reason }
 }
 
 fn yes() -> bool {
@@ -384,8 +378,8 @@ fn interval<'de, D: serde::Deserializer<'de>>(
     Ok(ends.and_then(|[low, high]| Some([low?, high?])))
 }
 
-/// Any paragraph or reason is far shorter.
-pub(crate) const LONGEST_TEXT: usize = 4096;
+/// The limit of a text from outside. Any paragraph or reason is far shorter.
+pub const LONGEST_TEXT: usize = 4096;
 
 #[cfg(test)]
 mod tests;

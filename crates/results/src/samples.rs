@@ -1,10 +1,6 @@
 //! Tidy samples: one row per measured value.
 
-mod parquet_file;
-
-use std::path::Path;
-
-use crate::{Axes, ReportError, Series};
+use crate::Axes;
 
 /// Every sample of one run.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -34,16 +30,5 @@ pub struct Sample {
 impl Samples {
     pub fn new(lab: impl Into<String>) -> Self {
         Self { lab: lab.into(), rows: Vec::new() }
-    }
-
-    /// The bytes of `samples.parquet`: these rows, then every value of every series as a row with a
-    /// time. Each axis also has its own column, `axis_loss` for example.
-    pub fn to_parquet(&self, series: &[Series]) -> Result<Vec<u8>, ReportError> {
-        parquet_file::encode(self, series)
-    }
-
-    /// Reads a `samples.parquet`. Rows with a time are values of series.
-    pub fn read(file: &Path) -> Result<Self, ReportError> {
-        parquet_file::read(file)
     }
 }

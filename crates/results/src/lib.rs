@@ -1,0 +1,18 @@
+//! The results of a lab: the content of `results.json`, every repeat's figures, curves over time,
+//! and the registry of metrics.
+//!
+//! The lab writes these types, and the report presents them. This crate does no I/O.
+
+mod error;
+pub mod metrics;
+mod results;
+mod samples;
+mod series;
+
+pub use error::ResultsError;
+pub use results::{
+    Axes, Cell, Comparison, Form, Goal, Group, Heat, LONGEST_TEXT, Mean, Metric, Overall, Ratio,
+    Reference, Results, Verdict, View,
+};
+pub use samples::{Sample, Samples};
+pub use series::{Line, Series, Shape};

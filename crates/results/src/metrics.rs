@@ -1,0 +1,195 @@
+//! The registry of metrics: the names of `results.json`, their units and their meaning.
+
+use stats::Direction;
+
+/// A metric's name in words, its unit and its direction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meaning {
+    pub label: String,
+    pub unit: &'static str,
+    /// Whether more or less of it is better. `None` for a metric that only describes.
+    pub direction: Option<Direction>,
+}
+
+/// Every name has a meaning. An unknown name is shown as written.
+pub fn meaning(name: &str) -> Meaning {
+    let (family, part) = name.split_once('.').unwrap_or((name, ""));
+    if family == SIMULATED && !part.is_empty() {
+        let Meaning { label, unit, .. } = meaning(part);
+        let label = format!("Simulated: {}", label.to_lowercase());
+        return Meaning { label, unit, direction: None };
+    }
+    let (label, unit, direction) = match line(family) {
+        Some(&(_, _, unit, direction, label)) => (label.to_owned(), unit, direction),
+        None => (family.replace('_', " "), "", None),
+    };
+    Meaning {
+        label: if part.is_empty() { label } else { format!("{label} {part}") },
+        unit,
+        direction,
+    }
+}
+
+/// Whether more or less of a metric is better. `None` for a metric that only describes.
+pub fn direction(name: &str) -> Option<Direction> {
+    meaning(name).direction
+}
+
+/// Whether the registry has the metric, or the family that it is a part of.
+pub fn is_registered(name: &str) -> bool {
+    let name = name.strip_prefix(SIMULATED).and_then(|rest| rest.strip_prefix('.')).unwrap_or(name);
+    line(name.split('.').next().unwrap_or(name)).is_some()
+}
+
+/// The names that a lab file may use, in the registry's order.
+pub fn names() -> Vec<String> {
+    let parts = REGISTRY.iter().flat_map(|(family, parts, ..)| {
+        parts.iter().map(move |part| match *part {
+            "" => (*family).to_owned(),
+            part => format!("{family}.{part}"),
+        })
+    });
+    parts.chain(SIMULATIONS.iter().map(|name| format!("{SIMULATED}.{name}"))).collect()
+}
+
+/// Whether the metric is a cost of the measurement.
+pub fn is_cpu(name: &str) -> bool {
+    name.starts_with("cpu_")
+}
+
+fn line(family: &str) -> Option<&'static Line> {
+    REGISTRY.iter().find(|(known, ..)| *known == family)
+}
+
+/// A metric or a family of metrics: its name, the names that a lab file may use (`""` for the
+/// metric itself, `p50` for `NAME.p50`), its unit, its direction and its label.
+type Line = (&'static str, &'static [&'static str], &'static str, Option<Direction>, &'static str);
+
+const MORE: Option<Direction> = Some(Direction::HigherIsBetter);
+const LESS: Option<Direction> = Some(Direction::LowerIsBetter);
+const NEITHER: Option<Direction> = None;
+const WHOLE: &[&str] = &[""];
+/// A lab file cannot name it.
+const NONE: &[&str] = &[];
+
+/// One line for each metric.
+#[rustfmt::skip]
+const REGISTRY: &[Line] = &[
+    ("goodput_mbit_s", WHOLE, "Mbit/s", MORE, "Goodput"),
+    ("sender_mbit_s", WHOLE, "Mbit/s", MORE, "Sent"),
+    ("kbyte_s", WHOLE, "KB/s", MORE, "Download rate"),
+    ("transfer_kbyte_s", WHOLE, "KB/s", MORE, "Without connect time"),
+    ("ideal_kbyte_s", &["", "client", "transfer"], "KB/s", NEITHER, "Ideal rate"),
+    ("availability_percent", WHOLE, "%", MORE, "Availability"),
+    ("connect_ms", &["p50", "max"], "ms", NEITHER, "Connect time"),
+    ("first_byte_ms", &["p50", "p90", "p99"], "ms", LESS, "First byte"),
+    ("first_message_ms", &["p50", "p99"], "ms", LESS, "First message"),
+    ("message_ms", &["mean", "p50", "p90", "p99"], "ms", LESS, "Message"),
+    ("setups_s", WHOLE, "connections/s", MORE, "New connections"),
+    ("memory_mib", &["client", "server"], "MiB", LESS, "Memory"),
+    ("memory_peak_mib", &["client", "server"], "MiB", LESS, "Most memory"),
+    ("memory_kib_each", &["client", "server"], "KiB", LESS, "Memory each"),
+    ("downloads", WHOLE, "", NEITHER, "Downloads"),
+    ("limited_percent", &["client", "buffer"], "%", NEITHER, "Limited by the"),
+    ("jain", WHOLE, "", MORE, "Jain fairness"),
+    ("retransmit_percent", WHOLE, "%", LESS, "Retransmitted"),
+    ("rtt_us", &["p50", "p99"], "µs", LESS, "RTT"),
+    ("idle_percent", WHOLE, "% of the workload's CPUs", MORE, "CPU idle"),
+    ("cpu_percent", &["client", "server", "system", "ksoftirqd"], "% of a core", LESS, "CPU"),
+    ("threads_at_work", &["client", "server"], "threads", NEITHER, "Threads at work"),
+    ("cpu_softirq_percent", WHOLE, "% of a core", LESS, "CPU softirq"),
+    ("cpu_seconds_per_gbit", &["client", "server", "system"], "core-seconds per Gbit", LESS, "CPU per Gbit"),
+    ("queue_kbyte", &["mean", "p50", "p95", "p99", "max"], "kB", LESS, "Queue"),
+    ("rate_mbit_s", WHOLE, "Mbit/s", NEITHER, "Rate"),
+    ("rate_error_percent", WHOLE, "%", LESS, "Rate error"),
+    ("delay_error_us", &["p50", "p99"], "µs", LESS, "Delay error"),
+    ("loss_percent", WHOLE, "%", LESS, "Lost"),
+    ("loss_in_interval", WHOLE, "", MORE, "Loss in interval"),
+    ("pps", WHOLE, "frames/s", MORE, "Packet rate"),
+    ("lateness_us", &["p50", "p99", "max"], "µs", LESS, "Emulator late"),
+    ("emulator_busy_percent", WHOLE, "% of a core", LESS, "Emulator busy"),
+    ("share_of_ideal", WHOLE, "", MORE, "Share of ideal"),
+    ("queue_bdp", &["p95"], "BDP", LESS, "Queue"),
+    ("queue_ms", &["p50", "p95", "p99"], "ms", LESS, "Queue delay"),
+    ("startup_queue_ms", WHOLE, "ms", LESS, "Queue at start-up"),
+    ("memory_queue_rtts", WHOLE, "RTT", LESS, "Queue by a memory"),
+    ("convergence_rtts", WHOLE, "RTT", LESS, "Convergence"),
+    ("step_rtts", WHOLE, "RTT", LESS, "After a rate step"),
+    ("fair_share", WHOLE, "", NEITHER, "Part of fair share"),
+    ("harm", WHOLE, "", LESS, "Harm"),
+    ("fct_ms", &["p50", "p99", "max"], "ms", LESS, "Flow completion"),
+    ("fct_small_ms", &["p50", "p99"], "ms", LESS, "Completion ≤100 KB"),
+    ("fct_medium_ms", &["p50", "p99"], "ms", LESS, "Completion ≤1 MB"),
+    ("fct_large_ms", &["p50", "p99"], "ms", LESS, "Completion >1 MB"),
+    ("slowdown", &["p50", "p99"], "", LESS, "Slowdown"),
+    ("port_use", WHOLE, "", MORE, "Port use"),
+    ("fairness_rtts", WHOLE, "RTT", LESS, "Time to fairness"),
+    ("flow_mbit_s", &["min", "max"], "Mbit/s", NEITHER, "Rate of a flow"),
+    ("drops", WHOLE, "packets", LESS, "Drops"),
+    ("expected", WHOLE, "", NEITHER, "Expected"),
+    ("measured", WHOLE, "", NEITHER, "Measured"),
+    ("within", &["", "use", "fairness", "jain", "queue"], "", MORE, "Within"),
+    // Counts, and the metrics of a single measurement.
+    ("connections", NONE, "", NEITHER, "Connections"),
+    ("messages", NONE, "", NEITHER, "Messages"),
+    ("requests_s", NONE, "requests/s", MORE, "Requests"),
+    ("latency_us", NONE, "µs", LESS, "Latency"),
+    ("tolerance_percent", NONE, "%", NEITHER, "Tolerance"),
+    ("caqm_negotiated", NONE, "", NEITHER, "caqm negotiated"),
+    ("caqm_gave_up", NONE, "", NEITHER, "caqm gave up"),
+    ("caqm_tagged_segments", NONE, "", NEITHER, "caqm tagged segments"),
+    ("caqm_tagged_packets", NONE, "", NEITHER, "caqm tagged packets"),
+    ("caqm_tagged_super", NONE, "", NEITHER, "caqm tagged super"),
+    ("caqm_untagged_segments", NONE, "", NEITHER, "caqm untagged segments"),
+    ("caqm_untagged_packets", NONE, "", NEITHER, "caqm untagged packets"),
+    ("caqm_untagged_super", NONE, "", NEITHER, "caqm untagged super"),
+    ("caqm_answers", NONE, "", NEITHER, "caqm answers"),
+    ("caqm_cpus", NONE, "", NEITHER, "caqm cpus"),
+];
+
+/// The simulator's figure for a metric that a machine measured.
+const SIMULATED: &str = "simulated";
+/// The metrics that the simulator repeats for a measured turn.
+const SIMULATIONS: &[&str] = &[
+    "share_of_ideal",
+    "fair_share",
+    "fair_share.p10",
+    "fair_share.p90",
+    "jain",
+    "jain.p10",
+    "jain.p90",
+    "queue_bdp.p95",
+    "retransmit_percent",
+    "goodput_mbit_s",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_names_keep_their_part() {
+        let ksoftirqd = meaning("cpu_percent.ksoftirqd");
+        assert_eq!((ksoftirqd.label.as_str(), ksoftirqd.unit), ("CPU ksoftirqd", "% of a core"));
+        assert_eq!(meaning("new_thing").label, "new thing");
+        assert_eq!(meaning("simulated.queue_bdp.p95").label, "Simulated: queue p95");
+    }
+
+    #[test]
+    fn a_family_is_in_the_registry_once() {
+        for (number, (family, ..)) in REGISTRY.iter().enumerate() {
+            let first = REGISTRY.iter().position(|(name, ..)| name == family);
+            assert_eq!(first, Some(number), "{family}");
+        }
+    }
+
+    #[test]
+    fn every_name_of_a_lab_file_is_registered() {
+        let names = names();
+        for name in ["goodput_mbit_s", "fct_ms.p99", "within", "within.use", "simulated.jain.p10"] {
+            assert!(names.iter().any(|known| known == name), "{name}");
+        }
+        assert!(names.iter().all(|name| is_registered(name)));
+        assert!(!is_registered("new_thing") && !names.iter().any(|name| name == "connections"));
+    }
+}
