@@ -30,7 +30,7 @@ impl Bar {
 
 impl Progress for Bar {
     fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration) {
-        self.0.set_length(plan.turns.len() as u64);
+        self.0.set_length(plan.steps.len() as u64);
         self.0.set_position(finished as u64);
         self.0.reset_eta();
         self.0.enable_steady_tick(Duration::from_millis(500));
@@ -43,7 +43,7 @@ impl Progress for Bar {
         self.note(&format!("{cells}, each {times}: about {estimate}"));
     }
 
-    fn turn(&mut self, _number: usize, cell: &PlannedCell) {
+    fn step(&mut self, _number: usize, cell: &PlannedCell) {
         let at: Vec<String> =
             cell.axes.iter().map(|(axis, value)| format!("{axis} {value}")).collect();
         self.0.set_message(format!("{} at {}", cell.system, at.join(", ")));

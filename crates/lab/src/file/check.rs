@@ -5,7 +5,7 @@ use super::placeholders::fill;
 use super::schema::{CellFilter, LabFile, LinkSpec, SystemKind, SystemSpec, WorkloadKind};
 use super::workload::LOOPBACK;
 use super::{LinkSettings, WorkloadSettings};
-use crate::plan;
+use crate::run::plan;
 use link::Capacity;
 use results::metrics;
 use std::collections::HashSet;
@@ -455,10 +455,10 @@ impl LabFile {
         }
         for command in [&system.client, &system.server, &system.connect].into_iter().flatten() {
             check_filling(command)?;
-            if crate::workload::command_words(command.get_ref()).is_empty() {
+            if crate::executor::machine::words(command.get_ref()).is_empty() {
                 return self.refuse(command.span(), "an empty command line");
             }
-            if let Some(quote) = crate::workload::open_quote(command.get_ref()) {
+            if let Some(quote) = crate::executor::machine::open_quote(command.get_ref()) {
                 return self.refuse(
                     command.span(),
                     format!("the quote {quote} is opened and never closed"),

@@ -5,7 +5,7 @@ use crate::signals::cancel_on_signals;
 use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use lab::{Executor, Finished, LabError, LabFile, Place, Request, builtin, runs};
+use lab::{Executor, Finished, LabError, LabFile, Location, Request, builtin, runs};
 use results::{Form, Results};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -115,7 +115,7 @@ fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
             output::note(format_args!("note: {sentence}"));
         }
         let weir = std::env::current_exe().context("finding this program itself")?;
-        Ok(Executor::Namespaces { privilege, weir })
+        Ok(Executor::Machine { privilege, weir })
     })
 }
 
@@ -133,14 +133,14 @@ impl Run {
             (_, true) => Form::Smoke,
             _ => Form::Full,
         };
-        let place = place(self, &lab, form)?;
+        let location = location(self, &lab, form)?;
         let executor = executor(&lab)?;
         let cancel = cancel_on_signals()?;
         let mut bar = Bar::new();
         let request = Request {
             lab,
             form,
-            place,
+            location,
             systems: self.systems.clone(),
             repeats: self.repeats,
             command: command_line(),
@@ -203,13 +203,13 @@ impl Run {
     }
 }
 
-fn place(arguments: &Run, lab: &LabFile, form: Form) -> Result<Place, LabError> {
-    let resume = |run| Place::Resume { run, trust: arguments.trust };
+fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabError> {
+    let resume = |run| Location::Resume { run, trust: arguments.trust };
     Ok(match (&arguments.out, &arguments.resume) {
-        (Some(out), _) => Place::At(out.clone()),
+        (Some(out), _) => Location::At(out.clone()),
         (None, Some(Some(run))) => resume(run.clone()),
         (None, Some(None)) => resume(runs::latest_unfinished(Path::new(RUNS), lab.name(), form)?),
-        (None, None) => Place::Inside(PathBuf::from(RUNS)),
+        (None, None) => Location::Inside(PathBuf::from(RUNS)),
     })
 }
 

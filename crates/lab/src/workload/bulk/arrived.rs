@@ -1,5 +1,5 @@
-use super::super::PORT;
 use crate::Failure;
+use crate::executor::machine::PORT;
 use host::Namespace;
 use units::Time;
 

@@ -1,13 +1,9 @@
-use super::super::external::Pair;
-use super::super::started::Started;
-use super::super::traffic::{Output, Programs};
-use super::super::{Turn, Windowed};
 use super::arrived::Arrived;
-use super::look::{self, Look};
+use super::programs::{Output, Programs};
+use super::sample::{self, Sample};
 use crate::Failure;
-use crate::outcome::Measurement;
-use crate::testbed::Testbed;
-use crate::watch::{Roles, Watch};
+use crate::executor::machine::{MachineStep, Pair, Roles, Started, Testbed, Watch, Windowed};
+use crate::run::Measurement;
 use host::Namespace;
 use probe::tcp::{Filter, TcpSocket};
 use std::net::SocketAddr;
@@ -18,14 +14,14 @@ use units::{Bytes, Span, Time};
 
 /// A running transfer, and everything that can end it.
 pub(super) struct Transfer<'a> {
-    pub(super) turn: &'a Turn<'a>,
+    pub(super) step: &'a MachineStep<'a>,
     pub(super) programs: Programs<'a>,
     pub(super) program: Started,
     pub(super) server: Started,
     pub(super) pair: Option<&'a mut Pair>,
     pub(super) target: SocketAddr,
     pub(super) roles: Roles,
-    pub(super) seen: Vec<Look>,
+    pub(super) seen: Vec<Sample>,
 }
 
 impl Transfer<'_> {
@@ -35,11 +31,11 @@ impl Transfer<'_> {
         far: &Namespace,
         testbed: &Testbed,
     ) -> Result<Windowed, Failure> {
-        let turn = self.turn;
+        let step = self.step;
         let begun = self.await_data(inside, testbed)?;
-        let opens = begun + self.programs.lasting(turn.omit);
-        let closes = opens + self.programs.lasting(turn.duration);
-        if let Some(status) = self.look_until(opens, inside, testbed)? {
+        let opens = begun + self.programs.lasting(step.omit);
+        let closes = opens + self.programs.lasting(step.duration);
+        if let Some(status) = self.sample_until(opens, inside, testbed)? {
             return Err(self.early_end(status));
         }
         let arrived = Arrived::read(far)?;
@@ -54,16 +50,16 @@ impl Transfer<'_> {
             return Err(Failure::Workload(text.to_owned()));
         }
         self.read_result(goodput, &mut result)?;
-        after.account(&before, turn.cpus, goodput, &mut result);
+        after.account(&before, step.cpus, goodput, &mut result);
         // With a pair of programs, the workload's connection ends at the near program.
         if self.pair.is_none() {
-            look::account(&self.seen, &window, &mut result);
+            sample::account(&self.seen, &window, &mut result);
         }
-        result.series = look::series(&self.seen, begun, turn);
+        result.series = sample::series(&self.seen, begun, step);
         result.congestion_control = self
             .seen
             .last()
-            .and_then(|look| look.sockets.first())
+            .and_then(|sample| sample.sockets.first())
             .and_then(|socket| socket.congestion_control.clone());
         Ok(Windowed { window, result, ways: Vec::new() })
     }
@@ -71,13 +67,13 @@ impl Transfer<'_> {
     /// Waits for the first data on all connections, and checks their algorithm.
     fn await_data(&mut self, inside: &Namespace, testbed: &Testbed) -> Result<Time, Failure> {
         let deadline = probe::clock::now() + BEGUN_WITHIN;
-        let streams = self.turn.ends.streams as usize;
+        let streams = self.step.ends.streams as usize;
         loop {
-            let look = self.look(inside)?;
-            if look.sockets.len() >= streams {
-                self.check_algorithm(&look)?;
-                let at = look.at;
-                self.seen.push(look);
+            let sample = self.sample(inside)?;
+            if sample.sockets.len() >= streams {
+                self.check_algorithm(&sample)?;
+                let at = sample.at;
+                self.seen.push(sample);
                 return Ok(at);
             }
             if let Some(status) = self.program.wait(Duration::from_millis(2))? {
@@ -92,7 +88,7 @@ impl Transfer<'_> {
         }
     }
 
-    fn look(&self, inside: &Namespace) -> Result<Look, Failure> {
+    fn sample(&self, inside: &Namespace) -> Result<Sample, Failure> {
         let filter = Filter::established().remote(self.target);
         let sockets = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
         let carries = |socket: &TcpSocket| {
@@ -101,12 +97,12 @@ impl Transfer<'_> {
             sent.is_some_and(|sent| sent > CONTROL_AT_MOST)
         };
         let at = probe::clock::now();
-        Ok(Look { at, sockets: sockets.into_iter().filter(carries).collect() })
+        Ok(Sample { at, sockets: sockets.into_iter().filter(carries).collect() })
     }
 
-    fn check_algorithm(&self, look: &Look) -> Result<(), Failure> {
-        let Some(wanted) = &self.turn.system.congestion else { return Ok(()) };
-        for socket in &look.sockets {
+    fn check_algorithm(&self, sample: &Sample) -> Result<(), Failure> {
+        let Some(wanted) = &self.step.system.congestion else { return Ok(()) };
+        for socket in &sample.sockets {
             let has = socket.congestion_control.as_deref().unwrap_or("(unknown)");
             if has != wanted.get_ref() {
                 let text =
@@ -129,10 +125,10 @@ impl Transfer<'_> {
         testbed: &Testbed,
     ) -> Result<(Watch, Arrived), Failure> {
         let mut latest: Option<(Watch, Arrived)> = None;
-        let every = WATCH_EVERY.min(self.turn.duration / 4);
+        let every = WATCH_EVERY.min(self.step.duration / 4);
         loop {
             let stop = until.min(probe::clock::now() + every);
-            let ended = self.look_until(stop, inside, testbed)?;
+            let ended = self.sample_until(stop, inside, testbed)?;
             let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
             let ended = ended.or(self.program.wait(Duration::ZERO)?);
             // The far end closes its sockets as soon as its own time has ended.
@@ -149,7 +145,7 @@ impl Transfer<'_> {
     }
 
     /// The client's exit status if it ended before `until`.
-    fn look_until(
+    fn sample_until(
         &mut self,
         until: Time,
         inside: &Namespace,
@@ -164,9 +160,9 @@ impl Transfer<'_> {
                 return Ok(Some(status));
             }
             self.check_alive(testbed)?;
-            let look = self.look(inside)?;
-            self.check_algorithm(&look)?;
-            self.seen.push(look);
+            let sample = self.sample(inside)?;
+            self.check_algorithm(&sample)?;
+            self.seen.push(sample);
         }
     }
 
@@ -185,7 +181,7 @@ impl Transfer<'_> {
     }
 
     fn check_alive(&mut self, testbed: &Testbed) -> Result<(), Failure> {
-        if self.turn.cancel.is_cancelled() {
+        if self.step.cancel.is_cancelled() {
             return Err(Failure::Interrupted);
         }
         if testbed.is_broken() {
@@ -218,7 +214,7 @@ impl Transfer<'_> {
 
     /// Lists the available algorithms if the kernel refused the requested one.
     fn algorithms(&self) -> String {
-        let Some(wanted) = self.turn.system.congestion.as_ref().map(|name| name.get_ref()) else {
+        let Some(wanted) = self.step.system.congestion.as_ref().map(|name| name.get_ref()) else {
             return String::new();
         };
         match host::read_sysctl("net.ipv4.tcp_available_congestion_control") {
@@ -246,7 +242,7 @@ impl Transfer<'_> {
             return Err(Failure::Workload(text));
         };
         if let (Some(wanted), Some(had)) =
-            (&self.turn.system.congestion, &end.sender_tcp_congestion)
+            (&self.step.system.congestion, &end.sender_tcp_congestion)
             && wanted.get_ref() != had
         {
             let (name, wanted) = (self.programs.name(), wanted.get_ref());
@@ -263,7 +259,7 @@ impl Transfer<'_> {
                 .collect();
             result.record("jain", jain(&rates));
         }
-        let asked = self.programs.lasting(self.turn.duration).secs_f64();
+        let asked = self.programs.lasting(self.step.duration).secs_f64();
         // A program without a control connection counts from the start and cannot omit it.
         if self.programs.serves_once() && (received.seconds - asked).abs() > 0.2 * asked {
             result.warnings.push(format!(

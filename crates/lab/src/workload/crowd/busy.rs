@@ -1,12 +1,9 @@
 //! The connections that send all the time, and their throughput at the far end.
 
-use super::super::Turn;
-use super::super::caller::Caller;
-use super::super::door::Door;
-use super::{BUSY, inside};
+use super::machine::{BUSY, inside};
 use crate::Failure;
-use crate::outcome::Measurement;
-use crate::watch::{Roles, Watch};
+use crate::executor::machine::{Caller, Listener, MachineStep, Roles, Watch};
+use crate::run::Measurement;
 use host::Namespace;
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, TcpStream};
@@ -30,20 +27,20 @@ pub(super) struct Busy<'a> {
 }
 
 impl Arrivals {
-    /// Receives everything from this peer until the peer or the door closes.
-    pub(super) fn receive(&self, door: &Door, guest: &TcpStream) {
+    /// Receives everything from this peer until the peer or the listener closes.
+    pub(super) fn receive(&self, listener: &Listener, peer: &TcpStream) {
         let counter = Arc::new(AtomicU64::new(0));
         self.each.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counter));
         let mut block = vec![0; BLOCK];
         loop {
-            match door.hear(guest, &mut block) {
+            match listener.read(peer, &mut block) {
                 0 => return,
                 count => counter.fetch_add(count as u64, Ordering::Relaxed),
             };
         }
     }
 
-    fn look(&self) -> (Instant, Vec<u64>) {
+    fn sample(&self) -> (Instant, Vec<u64>) {
         let each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         (Instant::now(), each.iter().map(|counter| counter.load(Ordering::Relaxed)).collect())
     }
@@ -51,20 +48,20 @@ impl Arrivals {
 
 impl<'a> Busy<'a> {
     pub(super) fn connect(
-        turn: &Turn<'_>,
+        step: &MachineStep<'_>,
         near: &Namespace,
         caller: &Caller<'_>,
         count: u32,
         arrivals: &'a Arrivals,
     ) -> Result<Self, Failure> {
         let calls = || (0..count).map(|_| Ok(caller.call(&[BUSY], &mut [0])?.socket)).collect();
-        Ok(Self { sockets: inside(turn, near, calls)?, arrivals })
+        Ok(Self { sockets: inside(step, near, calls)?, arrivals })
     }
 
     /// Measures the throughput after `omit`. Returns the measured time.
     pub(super) fn measure(
         &self,
-        turn: &Turn<'_>,
+        step: &MachineStep<'_>,
         roles: &Roles,
         result: &mut Measurement,
     ) -> Result<Range<Time>, Failure> {
@@ -73,9 +70,9 @@ impl<'a> Busy<'a> {
             let sending: Vec<_> = self
                 .sockets
                 .iter()
-                .map(|socket| scope.spawn(|| send(socket, &turn.cpus.from, &over)))
+                .map(|socket| scope.spawn(|| send(socket, &step.cpus.from, &over)))
                 .collect();
-            let measured = self.watch(turn, roles, result);
+            let measured = self.watch(step, roles, result);
             over.store(true, Ordering::Release);
             for socket in &self.sockets {
                 // This wakes a sender that waits for buffer space.
@@ -90,15 +87,15 @@ impl<'a> Busy<'a> {
 
     fn watch(
         &self,
-        turn: &Turn<'_>,
+        step: &MachineStep<'_>,
         roles: &Roles,
         result: &mut Measurement,
     ) -> Result<Range<Time>, Failure> {
-        let opens = Instant::now() + turn.omit.as_duration();
-        turn.cancel.sleep_until(opens)?;
-        let (before, first) = (Watch::read(roles)?, self.arrivals.look());
-        turn.cancel.sleep_until(opens + turn.duration.as_duration())?;
-        let (last, after) = (self.arrivals.look(), Watch::read(roles)?);
+        let opens = Instant::now() + step.omit.as_duration();
+        step.cancel.sleep_until(opens)?;
+        let (before, first) = (Watch::read(roles)?, self.arrivals.sample());
+        step.cancel.sleep_until(opens + step.duration.as_duration())?;
+        let (last, after) = (self.arrivals.sample(), Watch::read(roles)?);
         let elapsed = last.0.duration_since(first.0).as_secs_f64().max(1e-9);
         let mut rates: Vec<f64> = last
             .1
@@ -116,7 +113,7 @@ impl<'a> Busy<'a> {
         if rates.len() > 1 {
             result.record("jain", Some(sim::jain(&rates)));
         }
-        after.account(&before, turn.cpus, Some(goodput), result);
+        after.account(&before, step.cpus, Some(goodput), result);
         Ok(before.taken()..after.taken())
     }
 }

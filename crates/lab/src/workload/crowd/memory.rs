@@ -1,8 +1,8 @@
 //! Memory of the two programs between the workload's ends.
 
 use crate::Failure;
-use crate::outcome::Measurement;
-use crate::watch::Roles;
+use crate::executor::machine::Roles;
+use crate::run::Measurement;
 use probe::process::Resident;
 use units::Bytes;
 

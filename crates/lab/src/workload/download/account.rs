@@ -1,11 +1,11 @@
-//! Turns downloads into figures: those of each path, and their means.
+//! Steps downloads into figures: those of each path, and their means.
 
-use super::WayUsed;
 use super::client::Attempt;
 use super::ideal::Path;
+use super::machine::WayUsed;
+use crate::executor::machine::links;
 use crate::file::DownloadSettings;
-use crate::links;
-use crate::outcome::{Measurement, Member, Value};
+use crate::run::{Measurement, Member, Value};
 use emu::EmulatorStatistics;
 use indexmap::IndexMap;
 use probe::tcp::TcpInfo;

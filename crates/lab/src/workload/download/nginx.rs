@@ -1,9 +1,7 @@
 //! The web server: Debian's nginx with a private configuration, confined to the server's namespace.
 
-use super::super::Turn;
-use super::super::external::{await_listener, is_installed};
-use super::super::started::Started;
 use crate::Failure;
+use crate::executor::machine::{MachineStep, Started, await_listener, is_installed};
 use host::Namespace;
 use perf::download::Checksum;
 use rand::{Rng, SeedableRng};
@@ -41,20 +39,24 @@ pub(crate) fn find() -> Option<PathBuf> {
 }
 
 impl Nginx {
-    pub(super) fn start(turn: &Turn<'_>, inside: &Namespace, size: Bytes) -> Result<Self, Failure> {
+    pub(super) fn start(
+        step: &MachineStep<'_>,
+        inside: &Namespace,
+        size: Bytes,
+    ) -> Result<Self, Failure> {
         let program = find().ok_or_else(|| Failure::Workload(NOT_INSTALLED.to_owned()))?;
         let folder = tempfile::Builder::new()
             .prefix("nginx-")
-            .tempdir_in(turn.programs)
+            .tempdir_in(step.programs)
             .map_err(|error| Failure::io("making a folder for nginx", &error))?;
-        let expected = furnish(folder.path(), size, turn.lab.seed)
+        let expected = furnish(folder.path(), size, step.lab.seed)
             .map_err(|error| Failure::io("writing nginx's files", &error))?;
         let prefix = format!("{}/", folder.path().display());
         let program = program.display().to_string();
         let words = ["-e", "stderr", "-p", &prefix, "-c", CONFIGURATION_FILE];
         let argv = [program.as_str()].into_iter().chain(words).map(str::to_owned).collect();
-        let mut program = Started::new(inside, argv, &turn.cpus.from, turn)?;
-        await_listener(inside, PORT, &mut program, turn)?;
+        let mut program = Started::new(inside, argv, &step.cpus.from, step)?;
+        await_listener(inside, PORT, &mut program, step)?;
         Ok(Self { program, expected, _folder: folder })
     }
 

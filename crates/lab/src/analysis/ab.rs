@@ -1,0 +1,205 @@
+//! `weir lab ab`: alternates two states hundreds of times in one sitting.
+//!
+//! The two states are two TCP systems of a lab over one cell's link, or any two commands.
+//! [`stats::ab`] computes the statistics and decides when to stop.
+
+mod systems;
+
+pub use systems::{GOODPUT, Systems, direction_of};
+
+use crate::executor::machine::words;
+use crate::{Cancel, Failure, LabError};
+use serde::Serialize;
+use stats::ab::{Decider, Decision, Plan, State};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// Printed in the command's help.
+pub const EXAMPLES: &str = "\
+Examples:
+  weir lab ab quic-tun --base tcp-cubic --change tcp-bbr --at loss=1%,rtt=1ms
+  weir lab ab perf-overhead --base weir-perf-bare --change weir-perf --at path=veth
+  weir lab ab --base-command './bench old' --change-command './bench new' --lower-is-better
+
+With a lab, each turn is one short transfer over the cell's link. Its value is the goodput, or the metric
+that --metric names. The lab sends the data itself, unless the two systems differ in their traffic
+generator. With commands, each turn runs one command, and its value is the last number that it prints.
+An A/A run, the same state twice, shows the smallest difference that this machine can detect.";
+
+/// The two states that alternate.
+#[derive(Debug)]
+pub enum Contest {
+    Systems(Box<Systems>),
+    /// Two command lines, each of which prints a number.
+    Commands {
+        base: String,
+        change: String,
+        patience: Span,
+    },
+}
+
+/// The decision, and every value that it rests on, in the order of measurement.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    pub base: String,
+    pub change: String,
+    pub decision: Decision,
+    pub observations: Vec<Observation>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Observation {
+    pub state: State,
+    pub value: f64,
+}
+
+/// Runs the turns. After each turn `watch` is called with the number of finished turns and the
+/// total.
+pub fn run(
+    contest: &Contest,
+    plan: Plan,
+    cancel: &Cancel,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<Answer, LabError> {
+    match contest {
+        Contest::Commands { base, change, patience } => {
+            let measure = |state| {
+                let line = if state == State::Base { base } else { change };
+                number_of(line, *patience, cancel)
+            };
+            alternate(base, change, plan, cancel, watch, measure)
+        }
+        Contest::Systems(contest) => {
+            let (base, change) = (contest.base.as_str(), contest.change.as_str());
+            let mut testbed = systems::Prepared::new(contest)?;
+            let answer = alternate(base, change, plan, cancel, watch, |state| {
+                testbed.measure(state, cancel)
+            });
+            match (answer, testbed.finish()?) {
+                (Ok(_), Some(flaw)) => Err(LabError::NotMeasured { reason: flaw.to_string() }),
+                (answer, _) => answer,
+            }
+        }
+    }
+}
+
+fn alternate(
+    base: &str,
+    change: &str,
+    plan: Plan,
+    cancel: &Cancel,
+    watch: &mut dyn FnMut(usize, usize),
+    mut measure: impl FnMut(State) -> Result<f64, Failure>,
+) -> Result<Answer, LabError> {
+    let wrong = |error: stats::StatsError| LabError::Usage(error.to_string());
+    let mut decider = Decider::new(plan).map_err(wrong)?;
+    let mut observations = Vec::new();
+    while let Some(state) = decider.next_state() {
+        if cancel.is_cancelled() {
+            return Err(LabError::Interrupted { directory: None });
+        }
+        let value = measure(state).map_err(|failure| not_measured(&failure))?;
+        decider
+            .observe(state, value)
+            .map_err(|error| LabError::NotMeasured { reason: error.to_string() })?;
+        observations.push(Observation { state, value });
+        let (done, of) = decider.progress();
+        watch(done, of);
+    }
+    let decision = decider.decision().map_err(wrong)?;
+    Ok(Answer { base: base.to_owned(), change: change.to_owned(), decision, observations })
+}
+
+/// Runs a command line and takes the last number of its output.
+fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
+    let words = words(line);
+    let Some((program, arguments)) = words.split_first() else {
+        return Err(Failure::Workload("an empty command".to_owned()));
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|e| Failure::io(&format!("starting {program}"), &e))?;
+    let output = child.stdout.take();
+    let reading = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let limited = output.map(|output| std::io::Read::take(output, MOST_OUTPUT));
+        limited.map(|mut output| std::io::Read::read_to_end(&mut output, &mut bytes));
+        bytes
+    });
+    let deadline = Instant::now() + patience.as_duration();
+    let status = loop {
+        let ended = child.try_wait().map_err(|e| Failure::io("waiting for a command", &e))?;
+        let reason = match ended {
+            Some(status) => break status,
+            None if cancel.is_cancelled() => Some(Failure::Interrupted),
+            None if Instant::now() > deadline => {
+                Some(Failure::Workload(format!("`{line}` took longer than {patience}")))
+            }
+            None => None,
+        };
+        if let Some(reason) = reason {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(reason);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    let bytes = reading.join().unwrap_or_default();
+    if !status.success() {
+        return Err(Failure::Workload(format!("`{line}` ended with {status}")));
+    }
+    last_number(&String::from_utf8_lossy(&bytes))
+        .ok_or_else(|| Failure::Workload(format!("`{line}` printed no number")))
+}
+
+fn last_number(text: &str) -> Option<f64> {
+    text.split(|c: char| c.is_whitespace() || c == ',' || c == ';')
+        .rev()
+        .find_map(|word| word.parse::<f64>().ok().filter(|number| number.is_finite()))
+}
+
+fn not_measured(failure: &Failure) -> LabError {
+    match failure {
+        Failure::Interrupted => LabError::Interrupted { directory: None },
+        failure => LabError::NotMeasured { reason: failure.to_string() },
+    }
+}
+
+const MOST_OUTPUT: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::{Direction, Verdict};
+
+    #[test]
+    fn the_last_number_is_taken() {
+        assert_eq!(last_number("took 3 s\n12.5 Mbit/s 7e2\n"), Some(700.0));
+        assert_eq!(last_number("nothing"), None);
+        assert_eq!(last_number("inf 2"), Some(2.0));
+    }
+
+    #[test]
+    fn commands_are_alternated_and_judged() {
+        let contest = |change: &str| Contest::Commands {
+            base: "echo 100".to_owned(),
+            change: change.to_owned(),
+            patience: Span::from_secs(20),
+        };
+        let plan = Plan { pairs: 40, ..Plan::new(Direction::HigherIsBetter, 3) };
+        let judged = |change: &str| {
+            run(&contest(change), plan, &Cancel::default(), &mut |_, _| {})
+                .map(|a| a.decision.verdict)
+        };
+        assert_eq!(judged("echo 90").unwrap(), Verdict::Worse);
+        assert_eq!(judged("echo 100").unwrap(), Verdict::NoDifference);
+        assert!(judged("false").unwrap_err().to_string().contains("ended with"));
+        assert!(judged("echo none").unwrap_err().to_string().contains("no number"));
+        assert!(judged("no-such-program-here").unwrap_err().to_string().contains("starting"));
+    }
+}

@@ -1,0 +1,344 @@
+//! Bounds on a run's figures, for use in CI.
+
+use crate::analysis::compare::{LONGEST_NOTE, cell_name};
+use crate::{LabError, nearest};
+use results::{Axes, Cell, Results};
+use serde::Serialize;
+use units::foreign;
+
+/// Printed in the command's help.
+pub const EXAMPLES: &str = "\
+Examples:
+  weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr, loss=1%, rtt=1ms] >= 400'
+  weir lab check runs/today --bound 'rate_error_percent <= 0.5' --bound 'loss_in_interval == 1'
+  weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr/tcp-cubic, loss=5%] >= 2'
+
+A bound applies to every cell it names, and without brackets to all cells. SYSTEM/SYSTEM is a ratio.
+A bound does not hold in a cell that failed or has no such figure.";
+
+/// `METRIC[SYSTEM, AXIS=VALUE …] OP NUMBER`
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bound {
+    text: String,
+    metric: String,
+    system: Option<String>,
+    /// The bound applies to the ratio of `system` to this system.
+    over: Option<String>,
+    axes: Vec<(String, String)>,
+    operator: Operator,
+    limit: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operator {
+    AtLeast,
+    AtMost,
+    Above,
+    Below,
+    Equal,
+}
+
+/// The result of checking a run.
+#[derive(Debug, Serialize)]
+pub struct Checked {
+    /// Reasons why the run itself is invalid, unless invalid runs were allowed.
+    pub invalid: Vec<String>,
+    pub bounds: Vec<CheckedBound>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CheckedBound {
+    pub bound: String,
+    pub holds: bool,
+    pub cells: Vec<CheckedCell>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct CheckedCell {
+    pub cell: String,
+    pub value: Option<f64>,
+    pub holds: bool,
+    /// The reason why there is no value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Bound {
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        let wrong = |what: &str| {
+            LabError::Usage(format!(
+                "--bound `{text}`: {what}; write METRIC[SYSTEM, AXIS=VALUE] >= NUMBER"
+            ))
+        };
+        // Longest first, so that `>=` is not read as `>` and `=`.
+        let (at, symbol, operator) = OPERATORS
+            .iter()
+            .find_map(|(symbol, operator)| Some((find_outside(text, symbol)?, *symbol, *operator)))
+            .ok_or_else(|| wrong("no >=, <=, >, < or == in it"))?;
+        let (left, right) = (text[..at].trim(), text[at + symbol.len()..].trim());
+        let limit: f64 =
+            right.parse().map_err(|_| wrong(&format!("`{right}` is not a plain number")))?;
+        if !limit.is_finite() {
+            return Err(wrong("the limit must be finite"));
+        }
+        let (metric, inside) = match left.split_once('[') {
+            None => (left, ""),
+            Some((metric, rest)) => (
+                metric.trim(),
+                rest.strip_suffix(']').ok_or_else(|| wrong("`[` is never closed by `]`"))?,
+            ),
+        };
+        if metric.is_empty() {
+            return Err(wrong("no metric"));
+        }
+        let mut bound = Self {
+            text: text.to_owned(),
+            metric: metric.to_owned(),
+            system: None,
+            over: None,
+            axes: Vec::new(),
+            operator,
+            limit,
+        };
+        for part in inside.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match (part.split_once('='), part.split_once('/')) {
+                (Some((axis, value)), _) => {
+                    bound.axes.push((axis.trim().to_owned(), value.trim().to_owned()));
+                }
+                (None, _) if bound.system.is_some() => return Err(wrong("two systems")),
+                (None, Some((system, over))) => {
+                    bound.system = Some(system.trim().to_owned());
+                    bound.over = Some(over.trim().to_owned());
+                }
+                (None, None) if part != "*" => bound.system = Some(part.to_owned()),
+                (None, None) => {}
+            }
+        }
+        Ok(bound)
+    }
+
+    fn check(&self, results: &Results) -> Result<CheckedBound, LabError> {
+        self.check_names(results)?;
+        let named = |cell: &&Cell| {
+            self.system.as_ref().is_none_or(|system| *system == cell.system)
+                && self.axes.iter().all(|(axis, value)| cell.axes.get(axis) == Some(value))
+        };
+        let cells: Vec<CheckedCell> =
+            results.cells.iter().filter(named).map(|cell| self.judge(results, cell)).collect();
+        if cells.is_empty() {
+            return Err(LabError::Usage(format!("--bound `{}`: no cell matches it", self.text)));
+        }
+        let holds = cells.iter().all(|cell| cell.holds);
+        Ok(CheckedBound { bound: self.text.clone(), holds, cells })
+    }
+
+    fn judge(&self, results: &Results, cell: &Cell) -> CheckedCell {
+        let value = figure(cell, &self.metric).and_then(|value| match &self.over {
+            None => Ok(value),
+            Some(over) => {
+                let under = results
+                    .cells
+                    .iter()
+                    .find(|other| other.system == *over && other.axes == cell.axes)
+                    .ok_or_else(|| format!("{over} has no such cell"))?;
+                Ok(value / figure(under, &self.metric)?)
+            }
+        });
+        let system = match &self.over {
+            None => cell.system.clone(),
+            Some(over) => format!("{}/{over}", cell.system),
+        };
+        let cell = cell_name(&system, &cell.axes);
+        match value {
+            Ok(value) => {
+                let holds = self.operator.holds(value, self.limit);
+                CheckedCell { cell, value: Some(value), holds, reason: None }
+            }
+            Err(reason) => CheckedCell { cell, value: None, holds: false, reason: Some(reason) },
+        }
+    }
+
+    /// Rejects misspelt names: a bound on such a name would check nothing.
+    fn check_names(&self, results: &Results) -> Result<(), LabError> {
+        let systems: Vec<&str> = results.cells.iter().map(|cell| cell.system.as_str()).collect();
+        for system in self.system.iter().chain(&self.over) {
+            self.known("system", system, systems.iter().copied())?;
+        }
+        let axes = |cell: &Cell| -> Axes { cell.axes.clone() };
+        let all: Vec<Axes> = results.cells.iter().map(axes).collect();
+        for (axis, value) in &self.axes {
+            self.known("axis", axis, all.iter().flat_map(|a| a.keys()).map(String::as_str))?;
+            let values = all.iter().filter_map(|axes| axes.get(axis)).map(String::as_str);
+            self.known(&format!("value on axis {axis}"), value, values)?;
+        }
+        let metrics: Vec<&str> =
+            results.cells.iter().flat_map(|cell| cell.metrics.keys()).map(String::as_str).collect();
+        // If every cell failed, the run knows no metrics. The cells then give the reason.
+        if metrics.is_empty() {
+            return Ok(());
+        }
+        self.known("metric", &self.metric, metrics.into_iter())
+    }
+
+    fn known<'a>(
+        &self,
+        what: &str,
+        word: &str,
+        candidates: impl Iterator<Item = &'a str> + Clone,
+    ) -> Result<(), LabError> {
+        if candidates.clone().any(|candidate| candidate == word) {
+            return Ok(());
+        }
+        let hint = nearest(word, candidates);
+        let text = format!("--bound `{}`: the run has no {what} `{word}`{hint}", self.text);
+        Err(LabError::Usage(text))
+    }
+}
+
+/// Checks every bound. In an invalid run no bound holds, unless invalid runs are allowed.
+pub fn check(
+    results: &Results,
+    bounds: &[Bound],
+    allow_invalid: bool,
+) -> Result<Checked, LabError> {
+    let invalid = match results.valid || allow_invalid {
+        true => Vec::new(),
+        false if results.invalid_reasons.is_empty() => vec!["the run is marked invalid".to_owned()],
+        false => results.invalid_reasons.clone(),
+    };
+    let bounds = bounds.iter().map(|bound| bound.check(results)).collect::<Result<_, _>>()?;
+    Ok(Checked { invalid, bounds })
+}
+
+impl Checked {
+    pub fn holds(&self) -> bool {
+        self.invalid.is_empty() && self.bounds.iter().all(|bound| bound.holds)
+    }
+
+    /// Text for the terminal.
+    pub fn render(&self) -> String {
+        use std::fmt::Write;
+        let mut text = String::new();
+        for bound in &self.bounds {
+            let _ = writeln!(text, "{}  {}", word(bound.holds), bound.bound);
+            for cell in &bound.cells {
+                let value = match (cell.value, &cell.reason) {
+                    (Some(value), _) => report::number::format(value),
+                    (None, Some(reason)) => {
+                        format!("failed: {}", foreign(reason).up_to(LONGEST_NOTE))
+                    }
+                    (None, None) => "–".to_owned(),
+                };
+                let _ = writeln!(text, "   {}  {}: {value}", word(cell.holds), cell.cell);
+            }
+        }
+        for reason in &self.invalid {
+            let reason = foreign(reason).up_to(LONGEST_NOTE);
+            let _ = writeln!(text, "{}  the run is not valid: {reason}", word(false));
+        }
+        text
+    }
+}
+
+impl Operator {
+    fn holds(self, value: f64, limit: f64) -> bool {
+        match self {
+            Self::AtLeast => value >= limit,
+            Self::AtMost => value <= limit,
+            Self::Above => value > limit,
+            Self::Below => value < limit,
+            Self::Equal => value == limit,
+        }
+    }
+}
+
+fn figure(cell: &Cell, metric: &str) -> Result<f64, String> {
+    if let Some(reason) = &cell.failed {
+        return Err(reason.clone());
+    }
+    cell.metrics
+        .get(metric)
+        .map(|metric| metric.median)
+        .filter(|value| value.is_finite())
+        .ok_or_else(|| format!("{} has no {metric}", cell.system))
+}
+
+fn word(holds: bool) -> &'static str {
+    if holds { "ok  " } else { "FAIL" }
+}
+
+/// Finds `symbol` outside brackets: `loss=1%` also contains an operator.
+fn find_outside(text: &str, symbol: &str) -> Option<usize> {
+    let from = text.rfind(']').map_or(0, |at| at + 1);
+    text[from..].find(symbol).map(|at| from + at)
+}
+
+const OPERATORS: [(&str, Operator); 5] = [
+    (">=", Operator::AtLeast),
+    ("<=", Operator::AtMost),
+    ("==", Operator::Equal),
+    (">", Operator::Above),
+    ("<", Operator::Below),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::{Form, Metric};
+
+    fn results() -> Results {
+        let mut results = Results::new("x", Form::Quick);
+        for (system, loss, value) in
+            [("tcp-cubic", "0%", 560.0), ("tcp-cubic", "1%", 50.0), ("tcp-bbr", "1%", 500.0)]
+        {
+            let mut cell = Cell::new(system, Axes::from([("loss".to_owned(), loss.to_owned())]));
+            let metric = Metric { median: value, ci95: None, n: 1, unit: "Mbit/s".to_owned() };
+            cell.metrics.insert("goodput_mbit_s".to_owned(), metric);
+            results.cells.push(cell);
+        }
+        let mut failed = Cell::new("tcp-bbr", Axes::from([("loss".to_owned(), "0%".to_owned())]));
+        failed.failed = Some("it broke".to_owned());
+        results.cells.push(failed);
+        results
+    }
+
+    fn holds(bound: &str) -> Result<bool, String> {
+        let bound = Bound::parse(bound).map_err(|e| e.to_string())?;
+        check(&results(), &[bound], false).map(|c| c.holds()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_bound_compares_the_figure_of_its_cells() {
+        assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] >= 560"), Ok(true));
+        assert_eq!(holds("goodput_mbit_s[tcp-cubic] > 100"), Ok(false));
+        assert_eq!(holds("goodput_mbit_s[tcp-bbr/tcp-cubic, loss=1%] >= 10"), Ok(true));
+        assert_eq!(holds("goodput_mbit_s[tcp-bbr/tcp-cubic,loss=1%]>10"), Ok(false));
+        assert_eq!(holds("goodput_mbit_s[*, loss=1%] <= 500"), Ok(true));
+    }
+
+    #[test]
+    fn a_bound_does_not_hold_in_a_failed_cell() {
+        assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] >= 0"), Ok(false));
+        assert_eq!(holds("goodput_mbit_s[tcp-bbr, loss=0%] <= 1e9"), Ok(false));
+    }
+
+    #[test]
+    fn an_invalid_run_fails_every_bound_unless_allowed() {
+        let mut results = results();
+        results.valid = false;
+        let bound = || [Bound::parse("goodput_mbit_s[tcp-cubic] > 1").unwrap()];
+        assert!(!check(&results, &bound(), false).unwrap().holds());
+        assert!(check(&results, &bound(), true).unwrap().holds());
+    }
+
+    #[test]
+    fn a_misspelt_bound_is_refused() {
+        assert!(holds("goodput_mbit[tcp-cubic] > 1").unwrap_err().contains("did you mean"));
+        assert!(holds("goodput_mbit_s[tcp-cubik] > 1").unwrap_err().contains("`tcp-cubic`"));
+        assert!(holds("goodput_mbit_s[los=1%] > 1").unwrap_err().contains("`loss`"));
+        assert!(holds("goodput_mbit_s[loss=2%] > 1").unwrap_err().contains("value on axis"));
+        assert!(holds("goodput_mbit_s[tcp-cubic > 1").unwrap_err().contains("never closed"));
+        assert!(holds("goodput_mbit_s").unwrap_err().contains("no >="));
+        assert!(holds("goodput_mbit_s > fast").unwrap_err().contains("plain number"));
+    }
+}

@@ -1,0 +1,8 @@
+//! The analysis of outcomes: medians and intervals, comparisons, bounds, and A/B decisions.
+
+pub mod ab;
+pub(crate) mod agreement;
+pub mod check;
+pub mod compare;
+mod overall;
+pub(crate) mod summary;

@@ -1,0 +1,52 @@
+//! The goal that a ratio of two systems is compared with.
+
+use super::figures;
+use crate::file::{CompareSpec, LabFile};
+use crate::run::Outcome;
+use results::{Axes, Cell, Comparison, Goal};
+
+/// `None` if the lab sets no goal.
+pub(super) fn goal(
+    compare: &CompareSpec,
+    lab: &LabFile,
+    one: &Comparison,
+    outcomes: &[Outcome],
+) -> Option<Goal> {
+    let mean = |system: &str, metric: &str| -> Option<f64> {
+        let of = outcomes.iter().filter(|o| o.system == system && o.axes == one.axes);
+        let values: Vec<f64> = of
+            .filter_map(figures)
+            .filter(|measured| measured.invalid.is_empty())
+            .filter_map(|measured| Some(measured.metrics.get(metric)?.value))
+            .collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let peer = mean(&one.b, &one.metric);
+    let ideals = compare.ideal.iter().filter_map(|metric| {
+        let metric = metric.get_ref();
+        Some((metric.clone(), mean(&one.b, metric)? / peer?))
+    });
+    let mut goal = Goal {
+        reference: reference(lab, &one.a, &one.axes, &one.metric)
+            .zip(reference(lab, &one.b, &one.axes, &one.metric))
+            .map(|(a, b)| a / b),
+        ideals: ideals.collect(),
+        ..Goal::default()
+    };
+    if let Some(share) = compare.of_ideal.as_ref().map(|share| share.get_ref().fraction()) {
+        let most = goal.reference.unwrap_or(f64::INFINITY);
+        let asked = |(name, ideal): (&String, &f64)| (name.clone(), most.min(share * ideal));
+        goal.asks = goal.ideals.iter().map(asked).collect();
+    }
+    goal.least = goal.asks.values().next().copied();
+    goal.met = goal.least.map(|least| one.ratio.median >= least);
+    (goal.reference.is_some() || !goal.ideals.is_empty()).then_some(goal)
+}
+
+/// The value that others measured for such a system there, according to the file.
+fn reference(lab: &LabFile, system: &str, axes: &Axes, metric: &str) -> Option<f64> {
+    let cell = Cell::new(system, axes.clone());
+    let rows = lab.reference.iter().map(super::reference);
+    let mut beside = rows.filter(|row| row.stands_beside(&cell));
+    beside.find_map(|row| row.metrics.get(metric).copied())
+}

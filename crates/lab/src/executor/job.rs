@@ -1,0 +1,45 @@
+//! Measures the steps of one lab in either world.
+
+use crate::file::{LabFile, SystemSpec};
+use crate::run::Verdict;
+use crate::run::plan::{Plan, PlannedCell, Step};
+use crate::{Cancel, LabError};
+use indexmap::IndexMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// One step and its surroundings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub lab: &'a LabFile,
+    pub plan: &'a Plan,
+    pub step: &'a Step,
+    pub cell: &'a PlannedCell,
+    pub system: &'a SystemSpec,
+    /// For the programs' own temporary files.
+    pub programs: &'a Path,
+    pub cancel: &'a Cancel,
+}
+
+/// An executor that is ready for one lab.
+pub(crate) trait Bench: Sync {
+    /// How many steps it measures at once.
+    fn threads(&self) -> usize;
+
+    fn notes(&self) -> Vec<String>;
+
+    /// A remark for the user that does not belong in the report.
+    fn degradation(&self) -> Option<String>;
+
+    /// Facts needed to repeat the run.
+    fn facts(&self) -> IndexMap<String, serde_json::Value>;
+
+    /// The reason why a system cannot run here. `asked`: the user named the system.
+    fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
+
+    /// The time that these steps take.
+    fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration;
+
+    /// `None` if the step was interrupted.
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;
+}

@@ -1,0 +1,178 @@
+//! Steps on this machine: network namespaces and its own clock, one step at a time.
+
+use super::{CpuPlan, MachineStep, is_installed, missing_programs};
+use crate::LabError;
+use crate::analysis::agreement;
+use crate::executor::simulator::Simulator;
+use crate::executor::{Bench, Job};
+use crate::file::{LabFile, Pinning, SystemSpec, Traffic, WorkloadKind};
+use crate::run::Verdict;
+use crate::run::environment;
+use crate::run::plan::{Plan, Step, seed_of};
+use crate::workload::bulk::IPERF3;
+use crate::workload::{crowd, download};
+use host::Privilege;
+use indexmap::IndexMap;
+use results::Form;
+use std::path::Path;
+use std::time::Duration;
+use units::Span;
+
+/// This machine, prepared for one lab.
+pub(crate) struct Machine<'a> {
+    lab: &'a LabFile,
+    privilege: Privilege,
+    weir: &'a Path,
+    cpus: CpuPlan,
+    /// Simulates the same step for comparison with the measurement.
+    simulator: Option<Simulator<'a>>,
+}
+
+impl<'a> Machine<'a> {
+    pub(crate) fn new(
+        lab: &'a LabFile,
+        privilege: Privilege,
+        weir: &'a Path,
+    ) -> Result<Self, LabError> {
+        let simulator = match lab.workload.get_ref().kind {
+            WorkloadKind::Flows => Some(Simulator::new(lab, 1)?),
+            _ => None,
+        };
+        Ok(Self { lab, privilege, weir, cpus: CpuPlan::for_lab(lab), simulator })
+    }
+}
+
+impl Bench for Machine<'_> {
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let shared =
+            "both ends share the one CPU there is for them, though `pin = \"apart\"` was asked for";
+        let apart = self.lab.workload.get_ref().pin == Pinning::Apart;
+        let shares = apart && !self.cpus.is_apart();
+        shares.then(|| shared.to_owned()).into_iter().collect()
+    }
+
+    fn degradation(&self) -> Option<String> {
+        self.privilege.degradation().map(str::to_owned)
+    }
+
+    fn facts(&self) -> IndexMap<String, serde_json::Value> {
+        environment::describe(self.lab, &self.cpus, self.privilege)
+    }
+
+    fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String> {
+        let downloads = self.lab.workload.get_ref().kind == WorkloadKind::Download;
+        if downloads && download::find_server().is_none() {
+            return Some(download::NOT_INSTALLED.to_owned());
+        }
+        let mut missing = missing_programs(system);
+        // A lab that compares with iperf3 is useful without it too.
+        let without_peer = system.traffic() == Traffic::Iperf3 && !is_installed(IPERF3);
+        if without_peer {
+            missing.push(IPERF3.to_owned());
+        }
+        let optional = system.optional || without_peer;
+        // Both ends may be the same program.
+        missing.dedup();
+        if missing.is_empty() || !optional || asked {
+            return None;
+        }
+        let are = if missing.len() == 1 { "is" } else { "are" };
+        Some(format!("{} {are} not installed", missing.join(" and ")))
+    }
+
+    fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration {
+        let emulated = self.lab.is_emulated();
+        let around = if emulated { AROUND_A_TURN } else { AROUND_A_TURN_OF_CABLES };
+        let lasting = |step: &&Step| {
+            let cell = plan.cells.get(step.cell)?;
+            let system = self.lab.systems().find(|system| system.name() == cell.system)?;
+            match self.lab.workload.get_ref().kind {
+                WorkloadKind::Download => {
+                    Some(download::lasting(self.lab, system, &cell.axes, plan.duration))
+                }
+                WorkloadKind::Crowd => {
+                    Some(crowd::setting_up(self.lab, &cell.axes) + plan.duration)
+                }
+                _ => None,
+            }
+        };
+        let of_one = |step: &&Step| plan.omit + lasting(step).unwrap_or(plan.duration) + around;
+        left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()
+    }
+
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
+        let Job { lab, plan, step, cell, system, programs, cancel } = *job;
+        let verdict = measured(&MachineStep {
+            lab,
+            system,
+            axes: &cell.axes,
+            ends: &lab.workload_at(&cell.axes)?,
+            form: plan.form,
+            duration: plan.duration,
+            omit: plan.omit,
+            seed: seed_of(lab, cell, step.block),
+            cpus: &self.cpus,
+            weir: self.weir,
+            programs,
+            cancel,
+        });
+        let (simulator, mut measured) = match (&self.simulator, verdict) {
+            (Some(simulator), Some(Verdict::Measured(measured))) => (simulator, measured),
+            (_, verdict) => return Ok(verdict),
+        };
+        let mut worlds = Vec::with_capacity(WORLDS as usize);
+        for number in 0..WORLDS {
+            // The first world has the random losses of the measured step, the others use losses of
+            // no step.
+            let block = step.block.wrapping_sub(number * BLOCKS_APART);
+            let step = Step { block, ..step.clone() };
+            match simulator.measure(&Job { step: &step, ..*job })? {
+                None => return Ok(None),
+                Some(Verdict::Measured(world)) => worlds.push(*world),
+                Some(Verdict::Failed(reason)) => {
+                    measured.warnings.push(format!("the simulation failed: {reason}"));
+                    break;
+                }
+            }
+        }
+        if worlds.len() == WORLDS as usize {
+            agreement::beside(&worlds, &mut measured);
+        }
+        Ok(Some(Verdict::Measured(measured)))
+    }
+}
+
+/// Measures one step. If the emulation misses its bounds, the step is measured again. Only the
+/// emulator's own clock causes a repeat, never a figure. `None` if the step was interrupted.
+fn measured(step: &MachineStep<'_>) -> Option<Verdict> {
+    let mut attempts = 0;
+    // The quick form retries less, because its user is in a hurry.
+    let retries = if step.form == Form::Full { RETRIES } else { 1 };
+    let mut retried = Vec::new();
+    loop {
+        match step.measure() {
+            Ok(mut measurement) if measurement.invalid.is_empty() || attempts == retries => {
+                measurement.retried = retried;
+                return Some(Verdict::Measured(Box::new(measurement)));
+            }
+            Ok(measurement) => {
+                attempts += 1;
+                retried.extend(measurement.invalid);
+            }
+            Err(_) if step.cancel.is_cancelled() => return None,
+            Err(failure) => return Some(Verdict::Failed(failure.to_string())),
+        }
+    }
+}
+
+const RETRIES: usize = 2;
+/// Simulations beside each step. They take about a tenth of a second.
+const WORLDS: u32 = 15;
+const BLOCKS_APART: u32 = 10_000;
+/// Estimated time to build a network and start programs.
+const AROUND_A_TURN: Span = Span::from_millis(700);
+const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);

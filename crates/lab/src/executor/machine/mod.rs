@@ -1,0 +1,24 @@
+//! This machine: network namespaces and its own clock, one step at a time.
+
+mod algorithm;
+mod bench;
+mod caller;
+pub(crate) mod links;
+mod listener;
+mod pair;
+mod program;
+mod step;
+mod stream;
+mod testbed;
+mod tunnel_keys;
+mod watch;
+
+pub(crate) use bench::Machine;
+pub(crate) use caller::Caller;
+pub(crate) use listener::Listener;
+pub(crate) use pair::{Pair, await_listener, is_installed, missing_programs, open_quote, words};
+pub(crate) use program::Started;
+pub(crate) use step::{MachineStep, PORT, Windowed};
+pub(crate) use stream::Stream;
+pub(crate) use testbed::{CpuPlan, Testbed};
+pub(crate) use watch::{Roles, Watch};

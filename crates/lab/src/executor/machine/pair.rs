@@ -1,0 +1,210 @@
+//! External programs, started in both hosts. The workload's connection passes through them.
+
+use super::MachineStep;
+use super::Started;
+use super::Testbed;
+use super::tunnel_keys::{self, TunnelKeys};
+use crate::Failure;
+use crate::file::SystemSpec;
+use host::Namespace;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A running pair of programs, and the address that the workload connects to instead of the
+/// server's.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) server: Started,
+    pub(crate) client: Started,
+    pub(crate) connect: Option<SocketAddr>,
+    _keys: Option<TunnelKeys>,
+    _files: Option<TempDir>,
+}
+
+/// The programs of a system that are not installed here.
+pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
+    [&system.server, &system.client]
+        .into_iter()
+        .flatten()
+        .filter_map(|command| words(command.get_ref()).into_iter().next())
+        .filter(|program| program != WEIR && !is_installed(program))
+        .collect()
+}
+
+/// Whether `program` is a path to, or a name in PATH of, something executable.
+pub(crate) fn is_installed(program: &str) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let executable = |path: &Path| {
+        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return executable(Path::new(program));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| executable(&folder.join(program)))
+}
+
+impl Pair {
+    pub(crate) fn start(
+        step: &MachineStep<'_>,
+        testbed: &Testbed,
+    ) -> Result<Option<Self>, Failure> {
+        let (Some(server), Some(client)) = (&step.system.server, &step.system.client) else {
+            return Ok(None);
+        };
+        let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
+        let texts = [server, client].into_iter().chain(step.system.files.values());
+        let texts = texts.map(|text| text.get_ref().as_str());
+        let keys = TunnelKeys::for_texts(texts, step.programs)?;
+        let files = match step.system.files.is_empty() {
+            true => None,
+            false => Some(folder("files-", step.programs)?),
+        };
+        let fill = |text: &str| -> Result<String, Failure> {
+            let client = testbed.address(from, to)?.to_string();
+            let server = testbed.address(to, from)?.to_string();
+            let port = super::PORT.to_string();
+            crate::file::fill(text, &crate::file::COMMAND_WORDS, |name| match name {
+                "client" => Some(client.clone()),
+                "server" => Some(server.clone()),
+                "port" => Some(port.clone()),
+                "weir" => tunnel_keys::weir(),
+                "files" => files.as_ref().map(|folder| folder.path().display().to_string()),
+                other => keys
+                    .as_ref()
+                    .and_then(|keys| keys.word(other))
+                    .or_else(|| step.axes.get(other).cloned()),
+            })
+            .map_err(Failure::Workload)
+        };
+        for (name, text) in &step.system.files {
+            let Some(folder) = &files else { break };
+            let path = folder.path().join(name.get_ref());
+            let written = std::fs::write(&path, fill(text.get_ref())?);
+            written.map_err(|error| Failure::io(&format!("writing {}", path.display()), &error))?;
+        }
+        let begin = |host: &str, command: &str, cpus: &[usize]| -> Result<Started, Failure> {
+            let argv = words(&fill(command)?);
+            Started::new(&testbed.namespace(host)?, argv, cpus, step)
+        };
+        let server = begin(to, server.get_ref(), &step.cpus.to)?;
+        let client = begin(from, client.get_ref(), &step.cpus.from)?;
+        let mut pair = Self { server, client, connect: None, _keys: None, _files: None };
+        if let Some(connect) = &step.system.connect {
+            let text = fill(connect.get_ref())?;
+            let address: SocketAddr = text.parse().map_err(|_| {
+                Failure::Workload(format!("connect = `{text}` is not an address and a port"))
+            })?;
+            pair.connect = Some(address);
+            let inside = testbed.namespace(from)?;
+            if let Err(failure) = await_listener(&inside, address.port(), &mut pair.client, step) {
+                return Err(pair.failure(Duration::ZERO).unwrap_or(failure));
+            }
+        }
+        (pair._keys, pair._files) = (keys, files);
+        Ok(Some(pair))
+    }
+
+    /// The failure of a program that has ended or ends within `patience`, which also ends the
+    /// measurement.
+    pub(crate) fn failure(&mut self, patience: Duration) -> Option<Failure> {
+        // The near program often ends because the far one did.
+        for program in [&mut self.server, &mut self.client] {
+            if let Ok(Some(status)) = program.wait(patience) {
+                return Some(program.early_end(status));
+            }
+        }
+        None
+    }
+}
+
+/// A folder for files that exist for one step only.
+pub(crate) fn folder(prefix: &str, within: &Path) -> Result<TempDir, Failure> {
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(within);
+    made.map_err(|error| Failure::io(&format!("making a folder in {}", within.display()), &error))
+}
+
+/// Waits until the kernel reports a listener at `port` inside.
+pub(crate) fn await_listener(
+    inside: &Namespace,
+    port: u16,
+    program: &mut Started,
+    step: &MachineStep<'_>,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let filter = probe::tcp::Filter::listening().local_port(port);
+    while Instant::now() < deadline {
+        if step.cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        let listeners = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
+        if !listeners.is_empty() {
+            return Ok(());
+        }
+        if let Some(status) = program.wait(Duration::from_millis(5))? {
+            return Err(program.early_end(status));
+        }
+    }
+    let (name, patience) = (program.name(), READY_WITHIN.as_secs());
+    Err(Failure::Workload(format!("{name} did not listen on port {port} within {patience} s")))
+}
+
+/// Splits a command line into words. Blanks separate words, and single and double quotes keep them
+/// together.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    split(line).0
+}
+
+/// The quote that `line` opens and never closes.
+pub(crate) fn open_quote(line: &str) -> Option<char> {
+    split(line).1
+}
+
+fn split(line: &str) -> (Vec<String>, Option<char>) {
+    let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
+    for c in line.chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            (c, Some(_)) => word.push(c),
+            ('"' | '\'', None) => (quote, begun) = (Some(c), true),
+            (c, None) if c.is_whitespace() => {
+                if begun {
+                    words.push(std::mem::take(&mut word));
+                }
+                begun = false;
+            }
+            (c, None) => {
+                word.push(c);
+                begun = true;
+            }
+        }
+    }
+    if begun {
+        words.push(word);
+    }
+    (words, quote)
+}
+
+/// This program, wherever it is installed.
+const WEIR: &str = "{weir}";
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_keep_words_together() {
+        assert_eq!(words("a  'b c' d\"e f\" ''"), ["a", "b c", "de f", ""]);
+        assert!(words("  ").is_empty());
+        assert_eq!(open_quote("a 'b"), Some('\''));
+    }
+
+    #[test]
+    fn programs_are_found_in_path_and_by_path() {
+        assert!(is_installed("sh") && is_installed("/bin/sh"));
+        assert!(!is_installed("no-such-program-here") && !is_installed("/proc/version"));
+    }
+}

@@ -1,0 +1,175 @@
+//! CPU time and other activity of the machine during a cell's measurement.
+
+use super::CpuPlan;
+use crate::run::Measurement;
+use probe::ProbeError;
+use probe::cpu::CpuSnapshot;
+use probe::process::{KsoftirqdSnapshot, Processes, Thread};
+use units::{Span, Time};
+
+/// Assigns processes, and thereby their CPU time, to the two sides and the emulator.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Roles {
+    /// Processes (with their descendants) of the system under test on the client's side. These are
+    /// its own programs or, for the kernel's TCP, the workload's, because the kernel's TCP runs on
+    /// their time.
+    pub client: Vec<u32>,
+    pub server: Vec<u32>,
+    /// `None` if no emulator runs.
+    pub emulator_tid: Option<u32>,
+}
+
+/// A snapshot of the machine's clocks. The difference of two snapshots is the activity between
+/// them.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    cpu: CpuSnapshot,
+    ksoftirqd: KsoftirqdSnapshot,
+    client: Processes,
+    server: Processes,
+    client_threads: Vec<Thread>,
+    server_threads: Vec<Thread>,
+    emulator: Option<Thread>,
+}
+
+impl Watch {
+    pub(crate) fn read(roles: &Roles) -> Result<Self, ProbeError> {
+        let (client, server) = (trees(&roles.client)?, trees(&roles.server)?);
+        Ok(Self {
+            cpu: CpuSnapshot::read()?,
+            ksoftirqd: KsoftirqdSnapshot::read()?,
+            client_threads: threads(&client),
+            server_threads: threads(&server),
+            client,
+            server,
+            emulator: roles.emulator_tid.map(Thread::read).transpose()?,
+        })
+    }
+
+    pub(crate) fn taken(&self) -> Time {
+        self.cpu.taken
+    }
+
+    /// Records the activity since `earlier`. `goodput` in Mbit/s steps CPU time into a cost.
+    pub(crate) fn account(
+        &self,
+        earlier: &Self,
+        cpus: &CpuPlan,
+        goodput: Option<f64>,
+        into: &mut Measurement,
+    ) {
+        let used = self.cpu.since(&earlier.cpu);
+        let elapsed = used.elapsed.secs_f64();
+        if elapsed <= 0.0 {
+            return;
+        }
+        let percent = |time: Span| Some(time.secs_f64() / elapsed * 100.0);
+        let system = match cpus.emulator {
+            // The kernel receives the emulator's packets in the emulator's time slice. That softirq
+            // work belongs to the system, all other work on the emulator's CPU to the emulator.
+            Some(own) => {
+                let there = used.over([own]);
+                used.over(cpus.workload.iter().copied()).busy() + there.softirq + there.irq
+            }
+            None => {
+                let emulator = self.emulator.as_ref().zip(earlier.emulator.as_ref());
+                let emulator = emulator.and_then(|(now, then)| now.since(then));
+                let own = emulator.map_or(Span::ZERO, |used| used.cpu.total());
+                used.total.busy().saturating_sub(own)
+            }
+        };
+        let client = self.client.since(&earlier.client).sum().total();
+        let server = self.server.since(&earlier.server).sum().total();
+        let ksoftirqd = self.ksoftirqd.since(&earlier.ksoftirqd).sum().total();
+        // A lab that judges the link itself has no processes to account for.
+        let own = |processes: &Processes, used| (!processes.is_empty()).then_some(used);
+        let client = own(&earlier.client, client);
+        let server = own(&earlier.server, server);
+        into.record("cpu_percent.client", client.and_then(percent));
+        into.record("cpu_percent.server", server.and_then(percent));
+        let sides = [
+            ("threads_at_work.client", &self.client_threads, &earlier.client_threads),
+            ("threads_at_work.server", &self.server_threads, &earlier.server_threads),
+        ];
+        for (name, now, then) in sides {
+            into.record(name, at_work(now, then));
+        }
+        into.record("cpu_percent.system", percent(system));
+        into.record("cpu_percent.ksoftirqd", percent(ksoftirqd));
+        into.record("cpu_softirq_percent", percent(used.total.softirq));
+        let gbit = goodput.map(|mbit| mbit / 1000.0 * elapsed).filter(|gbit| *gbit > 0.0);
+        let price = |time: Option<Span>| Some(time?.secs_f64() / gbit?);
+        into.record("cpu_seconds_per_gbit.client", price(client));
+        into.record("cpu_seconds_per_gbit.server", price(server));
+        into.record("cpu_seconds_per_gbit.system", price(Some(system)));
+        let workload = used.over(cpus.workload.iter().copied());
+        let capacity = elapsed * cpus.workload.len().max(1) as f64;
+        let part = |time: Span| (time.secs_f64() / capacity * 100.0).clamp(0.0, 100.0);
+        // Compute idle time from the busy counters. The idle counter stops on a sleeping core and
+        // catches up later (kernel/time/tick-sched.c).
+        let idle = 100.0 - part(workload.busy() + workload.steal);
+        into.record("idle_percent", Some(idle));
+        if idle < LEAST_IDLE_PERCENT {
+            into.cpu_limited = true;
+        }
+        let steal = part(workload.steal);
+        if steal > 5.0 {
+            into.warnings.push(format!("the hypervisor took {steal:.0} % of the CPU away"));
+        }
+    }
+}
+
+fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
+    let mut all: Option<Processes> = None;
+    for root in roots {
+        match Processes::tree(*root) {
+            Ok(tree) => match &mut all {
+                None => all = Some(tree),
+                Some(all) => all.each.extend(tree.each),
+            },
+            // The process has just ended. Its CPU time is then missing on both sides alike.
+            Err(ProbeError::Ended { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match all {
+        Some(all) => Ok(all),
+        None => Processes::of([]),
+    }
+}
+
+/// The threads of the processes that still exist.
+fn threads(processes: &Processes) -> Vec<Thread> {
+    processes.each.keys().filter_map(|pid| Thread::all_of(*pid).ok()).flatten().collect()
+}
+
+/// The effective number of threads: as many as would share the work evenly.
+fn at_work(now: &[Thread], then: &[Thread]) -> Option<f64> {
+    let used = now.iter().map(|thread| {
+        let before = then.iter().find(|before| before.tid == thread.tid);
+        let spent = before.and_then(|before| thread.since(before))?;
+        Some(spent.cpu.total().secs_f64())
+    });
+    evenly(used.flatten())
+}
+
+fn evenly(parts: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, squares) =
+        parts.fold((0.0, 0.0), |(sum, squares), part| (sum + part, squares + part * part));
+    (squares > 0.0).then(|| sum * sum / squares)
+}
+
+/// With less idle time the workload waits for its CPU, and the figure shows that.
+const LEAST_IDLE_PERCENT: f64 = 5.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_threads_do_not_count_as_working() {
+        assert_eq!(evenly([0.0; 4].into_iter()), None);
+        assert_eq!(evenly([3.0, 0.0, 0.0].into_iter()), Some(1.0));
+        assert_eq!(evenly([2.0, 2.0, 0.0].into_iter()), Some(2.0));
+    }
+}

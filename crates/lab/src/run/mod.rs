@@ -1,0 +1,15 @@
+//! A run: its plan, its steps in order, and the directory that keeps them.
+
+mod date;
+mod directory;
+pub(crate) mod environment;
+mod outcome;
+pub(crate) mod plan;
+mod runner;
+pub mod runs;
+mod steps;
+
+pub(crate) use outcome::Member;
+pub use outcome::{Flaw, Measurement, Outcome, Value, Verdict};
+pub use plan::{Plan, PlannedCell};
+pub use runner::{Finished, Location, Progress, Request, run};

@@ -1,0 +1,104 @@
+use indexmap::IndexMap;
+use results::{Axes, Series, metrics};
+use serde::{Deserialize, Serialize};
+use units::Share;
+
+/// The result of one step, as the run's journal stores it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Outcome {
+    pub system: String,
+    pub axes: Axes,
+    pub block: u32,
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Measured(Box<Measurement>),
+    Failed(String),
+}
+
+/// The figures of one step.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Measurement {
+    pub metrics: IndexMap<String, Value>,
+    #[serde(default)]
+    pub series: Vec<Series>,
+    /// The algorithm of the measured connections, as the kernel reported it while they ran.
+    #[serde(default)]
+    pub congestion_control: Option<String>,
+    /// In virtual time: a number over all events, equal whenever the same events happen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// Reasons why the figures are invalid. Empty if they are valid.
+    #[serde(default)]
+    pub invalid: Vec<Flaw>,
+    /// The workload had no CPU to spare. The figures may show the machine rather than the system.
+    #[serde(default)]
+    pub cpu_limited: bool,
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Flaws of earlier attempts at this step. Each attempt was measured again.
+    #[serde(default)]
+    pub retried: Vec<Flaw>,
+    /// The figures of each place where several places of an axis were measured at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+}
+
+/// One of several places that were measured at once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Member {
+    /// The place's value on that axis.
+    pub name: String,
+    pub measurement: Measurement,
+}
+
+/// A reason why a measurement is invalid.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flaw {
+    /// The kind of flaw, in the same words each time.
+    pub what: String,
+    /// The extent of the flaw this time.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Flaw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.detail)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Value {
+    pub value: f64,
+    pub unit: String,
+}
+
+impl Measurement {
+    /// Records a metric of the registry. Omits a figure that is unavailable, and never writes it as
+    /// a number.
+    pub fn record(&mut self, metric: &str, value: Option<f64>) {
+        debug_assert!(metrics::is_registered(metric), "{metric} is not in results::metrics");
+        if let Some(value) = value.filter(|value| value.is_finite()) {
+            let unit = metrics::meaning(metric).unit.to_owned();
+            self.metrics.insert(metric.to_owned(), Value { value, unit });
+        }
+    }
+
+    /// Records `FAMILY.p50` and so on. Records nothing if there are no samples.
+    pub fn record_quantiles(&mut self, family: &str, samples: &[f64], parts: &[&str]) {
+        for part in parts {
+            let percent = match *part {
+                "max" => Some(100.0),
+                part => part.strip_prefix('p').and_then(|percent| percent.parse().ok()),
+            };
+            let value = percent
+                .and_then(Share::from_percent)
+                .and_then(|share| stats::quantile(samples, share).ok());
+            self.record(&format!("{family}.{part}"), value);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Runs a lab: every step of the plan. Each step is written to disk before the next begins.
+
+use super::directory::RunDirectory;
+use super::{date, environment, runs, steps};
+use crate::analysis::summary;
+use crate::executor::{Bench, Job};
+use crate::file::{LabFile, SystemSpec};
+use crate::run::Outcome;
+use crate::run::plan::{Plan, PlannedCell, Step};
+use crate::{Cancel, Executor, LabError};
+use results::{Form, Results};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// The lab to run, and how.
+#[derive(Debug)]
+pub struct Request {
+    pub lab: LabFile,
+    pub form: Form,
+    pub location: Location,
+    /// Only these systems. All systems of the file if empty.
+    pub systems: Vec<String>,
+    pub repeats: Option<u32>,
+    /// The command line that repeats this run.
+    pub command: String,
+    pub executor: Executor,
+}
+
+/// The directory that a run is written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// A new directory inside this one, named by lab, form and time.
+    Inside(PathBuf),
+    /// This directory, which must be new or empty.
+    At(PathBuf),
+    /// The directory of the unfinished run. Another user's run needs `trust`.
+    Resume { run: PathBuf, trust: bool },
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    pub results: Results,
+    pub directory: PathBuf,
+}
+
+/// Receives progress reports for the user.
+pub trait Progress {
+    fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration);
+    fn step(&mut self, number: usize, cell: &PlannedCell);
+    fn done(&mut self, number: usize, outcome: &Outcome);
+    fn note(&mut self, text: &str);
+}
+
+pub fn run(
+    request: Request,
+    cancel: &Cancel,
+    progress: &mut dyn Progress,
+) -> Result<Finished, LabError> {
+    let lab = &request.lab;
+    let bench = request.executor.bench(lab)?;
+    let (systems, notes) = runnable(&request, &*bench)?;
+    notes.iter().for_each(|note| progress.note(note));
+    let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
+    let plan = Plan::new(lab, request.form, &names, request.repeats);
+    let mut facts = bench.facts();
+    let begun = Instant::now();
+    let started = date::now();
+    let form = request.form.word();
+    let text = lab.text();
+    let description = environment::as_run_toml(lab, form, &request.command, &started, &facts);
+    let (mut directory, mut outcomes) = match &request.location {
+        Location::Resume { run, trust } => RunDirectory::resume(run, &text, form, *trust)?,
+        Location::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
+        Location::Inside(folder) => {
+            let name = || runs::fresh(folder, lab.name(), request.form);
+            (RunDirectory::create_new(name, &text, &description)?, Vec::new())
+        }
+    };
+    plan.keep_own(&mut outcomes);
+    let left: Vec<&Step> = plan.left(&outcomes);
+    progress.plan(&plan, outcomes.len(), bench.estimate(&plan, &left));
+    let programs = directory.programs().to_owned();
+    let jobs: Vec<Job<'_>> = left
+        .into_iter()
+        .filter_map(|step| {
+            let cell = &plan.cells[step.cell];
+            let system = systems.iter().find(|system| system.name() == cell.system)?;
+            Some(Job { lab, plan: &plan, step, cell, system, programs: &programs, cancel })
+        })
+        .collect();
+    let mut keep = |outcome: Outcome| {
+        directory.keep(&outcome)?;
+        outcomes.push(outcome);
+        Ok(())
+    };
+    if !steps::measure(&*bench, &jobs, progress, &mut keep)? {
+        let directory = Some(directory.path().to_owned());
+        return Err(LabError::Interrupted { directory });
+    }
+    drop(jobs);
+    plan.put_in_order(&mut outcomes);
+    if let Some(hash) = summary::hash(&outcomes) {
+        facts.insert("result_hash".to_owned(), hash.into());
+    }
+    let read = summary::algorithms(&outcomes);
+    if !read.is_empty() {
+        let read: serde_json::Map<_, _> =
+            read.into_iter().map(|(system, name)| (system, name.into())).collect();
+        facts.insert("congestion_control_read_back".to_owned(), read.into());
+    }
+    directory.describe(&environment::as_run_toml(lab, form, &request.command, &started, &facts))?;
+    let mut results = summary::results(lab, &plan, &outcomes);
+    results.environment = facts;
+    results.command = request.command.clone();
+    results.started = Some(started);
+    results.duration_s = Some(begun.elapsed().as_secs_f64());
+    results.notes.extend(notes);
+    results.warnings.extend(bench.degradation());
+    let (samples, series) = summary::samples(lab, &outcomes);
+    report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
+    Ok(Finished { results, directory: directory.path().to_owned() })
+}
+
+/// The systems that can run here, and a note for each that cannot.
+fn runnable(
+    request: &Request,
+    bench: &dyn Bench,
+) -> Result<(Vec<SystemSpec>, Vec<String>), LabError> {
+    let lab = &request.lab;
+    let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
+    for wanted in &request.systems {
+        if !known.contains(&wanted.as_str()) {
+            let hint = crate::nearest(wanted, known.iter().copied());
+            let text = format!("no system `{wanted}`{hint}; the lab has {}", known.join(", "));
+            return Err(LabError::Usage(text));
+        }
+    }
+    let (mut systems, mut notes) = (Vec::new(), Vec::new());
+    for system in lab.systems() {
+        let name = system.name();
+        let asked = request.systems.iter().any(|wanted| wanted == name);
+        if !request.systems.is_empty() && !asked {
+            continue;
+        }
+        match bench.missing(system, asked) {
+            None => systems.push(system.clone()),
+            Some(reason) => notes.push(format!("{name} is left out: {reason}")),
+        }
+    }
+    notes.extend(bench.notes());
+    if systems.is_empty() {
+        return Err(LabError::NothingToRun { reasons: notes.join("; ") });
+    }
+    Ok((systems, notes))
+}

@@ -1,0 +1,86 @@
+//! Runs on disk: the directory of a new run, the unfinished run, and the results of a finished run.
+
+use crate::LabError;
+use results::{Form, Results, Samples};
+use std::path::{Path, PathBuf};
+
+/// A finished run, read back from disk.
+#[derive(Debug)]
+pub struct Run {
+    pub path: PathBuf,
+    pub results: Results,
+    /// Every repeat's figures. Empty if only `results.json` was named or kept.
+    pub samples: Samples,
+}
+
+/// A directory for a new run: `runs/quic-tun-quick-20261121-030000`.
+pub fn fresh(folder: &Path, lab: &str, form: Form) -> PathBuf {
+    let stamp: String = super::date::now()
+        .chars()
+        .filter_map(|c| match c {
+            'T' => Some('-'),
+            c => c.is_ascii_digit().then_some(c),
+        })
+        .collect();
+    let first = folder.join(format!("{}{stamp}", prefix(lab, form)));
+    let mut path = first.clone();
+    for number in 2.. {
+        if !path.exists() {
+            break;
+        }
+        path = first.with_file_name(format!("{}{stamp}-{number}", prefix(lab, form)));
+    }
+    path
+}
+
+/// The latest run of this lab and form that has no results yet.
+pub fn latest_unfinished(folder: &Path, lab: &str, form: Form) -> Result<PathBuf, LabError> {
+    let begins = prefix(lab, form);
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        // A symbolic link could lead out of the folder.
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter(|entry| {
+            let name = entry.file_name();
+            let rest = name.to_str().and_then(|name| name.strip_prefix(&begins));
+            rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        })
+        .map(|entry| entry.path())
+        .filter(|path| path.join("run.toml").exists() && !path.join(RESULTS).exists())
+        .collect();
+    // The names end with the time.
+    found.sort();
+    found.pop().ok_or_else(|| {
+        LabError::Usage(format!(
+            "--resume: no unfinished run of `{lab}` in this form under {}/; name one: --resume DIR",
+            folder.display()
+        ))
+    })
+}
+
+/// Reads a run from its directory or its results.json.
+pub fn read(path: &Path) -> Result<Run, LabError> {
+    let (file, samples) = if path.is_dir() {
+        (path.join(RESULTS), path.join("samples.parquet"))
+    } else {
+        (path.to_owned(), path.with_file_name("samples.parquet"))
+    };
+    let results =
+        report::read_results(&file).map_err(|error| LabError::Usage(error.to_string()))?;
+    let samples = match samples.exists() {
+        true => report::read_samples(&samples)?,
+        false => Samples::new(&results.lab),
+    };
+    Ok(Run { path: path.to_owned(), results, samples })
+}
+
+fn prefix(lab: &str, form: Form) -> String {
+    match form {
+        Form::Full | Form::Other => format!("{lab}-"),
+        form => format!("{lab}-{}-", form.word()),
+    }
+}
+
+const RESULTS: &str = "results.json";

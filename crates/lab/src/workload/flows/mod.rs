@@ -1,0 +1,5 @@
+mod caqm;
+mod machine;
+pub(crate) mod simulated;
+
+pub(crate) use machine::{account_queue, measure};

@@ -1,0 +1,4 @@
+mod datagrams;
+mod machine;
+
+pub(crate) use machine::measure;

@@ -1,0 +1,3 @@
+mod machine;
+
+pub(crate) use machine::measure;
