@@ -1,6 +1,6 @@
 //! The labs that come with the program.
 
-use crate::file::LabFile;
+use crate::LabFile;
 use crate::{LabError, nearest};
 use std::path::Path;
 

@@ -10,6 +10,7 @@ mod cancel;
 mod error;
 mod executor;
 pub mod file;
+mod lab_file;
 mod run;
 mod workload;
 
@@ -18,8 +19,9 @@ pub use analysis::{ab, check, compare};
 pub use cancel::Cancel;
 pub use error::{Failure, LabError};
 pub use executor::Executor;
+pub use file::FileError;
 pub(crate) use file::nearest;
-pub use file::{FileError, LabFile};
+pub use lab_file::LabFile;
 pub use run::{
     Finished, Flaw, Location, Measurement, Outcome, Plan, PlannedCell, Progress, Request, Value,
     Verdict, run, runs,

@@ -7,7 +7,7 @@ mod systems;
 
 pub use systems::{GOODPUT, Systems, direction_of};
 
-use crate::executor::machine::words;
+use crate::file::words;
 use crate::{Cancel, Failure, LabError};
 use serde::Serialize;
 use stats::ab::{Decider, Decision, Plan, State};

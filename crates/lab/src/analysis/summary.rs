@@ -5,8 +5,9 @@ mod goals;
 mod members;
 
 use super::overall;
-use crate::file::{CompareSpec, HeatSpec, LabFile, WorkloadKind};
-use crate::run::plan::{self, Plan, PlannedCell};
+use crate::LabFile;
+use crate::file::{CompareSpec, HeatSpec, axes};
+use crate::run::plan::{Plan, PlannedCell};
 use crate::run::{Flaw, Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{
@@ -56,12 +57,12 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results.valid = results.cells.iter().all(|cell| cell.valid);
     results.comparisons = comparisons(lab, plan, outcomes);
     results.method = method(lab, plan);
-    if lab.workload.get_ref().kind == WorkloadKind::Flows {
+    if lab.kind().has_means() {
         results.overall = overall::means(&results);
         let over = lab.view.iter().flat_map(|view| &view.over).map(|axis| axis.get_ref().as_str());
         let over: Vec<&str> = over.collect();
         if !over.is_empty() {
-            let usual = |axis: &String| Some((axis.clone(), plan::usual(lab, axis)?.to_owned()));
+            let usual = |axis: &String| Some((axis.clone(), axes::usual(lab, axis)?.to_owned()));
             let usual: Axes = lab.axes.keys().filter_map(usual).collect();
             results.groups = overall::groups(&results, &usual, &over);
         }
@@ -318,7 +319,7 @@ fn heats<'a>(lab: &'a LabFile, spec: &'a HeatSpec) -> impl Iterator<Item = Heat>
     let usual = move || lab.axes.keys().filter(open);
     let usual = move || {
         usual()
-            .filter_map(|axis| Some((axis.clone(), plan::usual(lab, axis)?.to_owned())))
+            .filter_map(|axis| Some((axis.clone(), axes::usual(lab, axis)?.to_owned())))
             .collect()
     };
     spec.metrics.iter().map(move |metric| Heat {
@@ -360,146 +361,11 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
     say("measured for", plan.duration.to_string());
     say("left out at the start", plan.omit.to_string());
     say("repeats", format!("{}, in randomised blocks with every cell once", plan.repeats));
-    if lab.workload.get_ref().kind == WorkloadKind::Flows {
-        for (what, how) in METHOD_OF_FLOWS {
-            say(what, (*how).to_owned());
-        }
-    }
-    if lab.workload.get_ref().kind == WorkloadKind::Download {
-        for (what, how) in METHOD_OF_DOWNLOADS {
-            say(what, (*how).to_owned());
-        }
-    }
-    let of_tunnels = match lab.workload.get_ref().kind {
-        WorkloadKind::Messages => METHOD_OF_MESSAGES,
-        WorkloadKind::Crowd => METHOD_OF_CROWDS,
-        _ => &[],
-    };
-    for (what, how) in of_tunnels {
-        say(what, (*how).to_owned());
-    }
-    if lab.workload.get_ref().kind == WorkloadKind::Validate {
-        for case in sim::validate::cases() {
-            say(case.name, format!("{}: {}; in {}", case.layer, case.note, case.unit));
-        }
+    for (what, how) in lab.kind().method() {
+        say(what, how);
     }
     method
 }
-
-const METHOD_OF_DOWNLOADS: &[(&str, &str)] = &[
-    (
-        "a download",
-        "connect, GET, read to the end, by our client in the path's own network namespace. The client \
-         checks the status, the length and a checksum of the body. A path's figure is the mean over \
-         its downloads, that of several paths the mean over the paths",
-    ),
-    (
-        "download rate",
-        "the file's size over the time from before the connection is opened to its last byte",
-    ),
-    (
-        "availability",
-        "the share of started downloads that arrived complete and undamaged. Failed downloads do not \
-         count in the rates, but a path without any complete download counts as 0",
-    ),
-    (
-        "retransmitted",
-        "share of all bytes the server's connections sent, as its kernel counts them",
-    ),
-    (
-        "queue",
-        "the data that waits at the path's bottleneck during a download, as time at the bottleneck's rate",
-    ),
-    (
-        "the algorithm",
-        "set on the web server's listening socket, and read back from every connection. `tcpa` is in \
-         the kernel only for the turn, under a unique name",
-    ),
-    ("warm", "the file is downloaded once on each path before the measurement"),
-];
-
-const METHOD_OF_MESSAGES: &[(&str, &str)] = &[
-    (
-        "first byte",
-        "from before a new connection is opened to the first byte of the answer to its first message. New \
-         connections come one after the other, for the first third of the time",
-    ),
-    (
-        "first message",
-        "the same from when the first message is sent: without the opening of the connection, which in \
-         a tunnel only reaches its near end",
-    ),
-    (
-        "messages",
-        "from a message to the last byte of its answer, which is as long, over an open connection. The \
-         next is sent once the previous one is answered, for the other two thirds of the time",
-    ),
-    (
-        "warm",
-        "before the measurement one connection is opened and some messages are sent over it, so that a \
-         tunnel's ends are connected",
-    ),
-];
-
-const METHOD_OF_CROWDS: &[(&str, &str)] = &[
-    (
-        "new connections",
-        "rate of opening the idle connections by 32 threads. Each counts once a byte has reached the far end \
-         and come back. One connection is opened beforehand",
-    ),
-    (
-        "memory",
-        "the RAM of the program at each end once the idle connections are open and before others send. \
-         `each` is its growth over their number, `peak` its maximum. The kernel's own memory for sockets \
-         is not included",
-    ),
-    (
-        "goodput and fairness",
-        "of the data that arrived at the far end over the busy connections, while the idle ones are open. \
-         Jain's index over the connections' shares",
-    ),
-];
-
-const METHOD_OF_FLOWS: &[(&str, &str)] = &[
-    (
-        "begins",
-        "one flow after the other by the lab's stagger, each delayed by up to a round trip at random. The time left out at the start counts from the last flow's start. For flows that have an end the whole time counts",
-    ),
-    (
-        "share of ideal",
-        "the total that all flows deliver to applications, over the ideal: the rate without headers times 1 - loss, less cross traffic, and at most the policer's rate or the applications' demand",
-    ),
-    (
-        "part of fair share",
-        "the mean goodput of a flow under test, over an equal part of the ideal for each flow on the link. 1 is fair",
-    ),
-    (
-        "harm",
-        "1 - the goodput of the competing flows, over their goodput when the flows under test use the same algorithm as they do: after Ware, Mukerjee, Seshan and Sherry 2019, with their own algorithm as the measure. 0 or less: no more harm than a flow of their own algorithm",
-    ),
-    (
-        "convergence",
-        "round trips from the start of the last flow until its goodput, averaged over four of them, is first within a tenth of its fair share. If it never is, all the remaining time",
-    ),
-    (
-        "after a rate step",
-        "round trips until the goodput of all flows, averaged over four of them, is within a tenth of what the new rate allows. The longest of all steps. If it never is, all the remaining time",
-    ),
-    (
-        "queue at start-up",
-        "the longest queue at the bottleneck in the first 20 round trips of a single flow, as the time the link takes to send it",
-    ),
-    (
-        "slowdown",
-        "a flow's completion time over the time of a single flow on an empty link without a window: a handshake, the path delay, and the transmission time",
-    ),
-    (
-        "retransmitted",
-        "retransmitted payload over sent payload of the flows under test, in the measured time",
-    ),
-    ("round trip", "the path's propagation and the time packets waited at the bottleneck"),
-    ("queue", "at the bottleneck with the longest queue, by its 95th percentile"),
-];
 
 /// This metric describes the machine, not the system under test.
 const IDLE: &str = "idle_percent";

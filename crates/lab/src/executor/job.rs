@@ -1,6 +1,7 @@
 //! Measures the steps of one lab in either world.
 
-use crate::file::{LabFile, SystemSpec};
+use crate::LabFile;
+use crate::file::SystemSpec;
 use crate::run::Verdict;
 use crate::run::plan::{Plan, PlannedCell, Step};
 use crate::{Cancel, LabError};

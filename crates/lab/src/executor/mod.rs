@@ -6,8 +6,7 @@ pub(crate) mod simulator;
 
 pub(crate) use job::{Bench, Job};
 
-use crate::LabError;
-use crate::file::{LabFile, WorkloadKind};
+use crate::{LabError, LabFile};
 use host::Privilege;
 use machine::Machine;
 use simulator::Simulator;
@@ -32,7 +31,13 @@ impl Executor {
         let refuse =
             |message: String| Err(LabError::File(lab.source.error(lab.workload.span(), message)));
         let name = lab.asked_for();
-        if let (Self::Machine { .. }, Some((key, place))) = (self, lab.only_in_virtual_time()) {
+        let workload = lab.kind();
+        let only_simulated = || {
+            let of_link = lab.link_only_in_virtual_time();
+            let own = || workload.only_simulated(lab);
+            of_link.or_else(|| own().map(|(key, place)| (key.to_owned(), place)))
+        };
+        if let (Self::Machine { .. }, Some((key, place))) = (self, only_simulated()) {
             let message = format!("`{key}` exists only in virtual time: weir sim run {name}");
             return Err(LabError::File(lab.source.error(place, message)));
         }
@@ -44,24 +49,15 @@ impl Executor {
             );
             return Err(LabError::File(lab.source.error(system.span(), message)));
         }
-        match (self, lab.workload.get_ref().kind) {
-            (Self::Machine { .. }, WorkloadKind::Validate) => {
-                refuse(format!("this workload exists only in virtual time: weir sim run {name}"))
-            }
-            (Self::Simulator { .. }, WorkloadKind::Download) => {
-                refuse(format!("a web server cannot run in virtual time: weir lab run {name}"))
-            }
-            (Self::Simulator { .. }, WorkloadKind::Messages | WorkloadKind::Crowd) => {
-                refuse(format!("this workload runs only on a machine: weir lab run {name}"))
-            }
-            (Self::Simulator { .. }, WorkloadKind::LinkAccuracy) => refuse(format!(
-                "the emulated link is judged by the machine's clock, and virtual time has none: \
-                 weir lab run {name}"
-            )),
-            (Self::Machine { privilege, weir }, _) => {
-                Ok(Box::new(Machine::new(lab, *privilege, weir)?))
-            }
-            (Self::Simulator { threads }, _) => Ok(Box::new(Simulator::new(lab, *threads)?)),
+        match self {
+            Self::Machine { privilege, weir } => match workload.refused_by_machine() {
+                Some(reason) => refuse(format!("{reason}: weir sim run {name}")),
+                None => Ok(Box::new(Machine::new(lab, *privilege, weir)?)),
+            },
+            Self::Simulator { threads } => match workload.refused_by_simulator() {
+                Some(reason) => refuse(format!("{reason}: weir lab run {name}")),
+                None => Ok(Box::new(Simulator::new(lab, *threads)?)),
+            },
         }
     }
 }

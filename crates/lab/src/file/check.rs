@@ -1,12 +1,10 @@
 //! Checks a lab file beyond its grammar. Nothing here touches the machine.
 
+use super::axes;
+use super::ends::{FROM, LOOPBACK, VIA};
 use super::locate::{FileError, nearest};
 use super::placeholders::fill;
-use super::schema::{CellFilter, LabFile, LinkSpec, SystemKind, SystemSpec, WorkloadKind};
-use super::workload::LOOPBACK;
-use super::{LinkSettings, WorkloadSettings};
-use crate::run::plan;
-use link::Capacity;
+use super::schema::{CellFilter, Document, LinkSpec, SystemKind, SystemSpec};
 use results::metrics;
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,78 +15,8 @@ use units::Span;
 pub(crate) const COMMAND_WORDS: [&str; 8] =
     ["client", "server", "port", "weir", "keys", "files", "server-pin", "client-pin"];
 
-impl LabFile {
-    pub(super) fn check(&self) -> Result<(), FileError> {
-        self.check_names()?;
-        self.check_hosts()?;
-        self.check_axes()?;
-        self.check_flow_keys()?;
-        self.check_message_keys()?;
-        self.check_topology()?;
-        self.check_tcp()?;
-        self.check_words()?;
-        self.check_omit(self.workload.get_ref().omit.as_ref())?;
-        for system in &self.system {
-            self.check_system(system.get_ref())?;
-        }
-        self.check_forms()?;
-        self.check_mentions()?;
-        self.check_settings()?;
-        self.check_count()?;
-        // Check every cell of every form, so that a bad value fails now and not in the tenth
-        // minute.
-        let places = plan::all_places(self);
-        // A later run may choose a value that no form chooses, so check those values too.
-        for axes in plan::of_other_values(self, &places) {
-            self.links_at(&axes)?;
-        }
-        for axes in places {
-            let links = self.links_at(&axes)?;
-            if self.workload.get_ref().kind != WorkloadKind::Validate {
-                let ends = self.workload_at(&axes)?;
-                self.check_judged(&links, &ends)?;
-                match self.workload.get_ref().kind {
-                    WorkloadKind::Download => {
-                        self.download_at(&axes)?;
-                        continue;
-                    }
-                    WorkloadKind::Messages => {
-                        self.messages_at(&axes)?;
-                        continue;
-                    }
-                    WorkloadKind::Crowd => {
-                        self.crowd_at(&axes)?;
-                        continue;
-                    }
-                    _ => {}
-                }
-                let flows = self.flows_at(&axes)?;
-                let topology = self.topology_at(&axes)?;
-                self.check_flows_there(&flows, &topology)?;
-                if let Some(link) = links.iter().find(|link| link.joins(&ends.from, &ends.to)) {
-                    self.tcp_at(&axes, link)?;
-                    self.check_systems_at(&axes, link.product_from(&ends.from))?;
-                }
-            }
-        }
-        for form in self.form.values() {
-            for axes in plan::places(self, form) {
-                if self.workload.get_ref().kind != WorkloadKind::Flows {
-                    continue;
-                }
-                let flows = self.flows_at(&axes)?;
-                if flows.arrivals.is_some() {
-                    let (ends, links) = (self.workload_at(&axes)?, self.links_at(&axes)?);
-                    let link = links.iter().find(|link| link.joins(&ends.from, &ends.to));
-                    let rate = link.and_then(|link| link.way_from(&ends.from)?.rate.mean_rate());
-                    self.check_arrivals(form, &flows, rate.unwrap_or_default())?;
-                }
-            }
-        }
-        self.check_use_of_axes()
-    }
-
-    fn check_names(&self) -> Result<(), FileError> {
+impl Document {
+    pub(crate) fn check_names(&self) -> Result<(), FileError> {
         let name = self.name.get_ref();
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
             return self.refuse(
@@ -137,10 +65,7 @@ impl LabFile {
         Ok(())
     }
 
-    fn check_hosts(&self) -> Result<(), FileError> {
-        if self.hosts.is_empty() && self.workload.get_ref().kind != WorkloadKind::Validate {
-            return self.refuse(self.name.span(), "`hosts` is missing here");
-        }
+    pub(crate) fn check_hosts(&self) -> Result<(), FileError> {
         let mut joined = HashSet::new();
         for link in &self.link {
             let [a, b] = link.get_ref().between.get_ref();
@@ -158,13 +83,14 @@ impl LabFile {
             }
             self.check_direct(link.get_ref())?;
         }
-        let via = self.workload.get_ref().via.as_ref();
+        let table = self.workload.get_ref();
         for host in &self.hosts {
             let linked = |end: &Spanned<String>| end.get_ref() == host.get_ref();
             let reached =
                 self.link.iter().any(|l| l.get_ref().between.get_ref().iter().any(linked));
             // A workload over its loopback needs no link.
-            let alone = via.is_some() && self.workload.get_ref().from.as_ref().is_some_and(linked);
+            let alone =
+                table.place(VIA).is_some() && table.text(FROM) == Some(host.get_ref().as_str());
             if !reached && !alone {
                 let message = format!(
                     "no `[[link]]` reaches host `{}`: add one, or remove the host",
@@ -188,42 +114,12 @@ impl LabFile {
         self.refuse(value.span(), message)
     }
 
-    /// A workload that judges the link needs an emulated link with explicit settings.
-    fn check_judged(
-        &self,
-        links: &[LinkSettings],
-        ends: &WorkloadSettings,
-    ) -> Result<(), FileError> {
-        let workload = self.workload.get_ref();
-        let on_the_way = links.iter().find(|link| link.joins(&ends.from, &ends.to));
-        let emulated = on_the_way.is_some_and(|link| link.way_from(&ends.from).is_some());
-        let message = match workload.kind {
-            WorkloadKind::LinkAccuracy if !emulated => {
-                "only an emulated link can be judged, and this way is a plain cable"
-            }
-            WorkloadKind::Flows if !emulated => {
-                "flows share an emulated link, and this way is a plain cable"
-            }
-            WorkloadKind::Flows
-                if on_the_way
-                    .and_then(|link| link.way_from(&ends.from))
-                    .is_some_and(|config| config.rate == Capacity::Unlimited) =>
-            {
-                "flows share a link with a `rate`: without one their rate would grow without end"
-            }
-            _ => return Ok(()),
-        };
-        let place = [&workload.via, &workload.to].into_iter().flatten().next();
-        let place = place.map_or(self.workload.span(), Spanned::span);
-        self.refuse(place, message)
-    }
-
-    pub(super) fn known_host(&self, name: &str, place: Range<usize>) -> Result<(), FileError> {
+    pub(crate) fn known_host(&self, name: &str, place: Range<usize>) -> Result<(), FileError> {
         let hosts: Vec<&str> = self.hosts.iter().map(|host| host.get_ref().as_str()).collect();
         self.known_at("host", name, place, &hosts)
     }
 
-    fn known(
+    pub(crate) fn known(
         &self,
         what: &str,
         name: &Spanned<String>,
@@ -251,12 +147,7 @@ impl LabFile {
         self.refuse(place, message)
     }
 
-    fn check_axes(&self) -> Result<(), FileError> {
-        if let Some(cases) = self.axes.get(CASE).filter(|_| self.is_case_axis(CASE)) {
-            let known: Vec<&str> =
-                sim::validate::cases().into_iter().map(|case| case.name).collect();
-            cases.get_ref().iter().try_for_each(|case| self.known("case", case, &known))?;
-        }
+    pub(crate) fn check_axes(&self) -> Result<(), FileError> {
         for (axis, values) in &self.axes {
             if values.get_ref().is_empty() {
                 return self.refuse(values.span(), format!("axis `{axis}` has no values"));
@@ -272,7 +163,7 @@ impl LabFile {
     }
 
     /// Refuses files with too many cells to wait for.
-    fn check_count(&self) -> Result<(), FileError> {
+    pub(crate) fn check_count(&self) -> Result<(), FileError> {
         if self.form.values().any(|form| form.cells.is_empty()) {
             let mut cells = 1_usize;
             for (axis, values) in &self.axes {
@@ -286,7 +177,7 @@ impl LabFile {
             }
         }
         for (name, form) in &self.form {
-            let cells = form.cells.iter().map(|filter| plan::count(self, filter));
+            let cells = form.cells.iter().map(|filter| axes::count(self, filter));
             let cells = cells.fold(0, usize::saturating_add);
             if cells > MOST_PLACES {
                 let message = format!(
@@ -300,7 +191,7 @@ impl LabFile {
     }
 
     /// Checks that words and usual values belong to axes.
-    fn check_words(&self) -> Result<(), FileError> {
+    pub(crate) fn check_words(&self) -> Result<(), FileError> {
         let values = || self.axes.values().flat_map(|values| values.get_ref());
         for word in self.words.keys() {
             if !values().any(|value| value.get_ref() == word.get_ref()) {
@@ -318,15 +209,11 @@ impl LabFile {
         Ok(())
     }
 
-    /// A workload that judges the simulator sweeps over the simulator's cases.
-    fn is_case_axis(&self, axis: &str) -> bool {
-        self.workload.get_ref().kind == WorkloadKind::Validate && axis == CASE
-    }
-
-    /// Refuses an axis that changes nothing: its table would repeat the same figures.
-    fn check_use_of_axes(&self) -> Result<(), FileError> {
+    /// Refuses an axis that changes nothing: its table would repeat the same figures. The workload
+    /// itself reads the axis `own`.
+    pub(crate) fn check_use_of_axes(&self, own: Option<&str>) -> Result<(), FileError> {
         for (axis, values) in &self.axes {
-            if !self.mentions(&format!("{{{axis}}}")) && !self.is_case_axis(axis) {
+            if !self.mentions(&format!("{{{axis}}}")) && own != Some(axis.as_str()) {
                 let message = format!(
                     "nothing depends on axis `{axis}`: write `{{{axis}}}` where its value belongs, or remove it"
                 );
@@ -336,61 +223,22 @@ impl LabFile {
         Ok(())
     }
 
-    fn check_system(&self, system: &SystemSpec) -> Result<(), FileError> {
-        let place = system.name.span();
-        let name = system.name();
-        let judged = self.workload.get_ref().kind == WorkloadKind::LinkAccuracy;
-        if judged != (system.kind == SystemKind::Link) {
-            return self.refuse(
-                place,
-                format!("system `{name}`: `kind = \"link\"` and the workload `link-accuracy` belong together"),
-            );
+    /// Checks the settings of a system that do not depend on the workload.
+    pub(crate) fn check_congestion(&self, system: &SystemSpec) -> Result<(), FileError> {
+        let Some(congestion) = &system.congestion else { return Ok(()) };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let name = congestion.get_ref();
+        // TCP_CA_NAME_MAX of include/net/tcp.h, including the terminating zero.
+        if !(1..16).contains(&name.len()) || !name.chars().all(plain) {
+            let message = "an algorithm's name is from 1 to 15 letters, digits, `-` and `_`";
+            return self.refuse(congestion.span(), message);
         }
-        let modelled = self.workload.get_ref().kind == WorkloadKind::Validate;
-        if modelled != (system.kind == SystemKind::Model) {
-            return self.refuse(
-                place,
-                format!("system `{name}`: `kind = \"model\"` and the workload `validate` belong together"),
-            );
-        }
-        let of_tcp = match self.workload.get_ref().kind {
-            WorkloadKind::Flows => Some("flows"),
-            WorkloadKind::Download => Some("download"),
-            _ => None,
-        };
-        let is_tunnel = system.kind == SystemKind::Tunnel;
-        if is_tunnel {
-            self.check_tunnel(system)?;
-        } else if let Some(kind) = of_tcp.filter(|_| system.kind != SystemKind::Tcp) {
-            return self.refuse(
-                place,
-                format!(
-                    "system `{name}`: a workload `{kind}` takes only systems of `kind = \"tcp\"`"
-                ),
-            );
-        }
-        if let Some(warm) = &system.warm
-            && of_tcp.is_none()
-        {
-            let message = "`warm` is for workloads of `kind = \"download\"` or `\"flows\"`";
-            return self.refuse(warm.span(), message);
-        }
-        if let Some(congestion) = system.congestion.as_ref().filter(|_| !is_tunnel) {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-            let name = congestion.get_ref();
-            // TCP_CA_NAME_MAX of include/net/tcp.h, including the terminating zero.
-            if !(1..16).contains(&name.len()) || !name.chars().all(plain) {
-                let message = "an algorithm's name is from 1 to 15 letters, digits, `-` and `_`";
-                return self.refuse(congestion.span(), message);
-            }
-        }
-        self.check_system_keys(system)?;
-        if let Some(traffic) =
-            system.traffic.as_ref().filter(|_| self.workload.get_ref().kind != WorkloadKind::Bulk)
-        {
-            let message = "`traffic` is for `bulk` workloads: this one makes its own";
-            return self.refuse(traffic.span(), message);
-        }
+        Ok(())
+    }
+
+    /// Checks that a system has what its kind needs, and nothing of another kind.
+    pub(crate) fn check_kind(&self, system: &SystemSpec) -> Result<(), FileError> {
+        let (name, place) = (system.name(), system.name.span());
         match system.kind {
             SystemKind::Tcp if system.congestion.is_none() => self.refuse(
                 place,
@@ -408,30 +256,6 @@ impl LabFile {
                 self.check_no_commands(system)
             }
         }
-    }
-
-    /// Checks a tunnel in virtual time.
-    fn check_tunnel(&self, system: &SystemSpec) -> Result<(), FileError> {
-        let name = system.name();
-        if !matches!(self.workload.get_ref().kind, WorkloadKind::Flows | WorkloadKind::Bulk) {
-            let message = format!(
-                "system `{name}`: `kind = \"tunnel\"` is for workloads of `kind = \"flows\"` or `\"bulk\"`"
-            );
-            return self.refuse(system.name.span(), message);
-        }
-        let Some(congestion) = &system.congestion else {
-            let message = format!(
-                "system `{name}` names no congestion control: add `congestion = \"tcpa\"` or another"
-            );
-            return self.refuse(system.name.span(), message);
-        };
-        if let Err(error) = congestion.get_ref().parse::<sim::Congestion>() {
-            return self.refuse(congestion.span(), error.to_string());
-        }
-        if let Some(warm) = &system.warm {
-            return self.refuse(warm.span(), "`warm` is for systems of `kind = \"tcp\"`");
-        }
-        Ok(())
     }
 
     fn check_commands(&self, system: &SystemSpec) -> Result<(), FileError> {
@@ -455,10 +279,10 @@ impl LabFile {
         }
         for command in [&system.client, &system.server, &system.connect].into_iter().flatten() {
             check_filling(command)?;
-            if crate::executor::machine::words(command.get_ref()).is_empty() {
+            if super::commands::words(command.get_ref()).is_empty() {
                 return self.refuse(command.span(), "an empty command line");
             }
-            if let Some(quote) = crate::executor::machine::open_quote(command.get_ref()) {
+            if let Some(quote) = super::commands::open_quote(command.get_ref()) {
                 return self.refuse(
                     command.span(),
                     format!("the quote {quote} is opened and never closed"),
@@ -496,7 +320,7 @@ impl LabFile {
         }
     }
 
-    fn check_forms(&self) -> Result<(), FileError> {
+    pub(crate) fn check_forms(&self) -> Result<(), FileError> {
         const FORMS: [&str; 3] = ["full", "quick", "smoke"];
         for (name, form) in &self.form {
             self.known("form", name, &FORMS)?;
@@ -547,7 +371,7 @@ impl LabFile {
     }
 
     /// Checks that the names in comparisons, the view and reference rows exist.
-    fn check_mentions(&self) -> Result<(), FileError> {
+    pub(crate) fn check_mentions(&self) -> Result<(), FileError> {
         let systems: Vec<&str> = self.systems().map(SystemSpec::name).collect();
         let axes: Vec<&str> = self.axes.keys().map(String::as_str).collect();
         let metrics = metrics::names();
@@ -615,7 +439,7 @@ impl LabFile {
         Ok(())
     }
 
-    fn check_omit(&self, omit: Option<&Spanned<Span>>) -> Result<(), FileError> {
+    pub(crate) fn check_omit(&self, omit: Option<&Spanned<Span>>) -> Result<(), FileError> {
         match omit {
             Some(omit) if *omit.get_ref() > LONGEST_OMISSION => {
                 self.refuse(omit.span(), "`omit` is at most 60s")
@@ -625,7 +449,7 @@ impl LabFile {
     }
 
     /// Allows only a network's settings for a host. All other settings apply to the whole machine.
-    fn check_settings(&self) -> Result<(), FileError> {
+    pub(crate) fn check_settings(&self) -> Result<(), FileError> {
         for name in self.sysctl.keys() {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             let text = name.get_ref();
@@ -644,20 +468,6 @@ impl LabFile {
         let in_links = self.link.iter().any(|link| {
             link.get_ref().emulated().any(|(_, setting)| setting.get_ref().contains(text))
         });
-        let workload = self.workload.get_ref();
-        let counts = [&workload.streams, &workload.flows, &workload.messages, &workload.idle];
-        let counts = counts.into_iter().flatten();
-        let in_counts = counts.into_iter().any(|count| count.get_ref().contains(text));
-        let texts = [&workload.from, &workload.to, &workload.via];
-        let of_flows = [
-            &workload.beside,
-            &workload.stagger,
-            &workload.size,
-            &workload.arrivals,
-            &workload.demand,
-            &workload.cross,
-            &workload.memory,
-        ];
         let in_words = self.words.values().any(|word| word.get_ref().contains(text));
         let in_topology = self.topology.as_ref().is_some_and(|topology| {
             let topology = topology.get_ref();
@@ -666,14 +476,8 @@ impl LabFile {
             counts.into_iter().any(|count| count.get_ref().contains(text))
                 || texts.into_iter().any(|setting| setting.get_ref().contains(text))
         });
-        let in_workload = in_counts
-            || texts
-                .into_iter()
-                .chain(of_flows)
-                .flatten()
-                .any(|setting| setting.get_ref().contains(text));
         in_links
-            || in_workload
+            || self.workload.get_ref().mentions(text)
             || in_words
             || in_topology
             || self.tcp.as_ref().is_some_and(|tcp| tcp.get_ref().mentions(text))
@@ -692,17 +496,19 @@ impl LabFile {
         self.systems().find(|system| system.kind == SystemKind::Tunnel).map(|system| &system.name)
     }
 
-    /// The first key of the file that has a meaning only in virtual time.
-    pub(crate) fn only_in_virtual_time(&self) -> Option<(String, Range<usize>)> {
+    /// The first key of a link that has a meaning only in virtual time.
+    pub(crate) fn link_only_in_virtual_time(&self) -> Option<(String, Range<usize>)> {
         let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
         let of_links = self.link.iter().flat_map(|link| link.get_ref().emulated());
         let of_links = of_links.map(|(key, setting)| (key, setting.span()));
-        let of_links =
-            of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()));
-        of_links.or_else(|| self.flows_only_in_virtual_time())
+        of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()))
     }
 
-    fn refuse(&self, place: Range<usize>, message: impl Into<String>) -> Result<(), FileError> {
+    pub(crate) fn refuse(
+        &self,
+        place: Range<usize>,
+        message: impl Into<String>,
+    ) -> Result<(), FileError> {
         Err(self.source.error(place, message))
     }
 }
@@ -715,5 +521,3 @@ const MOST_PLACES: usize = 10_000;
 /// iperf.h).
 const LONGEST_TURN: Span = Span::from_secs(86_400);
 const LONGEST_OMISSION: Span = Span::from_secs(60);
-/// The axis of a `validate` lab.
-pub(crate) const CASE: &str = "case";

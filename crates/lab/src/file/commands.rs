@@ -1,6 +1,6 @@
 //! The command lines in a lab file.
 
-use super::schema::LabFile;
+use super::schema::Document;
 use crate::builtin::BUILTIN;
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct CommandLine<'a> {
     pub files: Vec<&'a str>,
 }
 
-impl LabFile {
+impl Document {
     /// The commands that a run of these systems starts. An empty list stands for all systems.
     pub fn commands(&self, systems: &[String]) -> Vec<CommandLine<'_>> {
         let chosen = |name: &str| systems.is_empty() || systems.iter().any(|wanted| wanted == name);
@@ -61,9 +61,46 @@ fn printable(text: &str) -> String {
     })
 }
 
+/// Splits a command line into words. Blanks separate words, and single and double quotes keep them
+/// together.
+pub(crate) fn words(line: &str) -> Vec<String> {
+    split(line).0
+}
+
+/// The quote that `line` opens and never closes.
+pub(crate) fn open_quote(line: &str) -> Option<char> {
+    split(line).1
+}
+
+fn split(line: &str) -> (Vec<String>, Option<char>) {
+    let (mut words, mut word, mut quote, mut begun) = (Vec::new(), String::new(), None, false);
+    for c in line.chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            (c, Some(_)) => word.push(c),
+            ('"' | '\'', None) => (quote, begun) = (Some(c), true),
+            (c, None) if c.is_whitespace() => {
+                if begun {
+                    words.push(std::mem::take(&mut word));
+                }
+                begun = false;
+            }
+            (c, None) => {
+                word.push(c);
+                begun = true;
+            }
+        }
+    }
+    if begun {
+        words.push(word);
+    }
+    (words, quote)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LabFile;
     use crate::builtin;
 
     #[test]
@@ -89,5 +126,12 @@ mod tests {
         assert_eq!(lab.commands(&["weir-tunnel".to_owned()])[0].end, "server");
         let text = lab.text().replacen("\n", "\n# mine\n", 1);
         assert!(!LabFile::parse("copy.toml", &text).unwrap().is_builtin());
+    }
+
+    #[test]
+    fn quotes_keep_words_together() {
+        assert_eq!(words("a  'b c' d\"e f\" ''"), ["a", "b c", "de f", ""]);
+        assert!(words("  ").is_empty());
+        assert_eq!(open_quote("a 'b"), Some('\''));
     }
 }

@@ -3,7 +3,7 @@
 use super::conditions;
 use super::locate::FileError;
 use super::part::Part;
-use super::schema::{DirectionSpec, LabFile, LinkSpec};
+use super::schema::{DirectionSpec, Document, LinkSpec};
 use link::{Capacity, LinkConfig, Trace};
 use results::Axes;
 use sim::Policer;
@@ -49,7 +49,7 @@ pub struct DirectionSettings {
     pub aggregate: Option<Span>,
 }
 
-impl LabFile {
+impl Document {
     /// The links of the cell at `axes`.
     pub fn links_at(&self, axes: &Axes) -> Result<Vec<LinkSettings>, FileError> {
         self.link.iter().map(|link| self.link_at(link.get_ref(), axes)).collect()
@@ -185,7 +185,7 @@ impl DirectionSpec {
 }
 
 struct Cell<'a> {
-    lab: &'a LabFile,
+    lab: &'a Document,
     axes: &'a Axes,
 }
 
@@ -419,6 +419,7 @@ const RAREST_INTERRUPTS: Span = Span::from_millis(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LabFile;
 
     #[test]
     fn queue_sizes_follow_the_path() {

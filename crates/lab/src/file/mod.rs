@@ -1,43 +1,40 @@
-//! The lab file: an experiment in TOML.
+//! The grammar of a lab file: an experiment in TOML.
 //!
-//! [`LabFile::parse`] reads the TOML and checks everything that can be checked without touching the
-//! machine. A lab that passes can be planned and built. Every error names the file, the line and,
-//! where a similar word exists, the right spelling.
+//! [`Document`] is the file as written. Its methods check and fill in what does not depend on the
+//! workload: names, axes, forms, links, systems. [`LabFile`](crate::LabFile) adds the workload.
+//! Every error names the file, the line and, where a similar word exists, the right spelling.
 
+pub(crate) mod axes;
 mod check;
 mod commands;
 mod conditions;
-mod demand;
-mod download;
-mod flows;
+mod ends;
 mod link;
 mod locate;
-mod messages;
 mod part;
 mod placeholders;
 mod schema;
 mod system;
 mod tcp;
 mod topology;
-mod workload;
+mod workload_table;
 
-pub(crate) use check::{CASE, COMMAND_WORDS};
+pub(crate) use check::COMMAND_WORDS;
 pub use commands::CommandLine;
-pub use demand::{Arrivals, Cross, Demand};
-pub use download::{DownloadSettings, Way};
-pub(crate) use flows::MOST_ARRIVALS;
-pub use flows::{Beside, FlowsSettings};
+pub(crate) use commands::words;
+pub use ends::Ends;
+pub(crate) use ends::{Loopback, SHARED_KEYS, STREAMS, TO, VIA};
 pub use link::{DirectionSettings, Directions, LinkSettings, Medium};
 pub use locate::FileError;
 pub(crate) use locate::nearest;
-pub use messages::{CrowdSettings, MessageSettings};
 pub use part::Part;
 pub(crate) use placeholders::fill;
 pub use schema::{
-    CellFilter, CompareSpec, FormSpec, HeatSpec, LabFile, Pinning, ReferenceSpec, SystemKind,
-    SystemSpec, TraceSpec, Traffic, WorkloadKind,
+    CellFilter, CompareSpec, Document, FormSpec, HeatSpec, Pinning, ReferenceSpec, SystemKind,
+    SystemSpec, TraceSpec, Traffic,
 };
 pub use system::SystemSettings;
 pub use tcp::TcpSpec;
 pub use topology::{Rtts, Shape, TopologySettings, TopologySpec};
-pub use workload::WorkloadSettings;
+pub(crate) use workload_table::Key;
+pub use workload_table::WorkloadTable;

@@ -2,7 +2,7 @@
 //! address.
 
 use super::locate::{FileError, nearest};
-use super::schema::LabFile;
+use super::schema::{Document, NumberOrText};
 use results::Axes;
 use toml::Spanned;
 
@@ -34,9 +34,9 @@ pub(crate) fn fill(
     Ok(filled)
 }
 
-impl LabFile {
+impl Document {
     /// The text of `written` in the cell at `axes`.
-    pub(super) fn filled(
+    pub(crate) fn filled(
         &self,
         axes: &Axes,
         written: &Spanned<String>,
@@ -45,7 +45,7 @@ impl LabFile {
             .map_err(|message| self.source.error(written.span(), message))
     }
 
-    pub(super) fn filled_text(&self, axes: &Axes, text: &str) -> Result<String, String> {
+    pub(crate) fn filled_text(&self, axes: &Axes, text: &str) -> Result<String, String> {
         let known: Vec<&str> = axes.keys().map(String::as_str).collect();
         let plain = |name: &str| axes.get(name).cloned();
         // A word's text may name axes but no other words, because the expansion might never end.
@@ -64,6 +64,28 @@ impl LabFile {
         match wrong.into_inner() {
             Some(message) => Err(message),
             None => Ok(filled),
+        }
+    }
+
+    /// The number of `written`, which is from 1 to `most`.
+    pub(super) fn count_at(
+        &self,
+        axes: &Axes,
+        written: &Spanned<NumberOrText>,
+        key: &str,
+        most: u32,
+    ) -> Result<u32, FileError> {
+        let wrong = |message| self.source.error(written.span(), message);
+        let count = match written.get_ref() {
+            NumberOrText::Number(count) => *count,
+            NumberOrText::Text(text) => {
+                let filled = self.filled_text(axes, text).map_err(wrong)?;
+                filled.parse().map_err(|_| wrong(format!("`{filled}` is no number of {key}")))?
+            }
+        };
+        match (1..=most).contains(&count) {
+            true => Ok(count),
+            false => Err(wrong(format!("`{key}` is from 1 to {most}"))),
         }
     }
 }

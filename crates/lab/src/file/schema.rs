@@ -1,7 +1,7 @@
-use super::check::CASE;
 use super::locate::{FileError, Source};
 use super::tcp::TcpSpec;
 use super::topology::TopologySpec;
+use super::workload_table::WorkloadTable;
 use crate::builtin::BUILTIN;
 use indexmap::IndexMap;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
@@ -14,10 +14,11 @@ use std::sync::Arc;
 use toml::Spanned;
 use units::{Share, Span};
 
-/// One experiment: hosts, the links between them, the systems under test, and the conditions.
+/// A lab file as written: hosts, the links between them, the systems under test, the workload and
+/// the conditions. [`LabFile`](crate::LabFile) is the same after all checks.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LabFile {
+pub struct Document {
     pub name: Spanned<String>,
     #[serde(default)]
     pub title: String,
@@ -40,7 +41,7 @@ pub struct LabFile {
     pub topology: Option<Spanned<TopologySpec>>,
     /// The hosts in virtual time.
     pub tcp: Option<Spanned<TcpSpec>>,
-    pub workload: Spanned<WorkloadSpec>,
+    pub workload: Spanned<WorkloadTable>,
     pub system: Vec<Spanned<SystemSpec>>,
     /// Kernel settings of every host. They are read back after they are set.
     #[serde(default)]
@@ -123,62 +124,6 @@ pub struct DirectionSpec {
     pub steps: Option<Spanned<String>>,
     pub policer: Option<Spanned<String>>,
     pub aggregate: Option<Spanned<String>>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WorkloadKind {
-    /// One TCP transfer at full speed.
-    Bulk,
-    /// Judges the emulated link itself by a flood, paced datagrams and time-stamped probes.
-    LinkAccuracy,
-    /// HTTP downloads from a web server to clients at the ends of several links at once.
-    Download,
-    /// New connections, and small messages in both directions over open connections.
-    Messages,
-    /// Many connections: most of them idle, some at full speed.
-    Crowd,
-    /// Flows that share a link, in virtual time.
-    Flows,
-    /// Compares the simulator's own model with theory and published figures.
-    Validate,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WorkloadSpec {
-    pub kind: WorkloadKind,
-    pub from: Option<Spanned<String>>,
-    /// The host at the other end of a link. `via` names the link instead.
-    pub to: Option<Spanned<String>>,
-    /// A link's name, or `loopback`. Downloads accept several names separated by commas.
-    pub via: Option<Spanned<String>>,
-    pub streams: Option<Spanned<NumberOrText>>,
-    /// Number of messages per connection.
-    pub messages: Option<Spanned<NumberOrText>>,
-    /// Number of idle connections.
-    pub idle: Option<Spanned<NumberOrText>>,
-    /// Number of flows of the system under test.
-    pub flows: Option<Spanned<NumberOrText>>,
-    /// Competing flows: `none`, an algorithm, `own`, or several: `4xcubic`.
-    pub beside: Option<Spanned<String>>,
-    /// The time between two flow starts.
-    pub stagger: Option<Spanned<String>>,
-    /// Size of each flow, without end by default. For downloads the file size, for messages the
-    /// size of each message.
-    pub size: Option<Spanned<String>>,
-    /// Arrivals of flows of the system under test: `60%`, `20/s`, `every 50ms`.
-    pub arrivals: Option<Spanned<String>>,
-    /// Demand of the applications: `50%`, `5mbit,on=1s,off=1s`, `64KB every 100ms`.
-    pub demand: Option<Spanned<String>>,
-    /// UDP on the same link: `30%`, `5mbit,poisson`.
-    pub cross: Option<Spanned<String>>,
-    /// Memory of the path in flows of the system under test: `none`, `warm`, `wrong`, `3x`.
-    pub memory: Option<Spanned<String>>,
-    #[serde(default)]
-    pub pin: Pinning,
-    /// Start-up time that is excluded from every figure.
-    pub omit: Option<Spanned<Span>>,
 }
 
 /// The CPUs that the programs of the two ends run on.
@@ -353,8 +298,17 @@ pub struct ReferenceSpec {
     pub source: String,
 }
 
-impl LabFile {
-    pub fn read(path: &Path) -> Result<Self, FileError> {
+impl Document {
+    /// Reads the TOML. Messages use `file` as the name of the file.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let source = Source::new(file, text);
+        let mut document: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
+        document.source = source;
+        Ok(document)
+    }
+
+    /// The text of the file at `path`, which is UTF-8 of at most 1 MiB.
+    pub(crate) fn text_of(path: &Path) -> Result<String, FileError> {
         let file = path.display().to_string();
         let unreadable = |reason| FileError::Unreadable { file: file.clone(), reason };
         let mut bytes = Vec::new();
@@ -369,14 +323,11 @@ impl LabFile {
         if bytes.len() as u64 > LONGEST {
             return Err(at(1, "longer than 1 MiB: this is no lab file"));
         }
-        match String::from_utf8(bytes) {
-            Ok(text) => Self::parse(&file, &text),
-            Err(error) => {
-                let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                let line = 1 + sound.iter().filter(|byte| **byte == b'\n').count();
-                Err(at(line, "not text in UTF-8: this is no lab file"))
-            }
-        }
+        String::from_utf8(bytes).map_err(|error| {
+            let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + sound.iter().filter(|byte| **byte == b'\n').count();
+            at(line, "not text in UTF-8: this is no lab file")
+        })
     }
 
     /// The name for a command line: a built-in lab's name, or any other lab's file.
@@ -386,29 +337,6 @@ impl LabFile {
             Some(builtin) if *self.source.text() == *builtin.text => builtin.name.to_owned(),
             _ => file.to_owned(),
         }
-    }
-
-    /// Messages use `file` as the name of the file.
-    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let source = Source::new(file, text);
-        let mut lab: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
-        lab.source = source;
-        if lab.workload.get_ref().kind == WorkloadKind::Validate {
-            lab.take_all_cases();
-        }
-        lab.check()?;
-        Ok(lab)
-    }
-
-    /// A file that names no cases gets all cases of the simulator.
-    fn take_all_cases(&mut self) {
-        let place = self.workload.span();
-        let all = || {
-            let cases = sim::validate::cases().into_iter();
-            let names = cases.map(|case| Spanned::new(place.clone(), case.name.to_owned()));
-            Spanned::new(place.clone(), names.collect())
-        };
-        self.axes.entry(CASE.to_owned()).or_insert_with(all);
     }
 
     pub fn name(&self) -> &str {

@@ -2,7 +2,7 @@
 
 use super::link::with_sizes;
 use super::locate::{FileError, nearest};
-use super::schema::{LabFile, SystemKind, SystemSpec, WorkloadKind};
+use super::schema::{Document, SystemSpec};
 use cc::caqm::CaqmSettings;
 use link::QueueConfig;
 use results::Axes;
@@ -18,7 +18,7 @@ pub struct SystemSettings {
     pub caqm: CaqmHosts,
 }
 
-impl LabFile {
+impl Document {
     /// `product`: the bandwidth-delay product of the link, if it is known.
     pub fn system_at(
         &self,
@@ -41,34 +41,13 @@ impl LabFile {
         Ok(settings)
     }
 
-    /// Checks every system in the cell at `axes`, and keys that apply only to this workload.
-    pub(super) fn check_systems_at(
+    /// Checks every system in the cell at `axes`.
+    pub(crate) fn check_systems_at(
         &self,
         axes: &Axes,
         product: Option<Bytes>,
     ) -> Result<(), FileError> {
         self.systems().try_for_each(|system| self.system_at(axes, system, product).map(|_| ()))
-    }
-
-    pub(super) fn check_system_keys(&self, system: &SystemSpec) -> Result<(), FileError> {
-        let own = [("queue", &system.queue), ("caqm", &system.caqm)];
-        let written = own.into_iter().find_map(|(key, text)| Some((key, text.as_ref()?)));
-        let Some((key, text)) = written else { return Ok(()) };
-        if self.workload.get_ref().kind != WorkloadKind::Flows {
-            let message = format!(
-                "a system's `{key}` is for workloads of `kind = \"flows\"` in virtual time"
-            );
-            return Err(self.source.error(text.span(), message));
-        }
-        let of_caqm = system.kind == SystemKind::Tcp
-            && system.congestion.as_ref().is_some_and(|name| name.get_ref() == "caqm");
-        match &system.caqm {
-            Some(text) if !of_caqm => {
-                let message = "`caqm` is for systems with `congestion = \"caqm\"`";
-                Err(self.source.error(text.span(), message))
-            }
-            _ => Ok(()),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::LinkSettings;
 use super::locate::{FileError, nearest};
-use super::schema::{LabFile, NumberOrText, WorkloadKind};
+use super::schema::{Document, NumberOrText};
 use results::Axes;
 use serde::Deserialize;
 use sim::{ReceiveWindow, TcpConfig};
@@ -55,7 +55,7 @@ impl TcpSpec {
     }
 }
 
-impl LabFile {
+impl Document {
     /// The hosts of the cell at `axes`, on both sides of `link`.
     pub fn tcp_at(&self, axes: &Axes, link: &LinkSettings) -> Result<TcpConfig, FileError> {
         // 20 bytes each for IP and TCP, and 12 for timestamps (RFC 7323).
@@ -63,8 +63,7 @@ impl LabFile {
         let mut tcp = TcpConfig { mss, ..TcpConfig::default() };
         let Some(spec) = &self.tcp else { return Ok(tcp) };
         let written = spec.get_ref();
-        if written.initial_window.is_some() {
-            let count = written.initial_window.as_ref();
+        if let Some(count) = &written.initial_window {
             tcp.initial_window = self.count_at(axes, count, "initial_window", MOST_SEGMENTS)?;
         }
         for (key, setting) in written.texts() {
@@ -76,16 +75,6 @@ impl LabFile {
         match tcp.validate() {
             Ok(()) => Ok(tcp),
             Err(error) => Err(self.source.error(spec.span(), error.to_string())),
-        }
-    }
-
-    pub(super) fn check_tcp(&self) -> Result<(), FileError> {
-        match &self.tcp {
-            Some(tcp) if self.workload.get_ref().kind != WorkloadKind::Flows => {
-                let message = "`[tcp]` is for workloads of `kind = \"flows\"`: a kernel's TCP is set by `[sysctl]`";
-                Err(self.source.error(tcp.span(), message))
-            }
-            _ => Ok(()),
         }
     }
 }

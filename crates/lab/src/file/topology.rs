@@ -1,8 +1,7 @@
 //! The network around the link of a `flows` workload.
 
-use super::flows::FlowsSettings;
 use super::locate::{FileError, nearest};
-use super::schema::{LabFile, NumberOrText, WorkloadKind};
+use super::schema::{Document, NumberOrText};
 use link::Capacity;
 use results::Axes;
 use serde::Deserialize;
@@ -70,7 +69,7 @@ impl Rtts {
     }
 }
 
-impl LabFile {
+impl Document {
     /// The network of the cell at `axes`.
     pub fn topology_at(&self, axes: &Axes) -> Result<TopologySettings, FileError> {
         let Some(spec) = &self.topology else {
@@ -83,7 +82,7 @@ impl LabFile {
             None => SHAPES[0].to_owned(),
         };
         let count = |written: &Option<Spanned<NumberOrText>>, key, usual, most| match written {
-            Some(written) => self.count_at(axes, Some(written), key, most),
+            Some(written) => self.count_at(axes, written, key, most),
             None => Ok(usual),
         };
         let place = spec.shape.as_ref().map_or(0..0, Spanned::span);
@@ -151,33 +150,6 @@ impl LabFile {
                 Err(self.source.error(place, message))
             }
             None => Ok(()),
-        }
-    }
-
-    /// Refuses flows that do not fit the shape, whichever axes set them.
-    pub(super) fn check_flows_there(
-        &self,
-        flows: &FlowsSettings,
-        topology: &TopologySettings,
-    ) -> Result<(), FileError> {
-        match (topology.shape, &flows.arrivals, &self.workload.get_ref().arrivals) {
-            (Shape::Incast, Some(_), Some(written)) => {
-                let message = "an incast has one sender for each flow from the beginning: \
-                               remove `arrivals`, or use another shape";
-                Err(self.source.error(written.span(), message))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Allows a topology only for flows in virtual time.
-    pub(super) fn check_topology(&self) -> Result<(), FileError> {
-        match &self.topology {
-            Some(topology) if self.workload.get_ref().kind != WorkloadKind::Flows => {
-                let message = "`[topology]` is for workloads of `kind = \"flows\"`";
-                Err(self.source.error(topology.span(), message))
-            }
-            _ => Ok(()),
         }
     }
 }

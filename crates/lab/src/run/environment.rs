@@ -1,7 +1,7 @@
 //! Facts about the machine that are needed to repeat a run.
 
+use crate::LabFile;
 use crate::executor::machine::CpuPlan;
-use crate::file::LabFile;
 use host::Privilege;
 use indexmap::IndexMap;
 use serde_json::Value;

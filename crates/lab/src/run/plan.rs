@@ -1,11 +1,11 @@
 //! The cells that a run measures, and their order.
 
-use crate::file::{CellFilter, FormSpec, LabFile};
+use crate::LabFile;
+use crate::file::{FormSpec, axes};
 use crate::run::Outcome;
 use results::{Axes, Form};
 use stats::order;
 use std::collections::{BTreeSet, HashMap};
-use toml::Spanned;
 use units::Span;
 
 /// One system under one combination of axis values.
@@ -43,7 +43,7 @@ impl Plan {
         let omit = spec.omit.as_ref().or(workload.omit.as_ref()).map(|omit| *omit.get_ref());
         let repeats = repeats.unwrap_or(*spec.repeats.get_ref());
         let mut cells = Vec::new();
-        for axes in places(lab, spec) {
+        for axes in axes::places(lab, spec) {
             for system in systems {
                 cells.push(PlannedCell { system: system.clone(), axes: axes.clone() });
             }
@@ -110,102 +110,6 @@ impl Plan {
 fn name_of(system: &str, axes: &Axes, block: u32) -> String {
     let axes: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
     format!("{system};{block};{}", axes.join(";"))
-}
-
-/// The combinations of axis values that a form chooses. The last axis varies fastest.
-pub(crate) fn places(lab: &LabFile, form: &FormSpec) -> Vec<Axes> {
-    written_out(lab, chosen(lab, form))
-}
-
-/// The places of all forms.
-pub(crate) fn all_places(lab: &LabFile) -> Vec<Axes> {
-    written_out(lab, lab.form.values().flat_map(|form| chosen(lab, form)).collect())
-}
-
-/// For each value that no place in `places` has, the first of them with that value put in.
-pub(crate) fn of_other_values(lab: &LabFile, places: &[Axes]) -> Vec<Axes> {
-    let Some(first) = places.first() else { return Vec::new() };
-    let values = lab.axes.iter().flat_map(|(axis, values)| {
-        values.get_ref().iter().map(move |value| (axis, value.get_ref()))
-    });
-    values
-        .filter(|(axis, value)| !places.iter().any(|axes| axes.get(*axis) == Some(*value)))
-        .map(|(axis, value)| {
-            let mut other = first.clone();
-            other.insert(axis.clone(), value.clone());
-            other
-        })
-        .collect()
-}
-
-/// The number of combinations that `filter` chooses.
-pub(crate) fn count(lab: &LabFile, filter: &CellFilter) -> usize {
-    choices(lab, filter).iter().map(Vec::len).fold(1, usize::saturating_mul)
-}
-
-/// Whether `filter` chooses the cell at `axes`.
-pub(crate) fn agrees(lab: &LabFile, filter: &CellFilter, axes: &Axes) -> bool {
-    axes.iter().all(|(axis, value)| match named(filter, axis) {
-        Some(values) => values.iter().any(|one| one.get_ref() == value),
-        None => usual(lab, axis).is_none_or(|usual| usual == value),
-    })
-}
-
-/// The value of `axis` where a choice of cells does not name it.
-pub(crate) fn usual<'a>(lab: &'a LabFile, axis: &str) -> Option<&'a str> {
-    lab.usual.get(axis).map(|value| value.get_ref().as_str())
-}
-
-fn named<'a>(filter: &'a CellFilter, axis: &str) -> Option<&'a Vec<Spanned<String>>> {
-    filter.get(axis)
-}
-
-/// The chosen places by the indices of their values, in the order of the axes.
-fn chosen(lab: &LabFile, form: &FormSpec) -> BTreeSet<Vec<usize>> {
-    let all = lab.axes.values().map(|values| (0..values.get_ref().len()).collect());
-    match form.cells.as_slice() {
-        [] => product(&all.collect::<Vec<_>>()),
-        filters => filters.iter().flat_map(|filter| product(&choices(lab, filter))).collect(),
-    }
-}
-
-/// For each axis the indices of the values that `filter` leaves.
-fn choices(lab: &LabFile, filter: &CellFilter) -> Vec<Vec<usize>> {
-    lab.axes
-        .iter()
-        .map(|(axis, values)| {
-            let values = values.get_ref().iter().map(|value| value.get_ref().as_str());
-            let wanted = |value: &str| match named(filter, axis) {
-                Some(named) => named.iter().any(|one| one.get_ref() == value),
-                None => usual(lab, axis).is_none_or(|usual| usual == value),
-            };
-            values.enumerate().filter(|(_, value)| wanted(value)).map(|(place, _)| place).collect()
-        })
-        .collect()
-}
-
-fn product(choices: &[Vec<usize>]) -> BTreeSet<Vec<usize>> {
-    let mut all = vec![Vec::new()];
-    for places in choices {
-        all = all
-            .into_iter()
-            .flat_map(|before: Vec<usize>| {
-                places.iter().map(move |place| [before.as_slice(), &[*place]].concat())
-            })
-            .collect();
-    }
-    all.into_iter().collect()
-}
-
-fn written_out(lab: &LabFile, places: BTreeSet<Vec<usize>>) -> Vec<Axes> {
-    let written = |place: Vec<usize>| {
-        let values = place.into_iter().zip(&lab.axes);
-        let value = values.filter_map(|(place, (axis, values))| {
-            Some((axis.clone(), values.get_ref().get(place)?.get_ref().clone()))
-        });
-        value.collect()
-    };
-    places.into_iter().map(written).collect()
 }
 
 /// The seed of a step's random streams. It is equal for every system at the same place and repeat,

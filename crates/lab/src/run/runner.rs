@@ -2,9 +2,10 @@
 
 use super::directory::RunDirectory;
 use super::{date, environment, runs, steps};
+use crate::LabFile;
 use crate::analysis::summary;
 use crate::executor::{Bench, Job};
-use crate::file::{LabFile, SystemSpec};
+use crate::file::SystemSpec;
 use crate::run::Outcome;
 use crate::run::plan::{Plan, PlannedCell, Step};
 use crate::{Cancel, Executor, LabError};

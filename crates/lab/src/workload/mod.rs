@@ -1,9 +1,204 @@
 //! The workloads of a lab.
+//!
+//! Each workload is a folder here: its keys in a lab file, their parsing and checks, and how it runs
+//! on a machine and in the simulator. [`WORKLOADS`] has one line for each.
 
-pub(crate) mod bulk;
-pub(crate) mod crowd;
-pub(crate) mod download;
-pub(crate) mod flows;
-pub(crate) mod link_accuracy;
-pub(crate) mod messages;
-pub(crate) mod validate;
+mod bulk;
+mod check;
+mod crowd;
+mod download;
+#[cfg(test)]
+mod dummy;
+mod flows;
+mod link_accuracy;
+mod messages;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub(crate) use bulk::{IPERF3, measure as measure_bulk};
+pub(crate) use check::{bind, check};
+pub(crate) use flows::Way;
+
+use crate::Failure;
+use crate::executor::machine::{MachineStep, Measured, Testbed};
+use crate::executor::simulator::{SimulatorStep, packet_time};
+use crate::file::{Document, Ends, FileError, FormSpec, Key, LinkSettings, Loopback};
+use crate::file::{SystemKind, SystemSpec};
+use crate::run::{Measurement, Plan};
+use results::Axes;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+use units::Span;
+
+/// The registry. Messages list the workloads in this order.
+pub(crate) const WORKLOADS: &[&dyn Workload] = &[
+    &bulk::Bulk,
+    &link_accuracy::LinkAccuracy,
+    &download::Download,
+    &messages::Messages,
+    &crowd::Crowd,
+    &flows::Flows,
+    &validate::Validate,
+    #[cfg(test)]
+    &dummy::Dummy,
+];
+
+/// A kind of workload. Only the first five methods have no default.
+pub(crate) trait Workload: fmt::Debug + Sync {
+    /// The value of `kind` in `[workload]`.
+    fn kind(&self) -> &'static str;
+
+    /// The kinds of systems that it measures.
+    fn systems(&self) -> &'static [SystemKind];
+
+    /// Whether it can run over a host's loopback, or the reason why not.
+    fn loopback(&self) -> Loopback;
+
+    /// How it is measured: terms and their explanations, for the report.
+    fn method(&self) -> Vec<(&'static str, String)>;
+
+    /// Parses its keys in the cell at `axes`.
+    fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError>;
+
+    /// Its own keys in `[workload]`, beside those that all workloads share.
+    fn keys(&self) -> &'static [Key] {
+        &[]
+    }
+
+    /// The keys of a system that only some workloads read, and that this one reads.
+    fn system_keys(&self) -> &'static [SystemKey] {
+        &[]
+    }
+
+    /// Whether it reads `[topology]` and `[tcp]`.
+    fn has_network(&self) -> bool {
+        false
+    }
+
+    /// An axis with values of the workload's own. A file that does not list it gets all values.
+    fn own_axis(&self) -> Option<(&'static str, Vec<&'static str>)> {
+        None
+    }
+
+    /// Whether the file must name hosts.
+    fn has_hosts(&self) -> bool {
+        true
+    }
+
+    /// The hosts of the cell at `axes`.
+    fn ends(&self, document: &Document, axes: &Axes) -> Result<Ends, FileError> {
+        document.ends_at(axes, self.loopback())
+    }
+
+    /// Checks its keys against each other, whatever the cell.
+    fn check(&self, _document: &Document) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    /// Checks the cell at `axes` against the length of a form.
+    fn check_form(
+        &self,
+        _document: &Document,
+        _form: &FormSpec,
+        _axes: &Axes,
+    ) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    /// The reason why no machine runs it.
+    fn refused_by_machine(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The reason why the simulator does not run it.
+    fn refused_by_simulator(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The first key of the file that a machine does not support, and its place.
+    fn only_simulated(&self, _document: &Document) -> Option<(&'static str, Range<usize>)> {
+        None
+    }
+
+    /// Refuses a file that the simulator cannot run.
+    fn check_simulated(&self, _document: &Document) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    /// What a machine must prepare in the hosts of a cell.
+    fn host_setup(&self) -> HostSetup {
+        HostSetup::default()
+    }
+
+    /// The reason why no system can run here: a program of the workload is missing.
+    fn missing_program(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The approximate time of a step on a machine, without the omitted time.
+    fn machine_time(
+        &self,
+        _document: &Document,
+        _system: &SystemSpec,
+        _axes: &Axes,
+        duration: Span,
+    ) -> Span {
+        duration
+    }
+
+    /// The approximate computing time of a step in the simulator.
+    fn simulator_time(&self, document: &Document, axes: &Axes, plan: &Plan) -> Duration {
+        packet_time(document, axes, plan)
+    }
+
+    /// Whether each figure of a machine is compared with the simulator's.
+    fn is_simulated_too(&self) -> bool {
+        false
+    }
+
+    /// Whether the report compares the systems' means over all cells.
+    fn has_means(&self) -> bool {
+        false
+    }
+}
+
+/// The workload of one cell, with its settings parsed. It runs on a machine, in the simulator or in
+/// both; [`Workload`] has the reason why one of them refuses it.
+pub(crate) trait CellWorkload {
+    /// The links that the cell uses.
+    fn links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
+        links
+    }
+
+    fn measure(&self, _step: &MachineStep<'_>, _testbed: &Testbed) -> Result<Measured, Failure> {
+        Err(Failure::Workload("this workload does not run on a machine".to_owned()))
+    }
+
+    fn simulate(&self, _step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
+        Err(Failure::Workload("this workload does not run in virtual time".to_owned()))
+    }
+}
+
+/// A key of `[[system]]` that only some workloads read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SystemKey {
+    Warm,
+    Traffic,
+    Queue,
+    Caqm,
+}
+
+/// The hosts of a cell on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct HostSetup {
+    /// Make only the hosts that the cell's links reach. The file may name many clients, and a cell
+    /// may need few of them.
+    pub(crate) only_linked: bool,
+    /// IPv6 packets on a dozen new links before the emulator runs would count as late.
+    pub(crate) without_ipv6: bool,
+    /// Leave packets on the CPU that receives them. Datagrams cost their receiver little, and at a
+    /// gigabit the workload's CPUs have no time to spare.
+    pub(crate) without_steering: bool,
+}

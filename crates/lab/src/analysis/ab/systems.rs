@@ -2,9 +2,10 @@
 
 use super::not_measured;
 use crate::executor::machine::{CpuPlan, MachineStep, Stream, Testbed, links};
-use crate::file::{LabFile, SystemKind, SystemSpec, Traffic, WorkloadSettings};
+use crate::file::{Ends, SystemKind, SystemSpec, Traffic};
 use crate::run::Flaw;
-use crate::{Cancel, Failure, LabError, nearest};
+use crate::workload::measure_bulk;
+use crate::{Cancel, Failure, LabError, LabFile, nearest};
 use results::{Axes, Form, metrics};
 use stats::Direction;
 use stats::ab::State;
@@ -48,7 +49,7 @@ pub(super) struct Prepared<'a> {
     base: &'a SystemSpec,
     change: &'a SystemSpec,
     axes: Axes,
-    ends: WorkloadSettings,
+    ends: Ends,
     cpus: CpuPlan,
     testbed: Testbed,
 }
@@ -70,7 +71,7 @@ impl<'a> Prepared<'a> {
         let cpus = CpuPlan::for_lab(lab);
         let testbed = Testbed::build(lab, lab.links_at(&axes)?, lab.seed, &cpus)
             .map_err(|failure| not_measured(&failure))?;
-        let ends = lab.workload_at(&axes)?;
+        let ends = lab.kind().ends(lab, &axes)?;
         Ok(Self { contest, base, change, axes, ends, cpus, testbed })
     }
 
@@ -106,7 +107,7 @@ impl<'a> Prepared<'a> {
     }
 
     fn stream(&self, congestion: &str, cancel: &Cancel) -> Result<f64, Failure> {
-        let WorkloadSettings { from, to, .. } = &self.ends;
+        let Ends { from, to, .. } = &self.ends;
         let server = SocketAddr::new(self.testbed.address(to, from)?, 0);
         let (from, to) = (self.testbed.namespace(from)?, self.testbed.namespace(to)?);
         let cpus = &self.cpus.workload;
@@ -129,7 +130,7 @@ impl<'a> Prepared<'a> {
             programs: &std::env::temp_dir(),
             cancel,
         };
-        let measured = step.transfer(&self.testbed)?;
+        let measured = measure_bulk(&step, &self.testbed)?.result;
         let metric = &self.contest.metric;
         measured.metrics.get(metric).map(|value| value.value).ok_or_else(|| {
             Failure::Workload(format!("a transfer of {} has no {metric}", system.name()))

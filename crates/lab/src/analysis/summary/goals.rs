@@ -1,7 +1,8 @@
 //! The goal that a ratio of two systems is compared with.
 
 use super::figures;
-use crate::file::{CompareSpec, LabFile};
+use crate::LabFile;
+use crate::file::CompareSpec;
 use crate::run::Outcome;
 use results::{Axes, Cell, Comparison, Goal};
 

@@ -1,6 +1,6 @@
 //! Splits a step that measured several places of an axis at once into one outcome per place.
 
-use crate::file::LabFile;
+use crate::LabFile;
 use crate::run::plan::PlannedCell;
 use crate::run::{Outcome, Verdict};
 

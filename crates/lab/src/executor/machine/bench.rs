@@ -1,16 +1,15 @@
 //! Steps on this machine: network namespaces and its own clock, one step at a time.
 
 use super::{CpuPlan, MachineStep, is_installed, missing_programs};
-use crate::LabError;
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
 use crate::executor::{Bench, Job};
-use crate::file::{LabFile, Pinning, SystemSpec, Traffic, WorkloadKind};
+use crate::file::{Pinning, SystemSpec, Traffic};
 use crate::run::Verdict;
 use crate::run::environment;
 use crate::run::plan::{Plan, Step, seed_of};
-use crate::workload::bulk::IPERF3;
-use crate::workload::{crowd, download};
+use crate::workload::IPERF3;
+use crate::{LabError, LabFile};
 use host::Privilege;
 use indexmap::IndexMap;
 use results::Form;
@@ -34,9 +33,9 @@ impl<'a> Machine<'a> {
         privilege: Privilege,
         weir: &'a Path,
     ) -> Result<Self, LabError> {
-        let simulator = match lab.workload.get_ref().kind {
-            WorkloadKind::Flows => Some(Simulator::new(lab, 1)?),
-            _ => None,
+        let simulator = match lab.kind().is_simulated_too() {
+            true => Some(Simulator::new(lab, 1)?),
+            false => None,
         };
         Ok(Self { lab, privilege, weir, cpus: CpuPlan::for_lab(lab), simulator })
     }
@@ -64,9 +63,8 @@ impl Bench for Machine<'_> {
     }
 
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String> {
-        let downloads = self.lab.workload.get_ref().kind == WorkloadKind::Download;
-        if downloads && download::find_server().is_none() {
-            return Some(download::NOT_INSTALLED.to_owned());
+        if let Some(reason) = self.lab.kind().missing_program() {
+            return Some(reason.to_owned());
         }
         let mut missing = missing_programs(system);
         // A lab that compares with iperf3 is useful without it too.
@@ -90,15 +88,7 @@ impl Bench for Machine<'_> {
         let lasting = |step: &&Step| {
             let cell = plan.cells.get(step.cell)?;
             let system = self.lab.systems().find(|system| system.name() == cell.system)?;
-            match self.lab.workload.get_ref().kind {
-                WorkloadKind::Download => {
-                    Some(download::lasting(self.lab, system, &cell.axes, plan.duration))
-                }
-                WorkloadKind::Crowd => {
-                    Some(crowd::setting_up(self.lab, &cell.axes) + plan.duration)
-                }
-                _ => None,
-            }
+            Some(self.lab.kind().machine_time(self.lab, system, &cell.axes, plan.duration))
         };
         let of_one = |step: &&Step| plan.omit + lasting(step).unwrap_or(plan.duration) + around;
         left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()
@@ -110,7 +100,7 @@ impl Bench for Machine<'_> {
             lab,
             system,
             axes: &cell.axes,
-            ends: &lab.workload_at(&cell.axes)?,
+            ends: &lab.kind().ends(lab, &cell.axes)?,
             form: plan.form,
             duration: plan.duration,
             omit: plan.omit,

@@ -1,6 +1,6 @@
 //! Statistics of a cell's emulated links.
 
-use crate::file::WorkloadSettings;
+use crate::file::Ends;
 use crate::run::{Flaw, Measurement};
 
 use emu::{EmulatorStatistics, TracePoint};
@@ -29,7 +29,7 @@ pub(crate) fn account(seen: &EmulatorStatistics, result: &mut Measurement) {
 
 /// Records the queue in front of the bottleneck, on the sender's side.
 pub(crate) fn account_queue(
-    workload: &WorkloadSettings,
+    ends: &Ends,
     system: &str,
     axes: &Axes,
     window: &std::ops::Range<Time>,
@@ -37,7 +37,7 @@ pub(crate) fn account_queue(
     seen: &EmulatorStatistics,
     result: &mut Measurement,
 ) {
-    let points = queue(seen, &workload.from, &workload.to);
+    let points = queue(seen, &ends.from, &ends.to);
     if points.is_empty() {
         return;
     }

@@ -3,12 +3,12 @@
 use super::algorithm::OurAlgorithm;
 use super::links;
 use super::{CpuPlan, Testbed};
-use crate::file::{LabFile, SystemSpec, WorkloadKind, WorkloadSettings};
+use crate::file::{Ends, FileError, SystemSpec};
 use crate::run::Measurement;
-use crate::workload::{bulk, crowd, download, flows, link_accuracy, messages};
-use crate::{Cancel, Failure};
+use crate::{Cancel, Failure, LabFile};
 use emu::EmulatorStatistics;
 use results::{Axes, Form};
+use std::ops::Range;
 use units::{Span, Time};
 
 /// The parameters of one step.
@@ -17,7 +17,7 @@ pub(crate) struct MachineStep<'a> {
     pub lab: &'a LabFile,
     pub system: &'a SystemSpec,
     pub axes: &'a Axes,
-    pub ends: &'a WorkloadSettings,
+    pub ends: &'a Ends,
     pub form: Form,
     pub duration: Span,
     pub omit: Span,
@@ -44,35 +44,11 @@ impl MachineStep<'_> {
     }
 
     fn measure_here(&self) -> Result<Measurement, Failure> {
-        let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
-        let mut cables = self.lab.links_at(self.axes).map_err(wrong)?;
-        if self.lab.workload.get_ref().kind == WorkloadKind::Download {
-            let used = self.lab.download_at(self.axes).map_err(wrong)?;
-            cables.retain(|cable| used.ways.iter().any(|way| cable.joins(&used.server, &way.to)));
-        }
-        let WorkloadSettings { from, to, .. } = self.ends;
-        let expected = cables.iter().find(|cable| cable.joins(from, to));
-        let back = expected.and_then(|cable| cable.way_from(to)).map(|config| config.delay);
-        let expected = expected.and_then(|cable| cable.way_from(from)).cloned();
-        let bottleneck = expected.clone().zip(back);
-        let testbed = Testbed::build(self.lab, cables, self.seed, self.cpus)?;
-        let kind = self.lab.workload.get_ref().kind;
-        let measured = match (kind, expected) {
-            (WorkloadKind::Bulk, _) => bulk::measure(self, &testbed),
-            (WorkloadKind::Download, _) => download::measure(self, &testbed),
-            (WorkloadKind::LinkAccuracy, Some(expected)) => {
-                link_accuracy::measure(self, &testbed, &expected)
-            }
-            (WorkloadKind::Flows, _) => flows::measure(self, &testbed),
-            (WorkloadKind::Messages, _) => messages::measure(self, &testbed),
-            (WorkloadKind::Crowd, _) => crowd::measure(self, &testbed),
-            (WorkloadKind::Validate, _) => {
-                Err(Failure::Workload("only virtual time has such a workload".to_owned()))
-            }
-            (WorkloadKind::LinkAccuracy, None) => {
-                Err(Failure::Workload("the lab has no link to judge".to_owned()))
-            }
-        };
+        let wrong = |error: FileError| Failure::Workload(error.to_string());
+        let cell = self.lab.kind().at(self.lab, self.axes).map_err(wrong)?;
+        let links = cell.links(self.lab.links_at(self.axes).map_err(wrong)?);
+        let testbed = Testbed::build(self.lab, links, self.seed, self.cpus)?;
+        let measured = cell.measure(self, &testbed);
         let died = testbed.is_broken();
         let started = testbed.started();
         let seen = testbed.finish();
@@ -83,57 +59,55 @@ impl MachineStep<'_> {
             (_, Err(cause)) if died => Err(cause),
             (Err(failure), _) => Err(failure),
             (Ok(_), Err(cause)) => Err(cause),
-            (Ok(measured), Ok(seen)) => {
-                if let Some(seen) = &seen {
-                    let mut result = self.with_links(measured, started, seen);
-                    if let (WorkloadKind::Flows, Some((link, back))) = (kind, &bottleneck) {
-                        flows::account_queue(link, link.delay + *back, &mut result);
-                    }
-                    return Ok(result);
-                }
-                Ok(measured.result)
+            (Ok(measured), Ok(None)) => Ok(measured.result),
+            (Ok(measured), Ok(Some(statistics))) => {
+                let Measured { mut result, queues } = measured;
+                links::account(&statistics, &mut result);
+                queues(&SeenLinks { started, statistics: &statistics }, &mut result);
+                Ok(result)
             }
         }
     }
+}
 
-    /// Adds the statistics of the emulated links to the measurement.
-    fn with_links(
-        &self,
-        measured: Windowed,
-        started: Time,
-        seen: &EmulatorStatistics,
-    ) -> Measurement {
-        let Windowed { window, mut result, ways } = measured;
-        links::account(seen, &mut result);
-        let system = self.system.name();
-        match ways.is_empty() {
-            true => links::account_queue(
-                self.ends,
-                system,
-                self.axes,
-                &window,
-                started,
-                seen,
-                &mut result,
-            ),
-            false => download::account_queues(&ways, started, seen, &mut result),
-        }
-        result
-    }
+/// A measurement of a workload, without the figures of its emulated links.
+pub(crate) struct Measured {
+    pub(crate) result: Measurement,
+    pub(crate) queues: Queues,
+}
 
-    /// Runs one transfer over an existing network, which stays up.
-    pub(crate) fn transfer(&self, testbed: &Testbed) -> Result<Measurement, Failure> {
-        bulk::measure(self, testbed).map(|measured| measured.result)
+/// Records the queues of the emulated links, once the emulator has ended.
+pub(crate) type Queues = Box<dyn FnOnce(&SeenLinks<'_>, &mut Measurement)>;
+
+/// The emulated links of a step, after it.
+#[derive(Debug)]
+pub(crate) struct SeenLinks<'a> {
+    /// The start of the emulator's own clock.
+    pub(crate) started: Time,
+    pub(crate) statistics: &'a EmulatorStatistics,
+}
+
+impl Measured {
+    /// Records the queue in front of the link between the step's ends, during `window`.
+    pub(crate) fn between_ends(
+        step: &MachineStep<'_>,
+        window: Range<Time>,
+        result: Measurement,
+    ) -> Self {
+        let (ends, axes) = (step.ends.clone(), step.axes.clone());
+        let system = step.system.name().to_owned();
+        let queues = move |seen: &SeenLinks<'_>, result: &mut Measurement| {
+            let SeenLinks { started, statistics } = seen;
+            links::account_queue(&ends, &system, &axes, &window, *started, statistics, result);
+        };
+        Self { result, queues: Box::new(queues) }
     }
 }
 
-/// A result and the time that it covers.
-#[derive(Debug)]
-pub(crate) struct Windowed {
-    pub(crate) window: std::ops::Range<Time>,
-    pub(crate) result: Measurement,
-    /// Each of the ways where several were used at once.
-    pub(crate) ways: Vec<download::WayUsed>,
+impl std::fmt::Debug for Measured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Measured").field("result", &self.result).finish_non_exhaustive()
+    }
 }
 
 /// The workload's server listens at iperf3's own port, whichever program generates the traffic.

@@ -2,7 +2,8 @@
 //! each pair of linked hosts.
 
 use crate::Failure;
-use crate::file::{LabFile, LinkSettings, Medium, Pinning, WorkloadKind};
+use crate::LabFile;
+use crate::file::{LinkSettings, Medium, Pinning};
 use emu::{Cable, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
@@ -79,18 +80,15 @@ impl Testbed {
             true => Some(host::silent_namespace("wires")?),
             false => None,
         };
-        let kind = lab.workload.get_ref().kind;
-        let downloads = kind == WorkloadKind::Download;
+        let setup = lab.kind().host_setup();
         let is_reached = |name: &String| links.iter().any(|link| link.ends.contains(name));
         let mut hosts = IndexMap::new();
         for name in &lab.hosts {
-            // The file may name many clients, and a cell may need few of them.
-            if downloads && !is_reached(name.get_ref()) {
+            if setup.only_linked && !is_reached(name.get_ref()) {
                 continue;
             }
             let namespace = Namespace::create(name.get_ref())?;
-            if downloads {
-                // IPv6 packets on a dozen new links before the emulator runs would count as late.
+            if setup.without_ipv6 {
                 silence_ipv6(&namespace)?;
             }
             hosts.insert(name.get_ref().clone(), Host { namespace, links: Vec::new() });
@@ -100,10 +98,7 @@ impl Testbed {
             cables.extend(lay(wires.as_ref(), &mut hosts, number, link, seed)?);
         }
         for host in hosts.values() {
-            // Datagrams cost their receiver little, and at a gigabit the workload's CPUs have no
-            // time to spare.
-            let tcp = !matches!(kind, WorkloadKind::LinkAccuracy);
-            if tcp && cpus.emulator.is_some() {
+            if !setup.without_steering && cpus.emulator.is_some() {
                 spare_the_emulator(host, &cpus.workload);
             }
             host.namespace.run(|| {

@@ -2,19 +2,27 @@
 
 use super::carrier::Carrier;
 use super::shared::Shared;
+use crate::LabFile;
 use crate::executor::{Bench, Job};
-use crate::file::{LabFile, SystemKind, SystemSpec, WorkloadKind};
+use crate::file::{Document, SystemKind, SystemSpec};
 use crate::run::environment;
 use crate::run::plan::{Plan, Step, seed_of};
 use crate::run::{Measurement, Verdict};
-use crate::workload::{flows, validate};
 use crate::{Failure, LabError};
 use indexmap::IndexMap;
-use link::Capacity;
+use results::Axes;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
-use toml::Spanned;
+
+/// The parameters of one step.
+#[derive(Debug)]
+pub(crate) struct SimulatorStep<'a> {
+    pub(crate) job: &'a Job<'a>,
+    pub(crate) seed: u64,
+    /// Figures that several cells need.
+    pub(crate) shared: &'a Shared,
+}
 
 /// The simulator, prepared for one lab.
 pub(crate) struct Simulator<'a> {
@@ -26,9 +34,7 @@ pub(crate) struct Simulator<'a> {
 
 impl<'a> Simulator<'a> {
     pub(crate) fn new(lab: &'a LabFile, threads: usize) -> Result<Self, LabError> {
-        if lab.workload.get_ref().kind == WorkloadKind::Bulk {
-            refuse_unlimited(lab)?;
-        }
+        lab.kind().check_simulated(lab)?;
         Ok(Self { lab, threads, shared: Shared::default() })
     }
 }
@@ -67,24 +73,12 @@ impl Bench for Simulator<'_> {
     }
 
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration {
-        let side_by_side = self.threads.max(1) as f64;
-        if self.lab.workload.get_ref().kind == WorkloadKind::Validate {
-            let all = (plan.duration * left.len() as u64).secs_f64();
-            return Duration::from_secs_f64(all / side_by_side).max(SHORTEST_ESTIMATE);
-        }
-        let packets: f64 = left
-            .iter()
-            .map(|step| {
-                let axes = &plan.cells[step.cell].axes;
-                let links = self.lab.links_at(axes).unwrap_or_default();
-                let mut ways = links.iter().filter_map(|link| link.ways());
-                let rate = ways.find_map(|ways| ways.forward.config.rate.mean_rate());
-                let lasts = (plan.omit + plan.duration).secs_f64();
-                rate.map_or(0.0, |rate| rate.mbit_per_second() * 1e6 * lasts / BITS_OF_A_PACKET)
-            })
-            .sum();
-        let estimate = packets * SECONDS_A_PACKET / side_by_side;
-        Duration::from_secs_f64(estimate).max(SHORTEST_ESTIMATE)
+        let of_one = |step: &&Step| {
+            let axes = &plan.cells[step.cell].axes;
+            self.lab.kind().simulator_time(self.lab, axes, plan)
+        };
+        let all: Duration = left.iter().map(of_one).sum();
+        all.div_f64(self.threads.max(1) as f64).max(SHORTEST_ESTIMATE)
     }
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
@@ -108,38 +102,25 @@ impl Bench for Simulator<'_> {
 
 impl Simulator<'_> {
     fn measured(&self, job: &Job<'_>, seed: u64) -> Result<Measurement, Failure> {
-        if job.system.kind == SystemKind::Model {
-            return validate::measure(job, seed);
-        }
-        let carrier = Carrier::of(job.system).map_err(Failure::Workload)?;
-        flows::simulated::measure(job, carrier, seed, &self.shared)
+        let cell = job.lab.kind().at(job.lab, &job.cell.axes);
+        let cell = cell.map_err(|error| Failure::Workload(error.to_string()))?;
+        cell.simulate(&SimulatorStep { job, seed, shared: &self.shared })
     }
+}
+
+/// The approximate computing time of a step whose link is busy throughout.
+pub(crate) fn packet_time(document: &Document, axes: &Axes, plan: &Plan) -> Duration {
+    let links = document.links_at(axes).unwrap_or_default();
+    let mut ways = links.iter().filter_map(|link| link.ways());
+    let rate = ways.find_map(|ways| ways.forward.config.rate.mean_rate());
+    let lasts = (plan.omit + plan.duration).secs_f64();
+    let packets = rate.map_or(0.0, |rate| rate.mbit_per_second() * 1e6 * lasts / BITS_OF_A_PACKET);
+    Duration::from_secs_f64(packets * SECONDS_A_PACKET)
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
-}
-
-/// Refuses a lab without a rate limit, because a flow's rate would grow without end.
-fn refuse_unlimited(lab: &LabFile) -> Result<(), LabError> {
-    for axes in crate::run::plan::all_places(lab) {
-        let ends = lab.workload_at(&axes)?;
-        let links = lab.links_at(&axes)?;
-        let way = links.iter().find(|link| link.joins(&ends.from, &ends.to));
-        let limited = way
-            .and_then(|link| link.way_from(&ends.from))
-            .is_some_and(|config| config.rate != Capacity::Unlimited);
-        if !limited {
-            let workload = lab.workload.get_ref();
-            let place = [&workload.via, &workload.to].into_iter().flatten().next();
-            let place = place.map_or(lab.workload.span(), Spanned::span);
-            let message = "a link without a `rate` is as fast as the machine, and virtual time has \
-                           no machine: give the link a rate, or use weir lab run";
-            return Err(lab.source.error(place, message).into());
-        }
-    }
-    Ok(())
 }
 
 /// Used only for the estimate.

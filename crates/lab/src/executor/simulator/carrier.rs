@@ -1,7 +1,7 @@
 //! The carrier of a system's flows: a kernel's TCP, or a tunnel.
 
 use crate::file::{SystemKind, SystemSpec};
-use crate::workload::flows::simulated::Way;
+use crate::workload::Way;
 use cc::Algorithm;
 use sim::{Congestion, Demand, FlowSpec, TcpConfig, Traffic, TunnelSpec};
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 mod bench;
 pub(crate) mod carrier;
-pub(crate) mod shared;
+mod shared;
 
-pub(crate) use bench::Simulator;
+pub(crate) use bench::{Simulator, SimulatorStep, packet_time};
+pub(crate) use shared::Shared;

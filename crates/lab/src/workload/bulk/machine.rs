@@ -4,12 +4,12 @@ use super::programs::{Order, Programs};
 use super::transfer::Transfer;
 use crate::Failure;
 use crate::executor::machine::{
-    MachineStep, PORT, Pair, Roles, Started, Testbed, Windowed, await_listener,
+    MachineStep, Measured, PORT, Pair, Roles, Started, Testbed, await_listener,
 };
 use crate::file::SystemKind;
 use std::net::SocketAddr;
 
-pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
+pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
     let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
     let (client_host, server_host) = (testbed.namespace(from)?, testbed.namespace(to)?);
     let direct = SocketAddr::new(testbed.address(to, from)?, PORT);

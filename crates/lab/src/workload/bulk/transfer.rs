@@ -2,7 +2,7 @@ use super::arrived::Arrived;
 use super::programs::{Output, Programs};
 use super::sample::{self, Sample};
 use crate::Failure;
-use crate::executor::machine::{MachineStep, Pair, Roles, Started, Testbed, Watch, Windowed};
+use crate::executor::machine::{MachineStep, Measured, Pair, Roles, Started, Testbed, Watch};
 use crate::run::Measurement;
 use host::Namespace;
 use probe::tcp::{Filter, TcpSocket};
@@ -30,7 +30,7 @@ impl Transfer<'_> {
         inside: &Namespace,
         far: &Namespace,
         testbed: &Testbed,
-    ) -> Result<Windowed, Failure> {
+    ) -> Result<Measured, Failure> {
         let step = self.step;
         let begun = self.await_data(inside, testbed)?;
         let opens = begun + self.programs.lasting(step.omit);
@@ -61,7 +61,7 @@ impl Transfer<'_> {
             .last()
             .and_then(|sample| sample.sockets.first())
             .and_then(|socket| socket.congestion_control.clone());
-        Ok(Windowed { window, result, ways: Vec::new() })
+        Ok(Measured::between_ends(step, window, result))
     }
 
     /// Waits for the first data on all connections, and checks their algorithm.

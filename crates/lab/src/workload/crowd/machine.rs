@@ -7,13 +7,12 @@
 
 use super::busy::{Arrivals, Busy};
 use super::memory::Memory;
+use super::settings::CrowdSettings;
 use crate::Failure;
-use crate::executor::machine::{Caller, Listener, MachineStep, Pair, Roles, Testbed, Windowed};
-use crate::file::{CrowdSettings, LabFile};
+use crate::executor::machine::{Caller, Listener, MachineStep, Measured, Pair, Roles, Testbed};
 use crate::run::Measurement;
 use host::Namespace;
 use nix::sched::{CloneFlags, unshare};
-use results::Axes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::TcpStream;
 use std::sync::Barrier;
@@ -21,9 +20,11 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use units::Span;
 
-pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
-    let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
-    let settings = step.lab.crowd_at(step.axes).map_err(wrong)?;
+pub(super) fn measure(
+    settings: CrowdSettings,
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+) -> Result<Measured, Failure> {
     allow_files(settings)?;
     let near = testbed.namespace(&step.ends.from)?;
     let listener = Listener::open(step, testbed)?;
@@ -53,9 +54,8 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windo
     })
 }
 
-/// The approximate time to open the connections of the cell at `axes`.
-pub(crate) fn setting_up(lab: &LabFile, axes: &Axes) -> Span {
-    let idle = lab.crowd_at(axes).map_or(0, |crowd| crowd.idle);
+/// The approximate time to open the idle connections.
+pub(super) fn setting_up(idle: u32) -> Span {
     Span::from_millis(u64::from(idle) / EXPECTED_EACH_MS)
 }
 
@@ -66,7 +66,7 @@ fn crowd(
     settings: CrowdSettings,
     roles: &Roles,
     arrivals: &Arrivals,
-) -> Result<Windowed, Failure> {
+) -> Result<Measured, Failure> {
     let mut result = Measurement::default();
     inside(step, near, || caller.warm_up(&[PASSING], &mut [0]).map(drop))?;
     let before = Memory::read(roles)?;
@@ -83,7 +83,7 @@ fn crowd(
     Memory::read(roles)?.account_peak(&mut result);
     result.congestion_control = step.system.congestion.as_ref().map(|name| name.get_ref().clone());
     drop(resting);
-    Ok(Windowed { window, result, ways: Vec::new() })
+    Ok(Measured::between_ends(step, window, result))
 }
 
 /// Opens `count` connections and exchanges one byte over each.

@@ -3,8 +3,8 @@
 use super::client::Attempt;
 use super::ideal::Path;
 use super::machine::WayUsed;
+use super::settings::DownloadSettings;
 use crate::executor::machine::links;
-use crate::file::DownloadSettings;
 use crate::run::{Measurement, Member, Value};
 use emu::EmulatorStatistics;
 use indexmap::IndexMap;
@@ -41,7 +41,7 @@ pub(super) fn account(
 }
 
 /// Records the queue at the bottleneck of each path during its downloads.
-pub(crate) fn account_queues(
+pub(super) fn account_queues(
     ways: &[WayUsed],
     started: Time,
     seen: &EmulatorStatistics,

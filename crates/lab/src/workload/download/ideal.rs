@@ -5,11 +5,11 @@ use units::{Bytes, Rate, Span};
 
 /// The properties of a path that determine a download's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Path {
-    pub(crate) rate: Rate,
-    pub(crate) round_trip: Span,
+pub(super) struct Path {
+    pub(super) rate: Rate,
+    pub(super) round_trip: Span,
     /// Mean share of frames lost on the way to the client.
-    pub(crate) loss: f64,
+    pub(super) loss: f64,
 }
 
 impl Path {

@@ -8,11 +8,11 @@ use super::account;
 use super::client::{Attempt, Client};
 use super::ideal::Path;
 use super::nginx::{self, Nginx};
+use super::settings::DownloadSettings;
 use crate::Failure;
-use crate::executor::machine::{MachineStep, Roles, Testbed, Watch, Windowed};
-use crate::file::{DownloadSettings, LabFile, LinkSettings, SystemSpec};
+use crate::executor::machine::{MachineStep, Measured, Roles, SeenLinks, Testbed, Watch};
+use crate::file::{LinkSettings, SystemSpec};
 use crate::run::Measurement;
-use results::Axes;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
@@ -20,17 +20,18 @@ use units::{Span, Time};
 
 /// A client's link, and the times at which a download was under way on it.
 #[derive(Debug)]
-pub(crate) struct WayUsed {
-    pub(crate) from: String,
-    pub(crate) to: String,
-    pub(crate) path: Path,
-    pub(crate) windows: Vec<Range<Time>>,
+pub(super) struct WayUsed {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) path: Path,
+    pub(super) windows: Vec<Range<Time>>,
 }
 
-pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
-    let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
-    let settings = step.lab.download_at(step.axes).map_err(wrong)?;
-    let links = step.lab.links_at(step.axes).map_err(wrong)?;
+pub(super) fn measure(
+    settings: &DownloadSettings,
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+) -> Result<Measured, Failure> {
     let server_host = testbed.namespace(&settings.server)?;
     let mut nginx = Nginx::start(step, &server_host, settings.size)?;
     let congestion = step.system.congestion.as_ref().map(|name| name.get_ref().as_str());
@@ -40,7 +41,7 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windo
     let mut clients = Vec::with_capacity(settings.ways.len());
     let mut paths = Vec::with_capacity(settings.ways.len());
     for way in &settings.ways {
-        let path = path_of(&links, &settings.server, &way.to)?;
+        let path = path_of(&settings.links, &settings.server, &way.to)?;
         let expected = path.expected(settings.size, congestion);
         clients.push(Client {
             host: testbed.namespace(&way.to)?,
@@ -70,7 +71,7 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windo
     nginx.still_there()?;
     let window = before.taken()..after.taken();
     let mut result = Measurement::default();
-    account::account(&settings, &paths, &attempts, &mut result);
+    account::account(settings, &paths, &attempts, &mut result);
     let bytes: f64 = attempts.iter().flatten().map(|attempt| attempt.bytes() as f64).sum();
     let elapsed = window.end.since(window.start).secs_f64();
     after.account(&before, step.cpus, Some(bytes * 8e-6 / elapsed.max(1e-9)), &mut result);
@@ -79,18 +80,19 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windo
         let windows = attempts.iter().map(Attempt::window).collect();
         WayUsed { from: settings.server.clone(), to: way.to.clone(), path, windows }
     });
-    Ok(Windowed { window, result, ways: used.collect() })
+    let ways: Vec<WayUsed> = used.collect();
+    let queues = move |seen: &SeenLinks<'_>, result: &mut Measurement| {
+        account::account_queues(&ways, seen.started, seen.statistics, result);
+    };
+    Ok(Measured { result, queues: Box::new(queues) })
 }
 
 /// The approximate duration of a cell on its slowest path.
-pub(crate) fn lasting(lab: &LabFile, system: &SystemSpec, axes: &Axes, duration: Span) -> Span {
-    let Ok(DownloadSettings { server, ways, size }) = lab.download_at(axes) else {
-        return duration;
-    };
-    let Ok(links) = lab.links_at(axes) else { return duration };
+pub(super) fn lasting(settings: &DownloadSettings, system: &SystemSpec, duration: Span) -> Span {
+    let DownloadSettings { server, ways, size, links } = settings;
     let congestion = system.congestion.as_ref().map(|name| name.get_ref().as_str());
     let each = ways.iter().filter_map(|way| {
-        let once = path_of(&links, &server, &way.to).ok()?.expected(size, congestion);
+        let once = path_of(links, server, &way.to).ok()?.expected(*size, congestion);
         // A download that has begun in time is completed.
         let measured = if once > duration { once } else { duration + once / 2 };
         Some(if system.is_warm() { measured + once } else { measured })

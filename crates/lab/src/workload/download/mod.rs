@@ -1,9 +1,133 @@
+//! HTTP downloads from a web server to clients at the ends of several links at once.
+
 mod account;
 mod client;
 mod ideal;
 mod machine;
 mod nginx;
+mod settings;
 
-pub(crate) use account::account_queues;
-pub(crate) use machine::{WayUsed, lasting, measure};
-pub(crate) use nginx::{NOT_INSTALLED, find as find_server};
+use super::{CellWorkload, HostSetup, SystemKey, Workload};
+use crate::Failure;
+use crate::executor::machine::{MachineStep, Measured, Testbed};
+use crate::file::{
+    Document, Ends, FileError, Key, LinkSettings, Loopback, SystemKind, SystemSpec, TO, VIA,
+};
+use results::Axes;
+use settings::DownloadSettings;
+use units::Span;
+
+#[derive(Debug)]
+pub(crate) struct Download;
+
+impl Workload for Download {
+    fn kind(&self) -> &'static str {
+        "download"
+    }
+
+    fn systems(&self) -> &'static [SystemKind] {
+        &[SystemKind::Tcp]
+    }
+
+    fn loopback(&self) -> Loopback {
+        Err("a download needs an emulated link with a `rate`, and `loopback` has none")
+    }
+
+    fn method(&self) -> Vec<(&'static str, String)> {
+        METHOD.iter().map(|(term, text)| (*term, (*text).to_owned())).collect()
+    }
+
+    fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError> {
+        Ok(Box::new(DownloadSettings::parse(document, axes)?))
+    }
+
+    fn keys(&self) -> &'static [Key] {
+        &[SIZE]
+    }
+
+    fn system_keys(&self) -> &'static [SystemKey] {
+        &[SystemKey::Warm]
+    }
+
+    /// `via` may name several links. The first of them leads to the ends.
+    fn ends(&self, document: &Document, axes: &Axes) -> Result<Ends, FileError> {
+        let table = document.workload.get_ref();
+        if table.place(TO).is_some() || table.place(VIA).is_none() {
+            return document.ends_at(axes, self.loopback());
+        }
+        let from = document.from_at(axes)?;
+        let to = settings::ways(document, axes, &from)?.swap_remove(0).to;
+        Ok(Ends { from, to, streams: document.streams_at(axes)? })
+    }
+
+    fn refused_by_simulator(&self) -> Option<&'static str> {
+        Some("a web server cannot run in virtual time")
+    }
+
+    fn host_setup(&self) -> HostSetup {
+        HostSetup { only_linked: true, without_ipv6: true, ..HostSetup::default() }
+    }
+
+    fn missing_program(&self) -> Option<&'static str> {
+        nginx::find().is_none().then_some(nginx::NOT_INSTALLED)
+    }
+
+    fn machine_time(
+        &self,
+        document: &Document,
+        system: &SystemSpec,
+        axes: &Axes,
+        duration: Span,
+    ) -> Span {
+        match DownloadSettings::parse(document, axes) {
+            Ok(settings) => machine::lasting(&settings, system, duration),
+            Err(_) => duration,
+        }
+    }
+}
+
+impl CellWorkload for DownloadSettings {
+    fn links(&self, mut links: Vec<LinkSettings>) -> Vec<LinkSettings> {
+        links.retain(|link| self.ways.iter().any(|way| link.joins(&self.server, &way.to)));
+        links
+    }
+
+    fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
+        machine::measure(self, step, testbed)
+    }
+}
+
+/// The size of the file.
+const SIZE: Key = Key::text("size");
+
+const METHOD: &[(&str, &str)] = &[
+    (
+        "a download",
+        "connect, GET, read to the end, by our client in the path's own network namespace. The client \
+         checks the status, the length and a checksum of the body. A path's figure is the mean over \
+         its downloads, that of several paths the mean over the paths",
+    ),
+    (
+        "download rate",
+        "the file's size over the time from before the connection is opened to its last byte",
+    ),
+    (
+        "availability",
+        "the share of started downloads that arrived complete and undamaged. Failed downloads do not \
+         count in the rates, but a path without any complete download counts as 0",
+    ),
+    (
+        "retransmitted",
+        "share of all bytes the server's connections sent, as its kernel counts them",
+    ),
+    (
+        "queue",
+        "the data that waits at the path's bottleneck during a download, as time at the bottleneck's rate",
+    ),
+    (
+        "the algorithm",
+        "set on the web server's listening socket, and read back from every connection. `tcpa` is in \
+         the kernel only for the turn, under a unique name",
+    ),
+    ("warm", "the file is downloaded once on each path before the measurement"),
+];

@@ -6,8 +6,9 @@
 //! computed alike.
 
 use super::caqm::Spoken;
-use crate::executor::machine::{MachineStep, PORT, Roles, Testbed, Watch, Windowed};
-use crate::file::FlowsSettings;
+use super::cell::FlowsCell;
+use super::settings::FlowsSettings;
+use crate::executor::machine::{MachineStep, Measured, PORT, Roles, SeenLinks, Testbed, Watch};
 use crate::run::Measurement;
 use crate::{Cancel, Failure};
 use host::Namespace;
@@ -57,17 +58,19 @@ struct Seen {
     after: Watch,
 }
 
-pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
-    let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
-    let settings = step.lab.flows_at(step.axes).map_err(wrong)?;
-    let links = step.lab.links_at(step.axes).map_err(wrong)?;
-    let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
-    let link = links.iter().find(|link| link.joins(from, to)).and_then(|link| link.way_from(from));
+pub(super) fn measure(
+    cell: &FlowsCell,
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+) -> Result<Measured, Failure> {
+    let FlowsCell { from, to, flows: settings, link, .. } = cell;
+    let link = link.as_ref().map(|(link, _)| link);
+    let back = link.and_then(|link| link.way_from(to));
+    let link = link.and_then(|link| link.way_from(from));
     let link = link.ok_or_else(|| Failure::Workload("flows share an emulated link".to_owned()))?;
-    let back = links.iter().find(|link| link.joins(from, to)).and_then(|link| link.way_from(to));
     let round_trip = link.delay + back.map_or(link.delay, |back| back.delay);
     let caqm = Spoken::start(step, testbed)?;
-    let flows = connected(step, testbed, &settings, caqm.as_ref().map(Spoken::name))?;
+    let flows = connected(step, testbed, settings, caqm.as_ref().map(Spoken::name))?;
     let roles = Roles { emulator_tid: testbed.emulator_tid(), ..Roles::default() };
     let over = AtomicBool::new(false);
     let begun = Instant::now();
@@ -115,11 +118,17 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windo
         .map(|number| received[number].at.duration_since(begun + last_start).as_secs_f64());
     let rtts = fair.map(|seconds| seconds.max(0.0) / round_trip.secs_f64());
     result.record("fairness_rtts", rtts);
-    Ok(Windowed { window, result, ways: Vec::new() })
+    let Measured { result, queues } = Measured::between_ends(step, window, result);
+    let link = link.clone();
+    let queues = move |seen: &SeenLinks<'_>, result: &mut Measurement| {
+        queues(seen, result);
+        account_queue(&link, round_trip, result);
+    };
+    Ok(Measured { result, queues: Box::new(queues) })
 }
 
 /// Converts the queue from bytes to time at the link's rate and to bandwidth-delay products.
-pub(crate) fn account_queue(link: &LinkConfig, round_trip: Span, result: &mut Measurement) {
+fn account_queue(link: &LinkConfig, round_trip: Span, result: &mut Measurement) {
     let Some(rate) = link.rate.mean_rate() else { return };
     let product = rate.bytes_in(round_trip).count() as f64 / 1000.0;
     for part in ["p50", "p95", "p99"] {

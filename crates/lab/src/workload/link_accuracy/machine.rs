@@ -8,18 +8,18 @@
 
 use super::datagrams::{self, HEADERS, Receipt};
 use crate::Failure;
-use crate::executor::machine::{MachineStep, Roles, Testbed, Watch, Windowed};
+use crate::executor::machine::{MachineStep, Measured, Roles, Testbed, Watch};
 use crate::run::Measurement;
 use link::{Capacity, Limit, LinkConfig, Loss, QueueConfig};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use units::{Bytes, Rate, Share, Span};
 
-pub(crate) fn measure(
+pub(super) fn measure(
+    link: &LinkConfig,
     step: &MachineStep<'_>,
     testbed: &Testbed,
-    link: &LinkConfig,
-) -> Result<Windowed, Failure> {
+) -> Result<Measured, Failure> {
     let Capacity::Fixed(rate) = link.rate else {
         return Err(Failure::Workload("only a link with a fixed rate can be judged".to_owned()));
     };
@@ -33,7 +33,7 @@ pub(crate) fn measure(
     judge_delay(step, testbed, rate, link.delay, &mut result)?;
     let after = Watch::read(&roles)?;
     after.account(&before, step.cpus, None, &mut result);
-    Ok(Windowed { window: before.taken()..after.taken(), result, ways: Vec::new() })
+    Ok(Measured::between_ends(step, before.taken()..after.taken(), result))
 }
 
 fn judge_stream(

@@ -4,11 +4,11 @@
 //! over open connections, and each is sent once the previous one has been answered. The two phases
 //! do not disturb each other, and a pair of programs in between is warm for both.
 
+use super::settings::MessageSettings;
 use crate::Failure;
 use crate::executor::machine::{
-    Caller, Listener, MachineStep, Pair, Roles, Testbed, Watch, Windowed,
+    Caller, Listener, MachineStep, Measured, Pair, Roles, Testbed, Watch,
 };
-use crate::file::MessageSettings;
 use crate::run::Measurement;
 use host::Namespace;
 use std::time::{Duration, Instant};
@@ -29,9 +29,11 @@ struct Exchange<'a> {
     settings: MessageSettings,
 }
 
-pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windowed, Failure> {
-    let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
-    let settings = step.lab.messages_at(step.axes).map_err(wrong)?;
+pub(super) fn measure(
+    settings: MessageSettings,
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+) -> Result<Measured, Failure> {
     let near = testbed.namespace(&step.ends.from)?;
     let listener = Listener::open(step, testbed)?;
     std::thread::scope(|scope| {
@@ -58,7 +60,7 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Windo
 }
 
 impl Exchange<'_> {
-    fn measure(&self, roles: &Roles) -> Result<Windowed, Failure> {
+    fn measure(&self, roles: &Roles) -> Result<Measured, Failure> {
         let mut samples = Samples::default();
         self.inside(|| self.warm_up())?;
         let before = Watch::read(roles)?;
@@ -82,7 +84,7 @@ impl Exchange<'_> {
         after.account(&before, self.step.cpus, None, &mut result);
         let congestion = self.step.system.congestion.as_ref();
         result.congestion_control = congestion.map(|name| name.get_ref().clone());
-        Ok(Windowed { window: before.taken()..after.taken(), result, ways: Vec::new() })
+        Ok(Measured::between_ends(self.step, before.taken()..after.taken(), result))
     }
 
     /// Runs `work` on a thread in the near host, on that end's CPUs.

@@ -1,28 +1,68 @@
-//! Validates the simulator.
+//! Compares the simulator's own model with theory and published figures.
 
+mod simulated;
+
+use super::{CellWorkload, Workload};
 use crate::Failure;
-use crate::executor::Job;
-use crate::file::CASE;
-use crate::run::Measurement;
-use results::Form;
+use crate::executor::simulator::SimulatorStep;
+use crate::file::{Document, FileError, Loopback, SystemKind};
+use crate::run::{Measurement, Plan};
+use results::Axes;
+use std::time::Duration;
 
-pub(crate) fn measure(job: &Job<'_>, seed: u64) -> Result<Measurement, Failure> {
-    let name = job.cell.axes.get(CASE).map_or("", String::as_str);
-    let cases = sim::validate::cases();
-    let Some(case) = cases.iter().find(|case| case.name == name) else {
-        return Err(Failure::Workload(format!("the simulator has no case `{name}`")));
-    };
-    let checked = case.run(job.plan.form != Form::Full, seed);
-    if !checked.measured.is_finite() {
-        return Err(Failure::Workload("the world of this case could not be measured".to_owned()));
+#[derive(Debug)]
+pub(crate) struct Validate;
+
+impl Workload for Validate {
+    fn kind(&self) -> &'static str {
+        "validate"
     }
-    let mut result = Measurement::default();
-    // Each case has a unit of its own, named in the report's method, because a column can have only
-    // one.
-    result.record("expected", Some(checked.expected));
-    result.record("measured", Some(checked.measured));
-    result.record("tolerance_percent", Some(checked.tolerance * 100.0));
-    result.record("within", Some(f64::from(u8::from(checked.within))));
-    result.fingerprint = Some(format!("{:016x}", checked.measured.to_bits()));
-    Ok(result)
+
+    fn systems(&self) -> &'static [SystemKind] {
+        &[SystemKind::Model]
+    }
+
+    fn loopback(&self) -> Loopback {
+        Err("only an emulated link can be judged, not `loopback`")
+    }
+
+    fn method(&self) -> Vec<(&'static str, String)> {
+        let cases = sim::validate::cases().into_iter();
+        let told =
+            |case: &sim::validate::Case| format!("{}: {}; in {}", case.layer, case.note, case.unit);
+        cases.map(|case| (case.name, told(&case))).collect()
+    }
+
+    fn at(&self, _document: &Document, _axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError> {
+        Ok(Box::new(Case))
+    }
+
+    fn own_axis(&self) -> Option<(&'static str, Vec<&'static str>)> {
+        Some((CASE, sim::validate::cases().into_iter().map(|case| case.name).collect()))
+    }
+
+    fn has_hosts(&self) -> bool {
+        false
+    }
+
+    fn refused_by_machine(&self) -> Option<&'static str> {
+        Some("this workload exists only in virtual time")
+    }
+
+    fn simulator_time(&self, _document: &Document, _axes: &Axes, plan: &Plan) -> Duration {
+        plan.duration.as_duration()
+    }
 }
+
+/// The case that the cell's axis names.
+#[derive(Debug)]
+struct Case;
+
+impl CellWorkload for Case {
+    fn simulate(&self, step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
+        simulated::measure(step)
+    }
+}
+
+/// The axis of the simulator's cases.
+const CASE: &str = "case";

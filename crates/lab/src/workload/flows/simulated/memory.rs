@@ -5,8 +5,9 @@ use super::world::Ended;
 use crate::Failure;
 use crate::executor::Job;
 use crate::executor::simulator::carrier::Carrier;
-use crate::file::{Demand, FlowsSettings};
 use crate::run::Measurement;
+use crate::workload::flows::demand::Demand;
+use crate::workload::flows::settings::FlowsSettings;
 use cc::Memory;
 use units::Rate;
 
@@ -28,7 +29,7 @@ pub(super) fn of(
         demand: Demand::Bulk,
         ..scene.flows.clone()
     };
-    let before = Scene { flows, traced: false, ..Scene::of(job, scene.seed)? };
+    let before = Scene { flows, traced: false, ..scene.clone() };
     let noted = before.play(carrier, None, job)?.own()[0].noted;
     Ok(noted.map(|noted| {
         let rate = noted.rate.bits_per_second() as f64 * factor;
@@ -44,7 +45,7 @@ pub(super) fn record(
     job: &Job<'_>,
     result: &mut Measurement,
 ) -> Result<(), Failure> {
-    let without = Scene { traced: false, ..Scene::of(job, scene.seed)? };
+    let without = Scene { traced: false, ..scene.clone() };
     let without = without.play(carrier, None, job)?;
     let peak = |ended: &Ended| {
         let peak = ended.outcome.opening_peak(ended.network.bottlenecks[0])?;

@@ -3,8 +3,9 @@
 use super::scene::Scene;
 use super::world::{Ended, mean_goodput};
 use super::{completion, convergence};
-use crate::file::{Demand, Shape};
+use crate::file::Shape;
 use crate::run::Measurement;
+use crate::workload::flows::demand::Demand;
 use sim::FlowOutcome;
 use units::{Bytes, Rate, Share, Span, Time};
 

@@ -11,4 +11,4 @@ mod scene;
 mod world;
 
 pub(crate) use network::Way;
-pub(crate) use world::measure;
+pub(crate) use world::simulate;

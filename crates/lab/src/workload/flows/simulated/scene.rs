@@ -2,15 +2,18 @@
 
 use crate::Failure;
 use crate::executor::Job;
-use crate::file::{Arrivals, DirectionSettings, FlowsSettings, Shape, TopologySettings};
-use crate::run::plan::{self, Plan};
+use crate::executor::simulator::SimulatorStep;
+use crate::file::{DirectionSettings, Shape, TopologySettings, axes};
+use crate::workload::flows::cell::FlowsCell;
+use crate::workload::flows::demand::Arrivals;
+use crate::workload::flows::settings::FlowsSettings;
 use link::{Capacity, LinkConfig, Stream};
 use sim::TcpConfig;
 use std::sync::Arc;
 use toml::Spanned;
 use units::{Bytes, Rate, Span, Time};
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Scene {
     pub(super) there: DirectionSettings,
     pub(super) back: DirectionSettings,
@@ -27,45 +30,36 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn of(job: &Job<'_>, seed: u64) -> Result<Self, Failure> {
-        let wrong = |error: crate::FileError| Failure::Workload(error.to_string());
-        let axes = &job.cell.axes;
-        let ends = job.lab.workload_at(axes).map_err(wrong)?;
-        let links = job.lab.links_at(axes).map_err(wrong)?;
+    pub(super) fn of(cell: &FlowsCell, step: &SimulatorStep<'_>) -> Result<Self, Failure> {
+        let job = step.job;
         let missing = || Failure::Workload("no emulated link carries the workload".to_owned());
-        let link =
-            links.iter().find(|link| link.joins(&ends.from, &ends.to)).ok_or_else(missing)?;
-        let ways = link.direction_from(&ends.from).zip(link.direction_from(&ends.to));
+        let (link, hosts) = cell.link.as_ref().ok_or_else(missing)?;
+        let ways = link.direction_from(&cell.from).zip(link.direction_from(&cell.to));
         let (there, back) = ways.ok_or_else(missing)?;
-        let Plan { omit, duration, .. } = *job.plan;
-        let product = link.product_from(&ends.from);
-        let system = job.lab.system_at(axes, job.system, product).map_err(wrong)?;
+        let product = link.product_from(&cell.from);
+        let system = job.lab.system_at(&job.cell.axes, job.system, product);
+        let system = system.map_err(|error| Failure::Workload(error.to_string()))?;
         let mut there = there.clone();
         if let Some(queue) = system.queue {
             there.config.queue = queue;
         }
-        let hosts = TcpConfig { caqm: system.caqm, ..job.lab.tcp_at(axes, link).map_err(wrong)? };
-        Ok(Self {
-            there,
-            back: back.clone(),
-            topology: job.lab.topology_at(axes).map_err(wrong)?,
-            flows: Self::flows(job).map_err(wrong)?,
-            hosts: Arc::new(hosts),
-            mtu: Bytes::new(u64::from(link.mtu)),
-            omit,
-            duration,
-            seed,
-            traced: is_traced(job),
-        })
-    }
-
-    /// A `warm` system remembers the path, unless the file sets the memory.
-    fn flows(job: &Job<'_>) -> Result<FlowsSettings, crate::FileError> {
-        let mut flows = job.lab.flows_at(&job.cell.axes)?;
+        let mut flows = cell.flows.clone();
+        // A `warm` system remembers the path, unless the file sets the memory.
         if job.system.is_warm() {
             flows.memory = flows.memory.or(Some(1.0));
         }
-        Ok(flows)
+        Ok(Self {
+            there,
+            back: back.clone(),
+            topology: cell.topology.clone(),
+            flows,
+            hosts: Arc::new(TcpConfig { caqm: system.caqm, ..hosts.clone() }),
+            mtu: Bytes::new(u64::from(link.mtu)),
+            omit: job.plan.omit,
+            duration: job.plan.duration,
+            seed: step.seed,
+            traced: is_traced(job),
+        })
     }
 
     /// The number of competing flows.
@@ -200,7 +194,7 @@ fn is_traced(job: &Job<'_>) -> bool {
         && job.lab.trace.iter().any(|trace| {
             let mut systems = trace.systems.iter().map(Spanned::get_ref);
             (trace.systems.is_empty() || systems.any(|name| name == system))
-                && plan::agrees(job.lab, &trace.at, &job.cell.axes)
+                && axes::agrees(job.lab, &trace.at, &job.cell.axes)
         })
 }
 

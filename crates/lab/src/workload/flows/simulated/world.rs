@@ -6,9 +6,11 @@ use super::{memory, metrics};
 use crate::Failure;
 use crate::executor::Job;
 use crate::executor::simulator::carrier::{self, Carrier};
-use crate::executor::simulator::shared::Shared;
-use crate::file::{Beside, Demand, MOST_ARRIVALS};
+use crate::executor::simulator::{Shared, SimulatorStep};
 use crate::run::Measurement;
+use crate::workload::flows::cell::FlowsCell;
+use crate::workload::flows::demand::Demand;
+use crate::workload::flows::settings::{Beside, MOST_ARRIVALS};
 use sim::{
     End, FlowCount, FlowOutcome, FlowSpec, LinkOutcome, Node, Outcome, Spacing, TcpConfig, Traffic,
     TunnelOutcome, World, WorldConfig,
@@ -83,13 +85,11 @@ impl Ended {
     }
 }
 
-pub(crate) fn measure(
-    job: &Job<'_>,
-    own_kind: Carrier,
-    seed: u64,
-    shared: &Shared,
-) -> Result<Measurement, Failure> {
-    let scene = Scene::of(job, seed)?;
+/// Simulates the flows of one cell.
+pub(crate) fn simulate(cell: &FlowsCell, step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
+    let job = step.job;
+    let own_kind = Carrier::of(job.system).map_err(Failure::Workload)?;
+    let scene = Scene::of(cell, step)?;
     let recalled = memory::of(&scene, own_kind, job)?;
     let ended = scene.play(own_kind, recalled, job)?;
     let outcome = &ended.outcome;
@@ -122,7 +122,7 @@ pub(crate) fn measure(
     }
     if let Some(Beside { algorithm, .. }) = scene.flows.beside {
         let other = algorithm.map(Carrier::Tcp);
-        result.record("harm", scene.harm(job, other, own_kind, ended.beside(), shared)?);
+        result.record("harm", scene.harm(job, other, own_kind, ended.beside(), step.shared)?);
     }
     if scene.traced {
         result.series = super::curves::of(job, &ended);
@@ -146,7 +146,7 @@ impl Scene {
         let Some(other) = other.filter(|other| *other != own_kind) else { return Ok(Some(0.0)) };
         let name = format!("{:?} {}", job.cell.axes, job.step.block);
         let among_its_own = shared.number(name, || {
-            let quiet = Self { traced: false, ..Self::of(job, self.seed).ok()? };
+            let quiet = Self { traced: false, ..self.clone() };
             let ended = quiet.play(other, None, job).ok()?;
             Some(mean_goodput(ended.beside()))
         });

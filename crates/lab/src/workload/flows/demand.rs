@@ -1,13 +1,12 @@
 //! The applications' demand: how much they send, how often, and what else uses the link.
 
-use super::locate::nearest;
-use super::part::Part;
+use crate::file::{Part, nearest};
 use sim::Sizes;
 use units::{Bytes, Rate, Share, Span};
 
 /// Limits on an application's sending where its flow has no end.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Demand {
+pub(super) enum Demand {
     /// The application always has more to send.
     Bulk,
     /// The application writes at this rate while it is on. With no off time it is always on.
@@ -18,7 +17,7 @@ pub enum Demand {
 
 /// Independent flows that arrive one after the other.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Arrivals {
+pub(super) enum Arrivals {
     /// A Poisson process that demands this share of the link on average.
     Load(Share),
     /// A Poisson process with this many arrivals per second.
@@ -28,14 +27,14 @@ pub enum Arrivals {
 
 /// UDP that sends at its rate and never slows down.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Cross {
-    pub rate: Part,
-    pub poisson: bool,
+pub(super) struct Cross {
+    pub(super) rate: Part,
+    pub(super) poisson: bool,
 }
 
 impl Arrivals {
     /// The mean time between two arrivals on a link of this rate.
-    pub fn mean_gap(self, sizes: &Sizes, rate: Rate) -> Span {
+    pub(super) fn mean_gap(self, sizes: &Sizes, rate: Rate) -> Span {
         let per_second = match self {
             Self::Every(span) => return span,
             Self::PerSecond(rate) => rate,

@@ -1,0 +1,224 @@
+//! `[workload]`: the keys that every workload has, and those that one of them owns.
+
+use super::locate::FileError;
+use super::schema::{Document, Pinning};
+use indexmap::IndexMap;
+use results::Axes;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt::Formatter;
+use std::ops::{Range, RangeInclusive};
+use toml::Spanned;
+use units::Span;
+
+#[derive(Debug, Clone)]
+pub struct WorkloadTable {
+    pub kind: Spanned<String>,
+    pub pin: Pinning,
+    /// Start-up time that is excluded from every figure.
+    pub omit: Option<Spanned<Span>>,
+    /// All other keys, in the file's order. The workload of this kind knows their meaning.
+    pub(crate) settings: IndexMap<String, Setting>,
+}
+
+/// A key's place in the file, and its value.
+#[derive(Debug, Clone)]
+pub(crate) struct Setting {
+    pub(crate) name: Range<usize>,
+    pub(crate) value: Spanned<Value>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    Number(i64),
+    Text(String),
+    /// A value that no key has, in the words of an error.
+    Other(String),
+}
+
+/// A key of `[workload]`, and the type of its value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    is_count: bool,
+}
+
+impl Key {
+    pub(crate) const fn text(name: &'static str) -> Self {
+        Self { name, is_count: false }
+    }
+
+    /// A number, or a text in which an axis replaces the number.
+    pub(crate) const fn count(name: &'static str) -> Self {
+        Self { name, is_count: true }
+    }
+
+    /// The type error of a value, if it has another type.
+    pub(crate) fn type_error(&self, value: &Value) -> Option<String> {
+        let found = match value {
+            Value::Text(_) => return None,
+            Value::Number(number) if self.is_count && u32::try_from(*number).is_ok() => {
+                return None;
+            }
+            Value::Number(number) => Unexpected::Signed(*number).to_string(),
+            Value::Other(words) => words.clone(),
+        };
+        let expected =
+            if self.is_count { "a whole number, 0 or above" } else { "a text in quotes" };
+        Some(format!("found {found}, expected {expected}"))
+    }
+}
+
+impl WorkloadTable {
+    /// The place of a key's value, if the file has the key.
+    pub(crate) fn place(&self, key: Key) -> Option<Range<usize>> {
+        self.settings.get(key.name).map(|setting| setting.value.span())
+    }
+
+    /// The text of a key. `None` if the file does not have the key, or has a number there.
+    pub(crate) fn text(&self, key: Key) -> Option<&str> {
+        match self.settings.get(key.name)?.value.get_ref() {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether the text of any key contains `part`.
+    pub(super) fn mentions(&self, part: &str) -> bool {
+        self.settings.values().any(|setting| match setting.value.get_ref() {
+            Value::Text(text) => text.contains(part),
+            _ => false,
+        })
+    }
+}
+
+impl Document {
+    /// The place of the first of these keys that the file has, or of the whole table.
+    pub(crate) fn place_of_workload(&self, keys: &[Key]) -> Range<usize> {
+        let table = self.workload.get_ref();
+        let place = keys.iter().find_map(|key| table.place(*key));
+        place.unwrap_or_else(|| self.workload.span())
+    }
+
+    /// The text of a key of `[workload]` in the cell at `axes`, parsed by `parse`. `None` if the
+    /// file does not have the key.
+    pub(crate) fn workload_key<T>(
+        &self,
+        axes: &Axes,
+        key: Key,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, FileError> {
+        let table = self.workload.get_ref();
+        let (Some(text), Some(place)) = (table.text(key), table.place(key)) else {
+            return Ok(None);
+        };
+        let parsed = self.filled_text(axes, text).and_then(|text| parse(&text));
+        parsed.map(Some).map_err(|message| self.source.error(place, message))
+    }
+
+    /// A number of `[workload]` in the cell at `axes`. `None` if the file does not have the key.
+    pub(crate) fn workload_count(
+        &self,
+        axes: &Axes,
+        key: Key,
+        range: RangeInclusive<u32>,
+    ) -> Result<Option<u32>, FileError> {
+        let Some(setting) = self.workload.get_ref().settings.get(key.name) else {
+            return Ok(None);
+        };
+        let count = match setting.value.get_ref() {
+            Value::Number(number) => u32::try_from(*number).map_err(|_| String::new()),
+            Value::Text(text) => self.filled_text(axes, text).and_then(|filled| {
+                filled.parse().map_err(|_| format!("`{filled}` is no number of {}", key.name))
+            }),
+            Value::Other(words) => Err(words.clone()),
+        };
+        let within = |count: u32| match range.contains(&count) {
+            true => Ok(Some(count)),
+            false => Err(format!("`{}` is from {} to {}", key.name, range.start(), range.end())),
+        };
+        count.and_then(within).map_err(|message| self.source.error(setting.value.span(), message))
+    }
+}
+
+impl<'de> Deserialize<'de> for WorkloadTable {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TableVisitor)
+    }
+}
+
+struct TableVisitor;
+
+impl<'de> Visitor<'de> for TableVisitor {
+    type Value = WorkloadTable;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a table")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<WorkloadTable, A::Error> {
+        let (mut kind, mut pin, mut omit) = (None, Pinning::default(), None);
+        let mut settings = IndexMap::new();
+        while let Some(key) = map.next_key::<Spanned<String>>()? {
+            match key.get_ref().as_str() {
+                "kind" => kind = Some(map.next_value()?),
+                "pin" => pin = map.next_value()?,
+                "omit" => omit = Some(map.next_value()?),
+                _ => {
+                    let setting = Setting { name: key.span(), value: map.next_value()? };
+                    settings.insert(key.into_inner(), setting);
+                }
+            }
+        }
+        let kind = kind.ok_or_else(|| serde::de::Error::missing_field("kind"))?;
+        Ok(WorkloadTable { kind, pin, omit, settings })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ValueVisitor)
+    }
+}
+
+struct ValueVisitor;
+
+impl ValueVisitor {
+    fn other<E>(found: Unexpected<'_>) -> Result<Value, E> {
+        Ok(Value::Other(found.to_string()))
+    }
+}
+
+impl<'de> Visitor<'de> for ValueVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(Value::Number(number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Self::other(Unexpected::Bool(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Self::other(Unexpected::Float(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Self::other(Unexpected::Seq)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Self::other(Unexpected::Map)
+    }
+}

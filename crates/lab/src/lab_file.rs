@@ -1,0 +1,41 @@
+//! A checked lab file.
+
+use crate::file::{Document, FileError};
+use crate::workload::{self, Workload};
+use std::ops::Deref;
+use std::path::Path;
+
+/// A lab file that can be planned and built: everything that can be checked without touching the
+/// machine was checked, for every cell of every form.
+#[derive(Debug, Clone)]
+pub struct LabFile {
+    document: Document,
+    kind: &'static dyn Workload,
+}
+
+impl LabFile {
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        Self::parse(&path.display().to_string(), &Document::text_of(path)?)
+    }
+
+    /// Messages use `file` as the name of the file.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let mut document = Document::parse(file, text)?;
+        let kind = workload::bind(&mut document)?;
+        workload::check(&document, kind)?;
+        Ok(Self { document, kind })
+    }
+
+    /// The file's kind of workload.
+    pub(crate) fn kind(&self) -> &'static dyn Workload {
+        self.kind
+    }
+}
+
+impl Deref for LabFile {
+    type Target = Document;
+
+    fn deref(&self) -> &Document {
+        &self.document
+    }
+}
